@@ -1,0 +1,55 @@
+# Everything runs in .venv; `demo` needs the light base install only, the other targets need all extras.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+COMPILE := $(BIN)/uv pip compile --quiet --no-header --generate-hashes --python-version 3.11 pyproject.toml
+DEMO_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lock bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/base.stamp: requirements/base.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes --requirement requirements/base.txt
+	$(PIP) install --require-hashes --requirement requirements/build.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/all.stamp: requirements/all.txt $(VENV)/base.stamp
+	$(PIP) install --require-hashes --requirement requirements/all.txt
+	@touch $@
+
+setup: $(VENV)/all.stamp  ## a .venv with everything, for working on the code
+
+demo: $(VENV)/base.stamp  ## train, predict, delete, add, and watch plain SISA fail
+	$(BIN)/expunge demo $(DEMO_FLAGS)
+
+test: $(VENV)/all.stamp  ## the whole test suite
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+check: $(VENV)/all.stamp  ## format, lint, types, import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/all.stamp  ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(VENV)/all.stamp  ## resolve the dependencies anew
+	$(COMPILE) --upgrade --extra dev --output-file requirements/all.txt
+	$(COMPILE) --constraint requirements/all.txt --output-file requirements/base.txt
+	printf "hatchling==1.33.0\neditables\n" | $(BIN)/uv pip compile --quiet --no-header --generate-hashes --constraint requirements/all.txt --output-file requirements/build.txt -
+
+bench: $(VENV)/all.stamp  ## measure, and write docs/benchmarks.md
+	$(BIN)/expunge bench --out docs/benchmarks.md
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""Privacy accounting: events, composition by name, the ledger."""

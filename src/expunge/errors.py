@@ -1,0 +1,79 @@
+"""What can go wrong, as one tree.
+
+    ExpungeError
+    ├── InputError (also ValueError)      the caller's input is wrong; nothing was changed
+    │   ├── ParameterError                an option has an impossible value
+    │   └── RecordError                   one record of a batch is at fault, and is named
+    │       ├── UnknownRecordError        a deletion of an id (or subject) that is not there
+    │       └── DuplicateRecordError      an addition of an id that is there already
+    ├── TrainingError                     a shard's learner failed; the shard is named (inside the boundary)
+    ├── AccountingError
+    │   ├── UnknownEventError             an accountant was given an event that it cannot bound
+    │   └── BudgetExhaustedError          the budget is spent and the deployment was told to refuse
+    └── GuaranteeError                    a guarantee was asked for that cannot be given
+
+Messages are one line and never quote votes, shard membership or anything else that depends on the secret
+randomness, except `TrainingError`, which is raised to the operator only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+
+class ExpungeError(Exception):
+    """The root of every error that expunge raises on purpose."""
+
+
+class InputError(ExpungeError, ValueError):
+    """The caller's input is wrong; nothing was changed."""
+
+
+class ParameterError(InputError):
+    """An option has an impossible value."""
+
+
+class RecordError(InputError):
+    """One record of a batch is at fault; `record` is its id (or its subject's)."""
+
+    def __init__(self, message: str, record: Hashable) -> None:
+        super().__init__(message)
+        self.record = record
+
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, Hashable]]:
+        return type(self), (str(self), self.record)
+
+
+class UnknownRecordError(RecordError):
+    """A deletion names an id (or a subject) that is not in the dataset."""
+
+
+class DuplicateRecordError(RecordError):
+    """An addition names an id that is in the dataset already."""
+
+
+class TrainingError(ExpungeError):
+    """The learner failed on one shard; `shard` is its number (inside the trust boundary)."""
+
+    def __init__(self, message: str, shard: int) -> None:
+        super().__init__(message)
+        self.shard = shard
+
+    def __reduce__(self) -> tuple[type[TrainingError], tuple[str, int]]:
+        return type(self), (str(self), self.shard)
+
+
+class AccountingError(ExpungeError):
+    """The privacy books cannot be kept."""
+
+
+class UnknownEventError(AccountingError):
+    """An accountant was given an event that it cannot bound."""
+
+
+class BudgetExhaustedError(AccountingError):
+    """The budget is spent and the deployment was told to refuse."""
+
+
+class GuaranteeError(ExpungeError):
+    """A guarantee was asked for that cannot be given."""

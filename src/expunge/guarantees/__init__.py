@@ -1,0 +1,1 @@
+"""(α,β,γ)-unlearning guarantees with explicit constants, and run-time bounds."""

@@ -1,0 +1,1 @@
+"""PrivatePredict: how the shards' votes become one released label."""
