@@ -1,1 +1,72 @@
 """(α,β,γ)-unlearning guarantees with explicit constants, and run-time bounds."""
+
+from __future__ import annotations
+
+from expunge.guarantees.approximate import t2_approximate, t2_curve, t2_gaussian, t2_mixed, t2_zcdp
+from expunge.guarantees.ceiling import repeated_query_ceiling, repeated_query_failure
+from expunge.guarantees.certify import all_bounds, certify
+from expunge.guarantees.concentrated import mutual_information, t3
+from expunge.guarantees.cost import TranscriptCost
+from expunge.guarantees.description_length import description_length
+from expunge.guarantees.exact import ExactSystem, voting_system
+from expunge.guarantees.final_step import adapt, from_expected, over_generations
+from expunge.guarantees.guarantee import SMALLEST_EVENT, Guarantee
+from expunge.guarantees.published import IllustrativeBound, paper_illustration, paper_predictions, rogers_style
+from expunge.guarantees.pure import t1, t1_closed_form
+from expunge.guarantees.runtime import (
+    RunTimeBound,
+    adaptive_quantile,
+    binomial_quantile,
+    closed_form,
+    max_information_quantile,
+    oblivious_quantile,
+    printed_form,
+    run_time_bounds,
+)
+from expunge.guarantees.solve import LARGEST_COUNT, max_epsilon, max_num_shards, max_predictions
+from expunge.guarantees.theory_table import TABLE_TARGET, TheoryRow, theory_table, unanimous_table
+
+__all__ = [
+    "LARGEST_COUNT",
+    "SMALLEST_EVENT",
+    "TABLE_TARGET",
+    "ExactSystem",
+    "Guarantee",
+    "IllustrativeBound",
+    "RunTimeBound",
+    "TheoryRow",
+    "TranscriptCost",
+    "adapt",
+    "adaptive_quantile",
+    "all_bounds",
+    "binomial_quantile",
+    "certify",
+    "closed_form",
+    "description_length",
+    "from_expected",
+    "max_epsilon",
+    "max_information_quantile",
+    "max_num_shards",
+    "max_predictions",
+    "mutual_information",
+    "oblivious_quantile",
+    "over_generations",
+    "paper_illustration",
+    "paper_predictions",
+    "printed_form",
+    "repeated_query_ceiling",
+    "repeated_query_failure",
+    "rogers_style",
+    "run_time_bounds",
+    "t1",
+    "t1_closed_form",
+    "t2_approximate",
+    "t2_curve",
+    "t2_gaussian",
+    "t2_mixed",
+    "t2_zcdp",
+    "t3",
+    "theory_table",
+    "unanimous_table",
+    "voting_system",
+]

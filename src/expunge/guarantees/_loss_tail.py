@@ -1,0 +1,163 @@
+"""Privacy-loss thresholds for T2: the smallest known c with P(loss > c) ≤ τ, for each way to know a transcript.
+
+`threshold(log_tau)` maps ln τ to c, elementwise; infinity where no c is known. Except for zCDP (Markov on the Rényi
+divergence) every tail goes through a hockey-stick divergence δ(·): P(loss > ε+s) ≤ δ(ε)/(1−e^{−s}), so
+c = ε − ln(1 − δ(ε)/τ) for any ε with δ(ε) < τ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from expunge.errors import ParameterError
+from expunge.guarantees.conversion import Array, smallest_alpha
+
+# ln τ is rounded down to a multiple of this before an expensive threshold is computed: c only grows.
+_LOG_TAU_STEP: Final = 0.05
+_SLACKS: Final = np.geomspace(1e-7, 50.0, 90)
+_STANDARD_LOSSES: Final = np.linspace(0.0, 40.0, 600)
+_CURVE_POINTS: Final = 400
+_LARGEST_EPSILON: Final = 1e6
+
+
+class LossTail(Protocol):
+    """Anything that knows a privacy-loss threshold."""
+
+    def threshold(self, log_tau: Array) -> Array:
+        """The loss that is exceeded with probability at most τ."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConcentratedTail:
+    """ρ-zCDP: τ(c) = exp(−(c−ρ)²/(4ρ)), so c = ρ + 2√(ρ ln(1/τ))."""
+
+    rho: float
+
+    def threshold(self, log_tau: Array) -> Array:
+        """The loss that is exceeded with probability at most τ."""
+        return np.asarray(self.rho + 2 * np.sqrt(self.rho * np.maximum(-log_tau, 0.0)) if self.rho else 0 * log_tau)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateTail:
+    """(ε,δ)-DP: c = ε + s with s = −ln(1 − δ/τ)."""
+
+    epsilon: float
+    delta: float
+
+    def threshold(self, log_tau: Array) -> Array:
+        """The loss that is exceeded with probability at most τ."""
+        log_delta = math.log(self.delta) if self.delta else -math.inf
+        return self.epsilon + _slack(log_delta - log_tau)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateConcentratedTail:
+    """δ-approximate ρ-zCDP composed with ε-DP: δ(c) ≤ δ + min_λ C(λ)e^{−λ(c−ε)+λ(1+λ)ρ}."""
+
+    rho: float
+    epsilon: float
+    delta: float
+
+    def threshold(self, log_tau: Array) -> Array:
+        """The loss that is exceeded with probability at most τ."""
+        return _on_grid(self._threshold, log_tau)
+
+    def _threshold(self, log_tau: Array) -> Array:
+        log_delta = math.log(self.delta) if self.delta else -math.inf
+        # For each slack s, what τ(1−e^{−s}) leaves after δ is there for the concentrated part.
+        log_whole = log_tau[:, None] + np.log(-np.expm1(-_SLACKS))
+        left = -np.expm1(np.minimum(log_delta - log_whole, 0.0))
+        with np.errstate(divide="ignore"):
+            log_inverse = -(log_whole + np.log(left))
+        concentrated = smallest_alpha(log_inverse, curvature=self.rho, shift=self.rho)
+        return np.asarray(self.epsilon + np.min(_SLACKS + concentrated, axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianTail:
+    """μ-Gaussian DP: δ(ε) = Φ(−ε/μ+μ/2) − e^ε Φ(−ε/μ−μ/2), on a fixed grid of ε/μ (which keeps c monotone in μ)."""
+
+    mu: float
+
+    def threshold(self, log_tau: Array) -> Array:
+        """The loss that is exceeded with probability at most τ."""
+        if self.mu == 0:
+            return 0 * log_tau
+        if not math.isfinite(self.mu):
+            return np.full_like(log_tau, np.inf)
+        epsilons = self.mu * (_STANDARD_LOSSES + self.mu / 2)
+        log_first = log_ndtr(-_STANDARD_LOSSES)
+        log_second = epsilons + log_ndtr(-_STANDARD_LOSSES - self.mu)
+        # The two nearly cancel for small μ: the second is lowered by more than its rounding error, which is safe.
+        log_ratio = np.minimum(log_second - log_first, 0.0) - 1e-13 * (1 + np.abs(log_first))
+        log_deltas = log_first + np.log(-np.expm1(log_ratio))
+        return _from_pairs(epsilons, log_deltas, log_tau)
+
+
+class CurveTail:
+    """A privacy curve δ(·) given as a function, sampled where it falls from one half to 1e-40 (or to its floor)."""
+
+    def __init__(self, curve: Callable[[float], float]) -> None:
+        floor = _delta(curve, _LARGEST_EPSILON)
+        lowest = _crossing(curve, 0.5)
+        highest = _crossing(curve, max(1e-40, 1.001 * floor))
+        self._epsilons = np.linspace(lowest, highest, _CURVE_POINTS)
+        deltas = np.array([_delta(curve, float(epsilon)) for epsilon in self._epsilons])
+        with np.errstate(divide="ignore"):
+            self._log_deltas = np.log(deltas)
+
+    def threshold(self, log_tau: Array) -> Array:
+        """The loss that is exceeded with probability at most τ."""
+        return _from_pairs(self._epsilons, self._log_deltas, log_tau)
+
+
+def _slack(log_ratio: Array) -> Array:
+    """s with 1 − e^{−s} = δ/τ, from ln(δ/τ); infinite when δ ≥ τ."""
+    possible = log_ratio < 0
+    ratio = np.where(possible, np.exp(np.minimum(log_ratio, 0.0)), 0.0)
+    with np.errstate(divide="ignore"):
+        return np.where(possible, -np.log1p(-ratio), np.inf)
+
+
+def _from_pairs(epsilons: Array, log_deltas: Array, log_tau: Array) -> Array:
+    """The smallest c over several (ε,δ) statements about the same transcript."""
+
+    def smallest(levels: Array) -> Array:
+        return np.asarray(np.min(epsilons + _slack(log_deltas - levels[:, None]), axis=1))
+
+    return _on_grid(smallest, log_tau)
+
+
+def _on_grid(function: Callable[[Array], Array], log_tau: Array) -> Array:
+    """`function` of ln τ rounded down to the grid: conservative, monotone, and evaluated once per grid point."""
+    steps = np.floor(log_tau / _LOG_TAU_STEP)
+    unique, inverse = np.unique(steps, return_inverse=True)
+    return np.asarray(function(unique * _LOG_TAU_STEP)[inverse].reshape(log_tau.shape))
+
+
+def _delta(curve: Callable[[float], float], epsilon: float) -> float:
+    delta = float(curve(epsilon))
+    if math.isnan(delta):
+        raise ParameterError(f"the privacy curve is not a number at epsilon = {epsilon!r}")
+    return min(max(delta, 0.0), 1.0)
+
+
+def _crossing(curve: Callable[[float], float], level: float) -> float:
+    """An ε near the smallest with curve(ε) ≤ level (where exactly does not matter: every ε is valid)."""
+    if _delta(curve, 0.0) <= level:
+        return 0.0
+    low, high = 1e-9, _LARGEST_EPSILON
+    if _delta(curve, high) > level:
+        return high
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if _delta(curve, middle) <= level else (middle, high)
+    return high
