@@ -27,7 +27,7 @@ class PureDP:
 class BoundedRange:
     """ε-DP whose log-likelihood ratio lies in an interval of length ε (the exponential mechanism).
 
-    Implies ε-DP and ε²/8-zCDP (THEORY.md, Lemma 0).
+    Implies ε-DP and ε²/8-zCDP (Lemma 0).
     """
 
     epsilon: float
