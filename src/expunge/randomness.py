@@ -1,8 +1,8 @@
 """The source of every random decision, always passed explicitly.
 
 `Randomness.from_system()` is for real use: it draws from the operating system's CSPRNG. `Randomness.from_seed(n)` is
-for tests and experiments. The handful of methods below is all that the package ever asks of chance, so a test can replace
-the object by one that walks through every outcome with its exact probability.
+for tests and experiments. The handful of methods below is all that the package ever asks of chance, so a test can
+replace the object by one that walks through every outcome with its exact probability.
 """
 
 from __future__ import annotations

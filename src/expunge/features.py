@@ -1,0 +1,108 @@
+"""Rows of features in any container a learner accepts: arrays, sparse matrices, data frames, lists of texts.
+
+Five small functions are all that the rest of the package asks of a container, so records, sampling and the ensemble
+never look inside one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from expunge.errors import InputError
+
+Features = Any  # a numpy array, a scipy sparse array in CSR form, a pandas data frame, or a 1-d object array
+
+
+def as_features(rows: Any) -> Features:
+    """The container itself where it is one, otherwise an array made of it."""
+    if scipy.sparse.issparse(rows):
+        return rows.tocsr()
+    if is_frame(rows):
+        return rows
+    array = np.asarray(rows)
+    if array.dtype.kind in "US":
+        array = array.astype(object)
+    if array.ndim == 0:
+        raise InputError("features must be a table with one row per record, got a single value")
+    return array
+
+
+def is_frame(rows: Any) -> bool:
+    """Whether `rows` is a data frame (pandas, or anything with `iloc` and `columns`)."""
+    return hasattr(rows, "iloc") and hasattr(rows, "columns")
+
+
+def num_rows(rows: Features) -> int:
+    """How many records the container holds."""
+    return int(rows.shape[0])
+
+
+def take(rows: Features, positions: ArrayLike) -> Features:
+    """The rows at `positions`, in that order, as the same kind of container."""
+    return rows.iloc[positions] if is_frame(rows) else rows[positions]
+
+
+def concatenate(parts: Sequence[Features]) -> Features:
+    """The rows of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(scipy.sparse.issparse(part) for part in parts):
+        return scipy.sparse.vstack(parts, format="csr")
+    if is_frame(parts[0]):
+        import pandas as pd
+
+        return pd.concat(list(parts), ignore_index=True)
+    return np.concatenate(parts)
+
+
+def describe(rows: Features) -> tuple[str, tuple[Any, ...]]:
+    """What must agree between containers whose rows are to be mixed: the kind and the columns."""
+    if is_frame(rows):
+        return "data frame", tuple(rows.columns)
+    return ("sparse matrix" if scipy.sparse.issparse(rows) else "array"), tuple(rows.shape[1:])
+
+
+def like(rows: Features, pattern: Features) -> Features:
+    """`rows` in the number types of `pattern`, so that updated and fresh datasets are the same input to a learner.
+
+    Whole numbers must stay what they are (3.0 may join a column of integers, 3.5 may not); otherwise InputError.
+    """
+    if is_frame(rows):
+        cast = rows.astype(dict(zip(pattern.columns, pattern.dtypes, strict=True)))
+        changed = [name for name in cast.columns if not _same_values(cast[name].to_numpy(), rows[name].to_numpy())]
+        if changed:
+            raise InputError(f"column {changed[0]!r} does not fit the type {pattern[changed[0]].dtype}")
+        return cast
+    if rows.dtype == pattern.dtype:
+        return rows
+    cast = rows.astype(pattern.dtype)
+    dense, before = (cast.data, rows.data) if scipy.sparse.issparse(rows) else (cast, rows)
+    if not _same_values(dense, before):
+        raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
+    return cast
+
+
+def _same_values(cast: NDArray[Any], before: NDArray[Any]) -> bool:
+    return cast.dtype.kind not in "iub" or bool((cast == before).all())
+
+
+def missing_rows(rows: Features) -> NDArray[np.intp]:
+    """The positions of the rows that hold a NaN or an infinity (numeric columns only)."""
+    if is_frame(rows):
+        numeric = rows.select_dtypes("number")
+        return np.flatnonzero(~np.isfinite(numeric.to_numpy(dtype=float, na_value=np.nan)).all(axis=1))
+    if scipy.sparse.issparse(rows):
+        bad = np.flatnonzero(~np.isfinite(rows.data)) if rows.dtype.kind in "fc" else np.empty(0, dtype=np.intp)
+        return np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
+    if rows.dtype.kind not in "fc":
+        return np.empty(0, dtype=np.intp)
+    # One sum decides for the whole table in the usual case that nothing is missing.
+    with np.errstate(all="ignore"):
+        if np.isfinite(rows.sum()):
+            return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))

@@ -1,0 +1,150 @@
+"""What a learner is: A_single of the paper, and what it may offer beyond it to be fast.
+
+A learner needs one method, `fit(X, y, seed)`, and its models one, `predict(X)`. Labels are class codes 0..C-1
+throughout; a model that has no opinion says `ABSTAIN` (⊥ in the paper), which is not a class, is never counted as a
+vote and never released. Everything else here is optional and found by its name: a learner that can train many shards in
+one call offers `fit_many`, one that can vote for all shards at once offers `make_voter`, one that wants the labels
+themselves instead of codes offers `for_classes`, and one that can resume from a slice is a `SlicedLearner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.errors import TrainingError
+from expunge.features import Features, num_rows
+
+ABSTAIN = -1
+
+Codes = NDArray[np.int32] | NDArray[np.int64]
+Weights = NDArray[np.float64]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """One shard's trained model."""
+
+    def predict(self, X: Features) -> Codes:
+        """A class code, or `ABSTAIN`, for every row."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A_single: a training procedure whose only randomness is `seed`."""
+
+    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
+        """A model of the given rows, which are at least one; `weights` is None unless records carry weights."""
+
+
+@runtime_checkable
+class SlicedLearner(Protocol):
+    """A learner that trains slice by slice and can resume after any of them (the S of SISA)."""
+
+    @property
+    def num_slices(self) -> int:
+        """How many slices a shard is cut into."""
+
+    def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
+        """The checkpoint after one more slice; `checkpoint` is None before the first and must not be changed."""
+
+    @property
+    def is_cumulative(self) -> bool:
+        """Whether `extend` is given all slices up to the new one (warm start) or the new one alone."""
+
+    def make_model(self, checkpoint: Any) -> Model:
+        """The model that a checkpoint stands for."""
+
+
+class Voter(Protocol):
+    """Votes of all shards together."""
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """How many shards vote for each class, abstentions left out: shape (rows, classes)."""
+
+    def votes(self, X: Features) -> Codes:
+        """Every shard's vote: shape (rows, shards). Inside the trust boundary only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardData:
+    """What one shard's training gets to see, and the seed it must use."""
+
+    shard: int
+    X: Features
+    y: Codes
+    weights: Weights | None
+    seed: int
+
+
+class Abstainer:
+    """The model of an empty shard: always ⊥."""
+
+    def predict(self, X: Features) -> Codes:
+        """⊥ for every row."""
+        return np.full(num_rows(X), ABSTAIN, dtype=np.int64)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Abstainer)
+
+    def __hash__(self) -> int:
+        return hash(Abstainer)
+
+
+def fit_many(learner: Learner, shards: Iterable[ShardData]) -> list[Model]:
+    """Train every shard, all at once where the learner can; an empty shard abstains; a failure names its shard."""
+    batch = list(shards)
+    filled = [data for data in batch if len(data.y)]
+    if hasattr(learner, "fit_many"):
+        trained = cast("list[Model]", learner.fit_many(filled)) if filled else []
+    else:
+        trained = [_fit_one(learner, data) for data in filled]
+    models = iter(trained)
+    return [next(models) if len(data.y) else Abstainer() for data in batch]
+
+
+def _fit_one(learner: Learner, data: ShardData) -> Model:
+    try:
+        return learner.fit(data.X, data.y, data.seed, weights=data.weights)
+    except Exception as error:
+        raise TrainingError(
+            f"training shard {data.shard} failed: {type(error).__name__}: {error}", data.shard
+        ) from error
+
+
+def make_voter(learner: Learner, models: Sequence[Model], num_classes: int) -> Voter:
+    """The learner's own way of voting for all shards at once, or one model after another."""
+    if hasattr(learner, "make_voter"):
+        return cast("Voter", learner.make_voter(models, num_classes))
+    return OneByOneVoter(models, num_classes)
+
+
+class OneByOneVoter:
+    """Asks every model in turn."""
+
+    def __init__(self, models: Sequence[Model], num_classes: int) -> None:
+        self._models = models
+        self._num_classes = num_classes
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """Votes for each class."""
+        counts = np.zeros((num_rows(X), self._num_classes), dtype=np.int64)
+        rows = np.arange(len(counts))
+        for model in self._models:
+            codes = model.predict(X)
+            voting = codes >= 0
+            counts[rows[voting], codes[voting]] += 1
+        return counts
+
+    def votes(self, X: Features) -> Codes:
+        """Every model's vote."""
+        return np.stack([np.asarray(model.predict(X), dtype=np.int32) for model in self._models], axis=1)
+
+
+def for_classes(learner: Learner, classes: NDArray[Any]) -> Learner:
+    """The learner told what the class codes stand for, if it wants to know."""
+    return cast("Learner", learner.for_classes(classes)) if hasattr(learner, "for_classes") else learner

@@ -1,0 +1,188 @@
+"""Any scikit-learn classifier or Pipeline as a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
+
+from expunge.errors import ParameterError
+from expunge.features import Features, is_frame, num_rows
+from expunge.learners.linear import LinearScores, LinearVote, LinearVoter
+from expunge.learners.protocol import Abstainer, Codes, Model, OneByOneVoter, Voter, Weights
+
+
+@dataclass(frozen=True)
+class ConstantModel:
+    """The model of a shard with one class."""
+
+    code: int
+
+    def predict(self, X: Features) -> Codes:
+        """That class for every row."""
+        return np.full(num_rows(X), self.code, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ScikitModel:
+    """A fitted estimator that answers in class codes; `codes` are those of its own classes, in its order."""
+
+    estimator: Any
+    classes: NDArray[Any] | None
+
+    def predict(self, X: Features) -> Codes:
+        """The estimator's labels as class codes."""
+        labels = self.estimator.predict(X)
+        codes = labels if self.classes is None else np.searchsorted(self.classes, labels)
+        return np.asarray(codes, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ScikitLearner:
+    """Trains a clone of `estimator` on every shard.
+
+    Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed;
+    an estimator without one is taken to be deterministic. A shard with a single class gets a constant without
+    consulting the estimator. Preprocessing that looks at data belongs into a Pipeline, so that it is part of the shard.
+    `classes` are the labels that the codes stand for (None: the codes themselves are given to the estimator).
+    """
+
+    estimator: Any
+    classes: NDArray[Any] | None = None
+    random_parameters: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
+            raise ParameterError(f"the estimator must have fit and predict, got {self.estimator!r}")
+        object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
+
+    def for_classes(self, classes: NDArray[Any]) -> ScikitLearner:
+        """The same learner, training on these labels instead of their codes."""
+        is_plain = np.array_equal(classes, np.arange(len(classes)))
+        return replace(self, classes=None if is_plain else classes)
+
+    def labels(self, y: Codes) -> NDArray[Any]:
+        """The labels of class codes, as the estimator is to see them."""
+        return np.asarray(y) if self.classes is None else self.classes[y]
+
+    def seeded(self, seed: int) -> Any:
+        """A fresh clone whose randomness is `seed` alone."""
+        estimator = clone(self.estimator)
+        if self.random_parameters:
+            states = np.random.SeedSequence(seed).generate_state(len(self.random_parameters))
+            settings = dict(zip(self.random_parameters, states.tolist(), strict=True))
+            estimator.set_params(**settings)
+        return estimator
+
+    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
+        """A clone trained on the shard."""
+        if (y == y[0]).all():
+            return ConstantModel(int(y[0]))
+        estimator = self.seeded(seed).fit(X, self.labels(y), **weight_arguments(self.estimator, weights))
+        return ScikitModel(estimator, self.classes)
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """One matrix product for linear models, one model after another for all others."""
+        shards = [_linear_vote(model, self.classes) for model in models]
+        widths = {shard[0].shape[1] for shard in shards if isinstance(shard, tuple)}
+        if any(shard is _OTHER for shard in shards) or len(widths) != 1:
+            return OneByOneVoter(models, num_classes)
+        linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop())
+        return _FrameTolerantVoter(linear)
+
+
+class _FrameTolerantVoter:
+    """Hands a numeric data frame to a linear voter as an array."""
+
+    def __init__(self, voter: LinearVoter) -> None:
+        self._voter = voter
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """Votes for each class."""
+        return self._voter.count(X.to_numpy() if is_frame(X) else X)
+
+    def votes(self, X: Features) -> Codes:
+        """Every shard's vote."""
+        return self._voter.votes(X.to_numpy() if is_frame(X) else X)
+
+
+class _Other:
+    """Marks a model that is not linear."""
+
+
+_OTHER = _Other()
+
+
+def _linear_vote(model: Model, classes: NDArray[Any] | None) -> LinearVote | _Other:
+    if isinstance(model, Abstainer):
+        return None
+    if isinstance(model, ConstantModel):
+        return model.code
+    return _linear_scores(model.estimator, classes) if isinstance(model, ScikitModel) else _OTHER
+
+
+def _linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores | _Other:
+    """Weights, intercepts and class codes of a linear classifier, scalers in front of it folded in."""
+    from sklearn.linear_model._base import LinearClassifierMixin
+
+    scaling: list[Any] = []
+    if isinstance(estimator, Pipeline):
+        *scaling, estimator = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+    if not isinstance(estimator, LinearClassifierMixin) or not hasattr(estimator, "coef_"):
+        return _OTHER
+    if type(estimator).predict is not LinearClassifierMixin.predict and type(estimator).__name__ != "RidgeClassifier":
+        return _OTHER
+    weights = np.asarray(estimator.coef_.toarray() if hasattr(estimator.coef_, "toarray") else estimator.coef_)
+    weights = np.atleast_2d(weights).astype(np.float64)
+    intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()
+    for scaler in reversed(scaling):
+        factors = _scaler_factors(scaler)
+        if factors is None:
+            return _OTHER
+        scale, shift = factors
+        intercepts = intercepts + weights @ shift
+        weights = weights * scale
+    own = estimator.classes_
+    codes = own if classes is None else np.searchsorted(classes, own)
+    return weights, intercepts, np.asarray(codes, dtype=np.int64)
+
+
+def _scaler_factors(scaler: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """A fitted scaler as x ↦ scale·x + shift, None if it is anything else."""
+    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+    width = getattr(scaler, "n_features_in_", 0)
+    if type(scaler) is StandardScaler:
+        scale = np.ones(width) if scaler.scale_ is None else 1 / scaler.scale_
+        mean = np.zeros(width) if not scaler.with_mean else scaler.mean_
+        return scale, -mean * scale
+    if type(scaler) is MaxAbsScaler and not getattr(scaler, "clip", False):
+        return 1 / scaler.scale_, np.zeros(width)
+    if type(scaler) is MinMaxScaler and not scaler.clip:
+        return scaler.scale_, scaler.min_
+    return None
+
+
+def _random_parameters(estimator: Any) -> tuple[str, ...]:
+    if not hasattr(estimator, "get_params"):
+        raise ParameterError(f"the estimator must be a scikit-learn estimator (get_params), got {estimator!r}")
+    names: Mapping[str, Any] = estimator.get_params(deep=True)
+    return tuple(sorted(name for name in names if name == "random_state" or name.endswith("__random_state")))
+
+
+def weight_arguments(estimator: Any, weights: Weights | None) -> dict[str, Weights]:
+    """The keyword under which `fit` takes sample weights (a Pipeline takes them for its last step)."""
+    if weights is None:
+        return {}
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        return {f"{name}__{keyword}": value for keyword, value in weight_arguments(last, weights).items()}
+    if not has_fit_parameter(estimator, "sample_weight"):
+        raise ParameterError(f"{type(estimator).__name__} does not support sample weights")
+    return {"sample_weight": weights}

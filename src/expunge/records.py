@@ -1,0 +1,344 @@
+"""People's records and the updates to them: ids, Add, Delete, D ∘ u (Definition 2.1 of the paper).
+
+A dataset D is a multiset of (features, label) pairs told apart by stable ids. `Records` is immutable: `apply` returns a
+new dataset that shares all untouched storage with the old one, in time that depends on the batch and not on the size
+of D. Records keep the order in which they were added, a function of the update sequence alone, and every shard is
+trained in that order: so a dataset reached by updates and the same dataset made afresh are the same input.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from expunge._blocks import Block, id_column, join_blocks, make_block, merge_blocks, object_column, pick_rows
+from expunge._index import IdIndex, RecordId, SubjectIndex
+from expunge.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
+from expunge.features import Features, as_features, concatenate, describe, like, missing_rows, num_rows, take
+
+__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteSubject", "RecordId", "Records", "Update"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
+    """Add one record under an id that is not in use."""
+
+    id: RecordId
+    features: Any
+    label: Any
+    subject: RecordId | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddMany:
+    """Add many records given as columns."""
+
+    ids: Sequence[RecordId] | NDArray[Any]
+    features: Features
+    labels: ArrayLike
+    subjects: Sequence[RecordId | None] | None = None
+    weights: ArrayLike | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the record with this id."""
+
+    id: RecordId
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubject:
+    """Delete every record of one person."""
+
+    subject: RecordId
+
+
+Update = Add | AddMany | Delete | DeleteSubject
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Which slots a batch emptied and which it filled (`added` is a contiguous run at the end)."""
+
+    removed: NDArray[np.int64]
+    added: range
+
+
+@dataclass(frozen=True)
+class Records:
+    """The dataset D^t. Make one with `Records.build`; change it with `apply`.
+
+    A record lives in a slot, numbered in order of addition; slots are never reused, so whoever keeps slot numbers
+    (the shards do) need not be told about other records' updates, until `compacted` renumbers them.
+    """
+
+    classes: NDArray[Any]
+    blocks: tuple[Block, ...]
+    index: IdIndex
+    subjects: SubjectIndex
+    num_live: int
+    num_slots: int
+    allow_missing: bool = False
+    layout: tuple[str, tuple[Any, ...]] = field(default=("array", ()))
+
+    @classmethod
+    def build(
+        cls,
+        features: Features,
+        labels: ArrayLike,
+        *,
+        ids: Sequence[RecordId] | NDArray[Any] | None = None,
+        subjects: Sequence[RecordId | None] | NDArray[Any] | None = None,
+        weights: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        allow_missing: bool = False,
+    ) -> Records:
+        """A dataset from columns; `classes` defaults to the labels seen, which are then treated as public."""
+        table = as_features(features)
+        raw = np.asarray(labels)
+        known = np.unique(raw if classes is None else np.asarray(classes))
+        column = None if ids is None else id_column(ids, num_rows(table), "ids")
+        block = make_block(table, raw, column, subjects, weights, start=0, classes=known)
+        records = cls(
+            classes=known,
+            blocks=(block,),
+            index=IdIndex.build(block.ids, len(block)),
+            subjects=SubjectIndex.build(block.subjects),
+            num_live=len(block),
+            num_slots=len(block),
+            allow_missing=allow_missing,
+            layout=describe(table),
+        )
+        records.fitted(block)
+        return records
+
+    def __len__(self) -> int:
+        return self.num_live
+
+    def __contains__(self, record: object) -> bool:
+        return self.index.find(record) is not None
+
+    @property
+    def num_classes(self) -> int:
+        """How many labels the deployment knows."""
+        return len(self.classes)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether any record carries a weight of its own."""
+        return any(block.weights is not None for block in self.blocks)
+
+    def slot_of(self, record: RecordId) -> int:
+        """Where the record lives; an unknown id is an error that names it."""
+        slot = self.index.find(record)
+        if slot is None:
+            raise UnknownRecordError(f"no record has the id {record!r}", record)
+        return slot
+
+    def id_of(self, slot: int) -> RecordId:
+        """The id of the record in a slot."""
+        return self._block_of(slot).id_of(slot)
+
+    def slots_of_subject(self, subject: RecordId) -> tuple[int, ...]:
+        """Where the subject's records live, in order."""
+        live = tuple(slot for slot in self.subjects.find(subject) if not self.index.is_gone(slot))
+        if not live:
+            raise UnknownRecordError(f"no record belongs to the subject {subject!r}", subject)
+        return live
+
+    def live_slots(self) -> NDArray[np.int64]:
+        """All slots in use, in order."""
+        return self.index.live_slots(self.num_slots)
+
+    def ids(self) -> list[RecordId]:
+        """All ids, in order of addition."""
+        return [self.id_of(int(slot)) for slot in self.live_slots()]
+
+    def gather(self, slots: NDArray[Any]) -> tuple[Features, NDArray[np.int32], NDArray[np.float64] | None]:
+        """Features, label codes and weights (None where nobody has any) of the given slots, which are ascending."""
+        parts = [
+            (block, slots[low:high].astype(np.int64) - block.start)
+            for block, low, high in self._segments(slots)
+            if high > low
+        ]
+        if not parts:
+            parts = [(self.blocks[0], np.empty(0, dtype=np.int64))]
+        features = concatenate([take(block.features, rows) for block, rows in parts])
+        labels = np.concatenate([block.labels[rows] for block, rows in parts])
+        if not self.has_weights:
+            return features, labels, None
+        ones = [np.ones(len(rows)) if block.weights is None else block.weights[rows] for block, rows in parts]
+        return features, labels, np.concatenate(ones)
+
+    def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
+        """D ∘ u for every u of the batch in order, all or nothing."""
+        draft = _Draft(self)
+        for update in batch:
+            draft.take(update)
+        removed = np.array(sorted(draft.removed), dtype=np.int64)
+        block = draft.additions()
+        index = self.index.without({int(slot): self.id_of(int(slot)) for slot in removed})
+        subjects, blocks, num_slots = self.subjects, self.blocks, self.num_slots
+        if block is not None:
+            index = index.extended(block.ids, num_slots)
+            subjects = subjects.extended(block.subjects, num_slots)
+            blocks = merge_blocks((*blocks, block))
+            num_slots += len(block)
+        added = range(self.num_slots, num_slots)
+        changed = Records(
+            classes=self.classes,
+            blocks=blocks,
+            index=index,
+            subjects=subjects,
+            num_live=self.num_live - len(removed) + len(added),
+            num_slots=num_slots,
+            allow_missing=self.allow_missing,
+            layout=self.layout,
+        )
+        return changed, Change(removed, added)
+
+    def compacted(self) -> Records:
+        """The same dataset with slots renumbered 0..len-1 and the storage of deleted records dropped."""
+        slots = self.live_slots()
+        features, labels, weights = self.gather(slots)
+        keeps_numbers = self.blocks[0].ids is None and len(self.blocks) == 1 and len(slots) == self.num_slots
+        ids = None if keeps_numbers else object_column([self.id_of(int(slot)) for slot in slots])
+        has_subjects = any(block.subjects is not None for block in self.blocks)
+        subjects = object_column([self._subject_of(int(slot)) for slot in slots]) if has_subjects else None
+        block = Block(0, features, labels, ids, subjects, weights)
+        return Records(
+            classes=self.classes,
+            blocks=(block,),
+            index=IdIndex.build(ids, len(slots)),
+            subjects=SubjectIndex.build(subjects),
+            num_live=len(slots),
+            num_slots=len(slots),
+            allow_missing=self.allow_missing,
+            layout=self.layout,
+        )
+
+    def _subject_of(self, slot: int) -> RecordId | None:
+        block = self._block_of(slot)
+        if block.subjects is None:
+            return None
+        value: RecordId | None = block.subjects[slot - block.start]
+        return value
+
+    def _block_of(self, slot: int) -> Block:
+        return self.blocks[bisect_right([block.start for block in self.blocks], slot) - 1]
+
+    def _segments(self, slots: NDArray[Any]) -> Iterable[tuple[Block, int, int]]:
+        bounds = np.searchsorted(slots, [block.start for block in self.blocks] + [self.num_slots])
+        return [(block, int(bounds[i]), int(bounds[i + 1])) for i, block in enumerate(self.blocks)]
+
+    def fitted(self, block: Block) -> Block:
+        """The block with features of this dataset's columns and number types; the first record at fault is named."""
+        first = block.id_of(block.start)
+        found, expected = describe(block.features), self.layout
+        if found != expected:
+            raise RecordError(
+                f"record {first!r} has features of the form {_spell(found)}, expected {_spell(expected)}", first
+            )
+        for row in [] if self.allow_missing else missing_rows(block.features)[:1]:
+            record = block.id_of(block.start + int(row))
+            raise RecordError(f"the features of record {record!r} hold NaN or infinity", record)
+        try:
+            return replace(block, features=like(block.features, self.blocks[0].features))
+        except (ValueError, TypeError) as error:
+            raise RecordError(f"the features of record {first!r} cannot be used: {error}", first) from error
+
+
+class _Draft:
+    """A batch being read, update by update; nothing of it reaches `records` until the whole batch is right."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.removed: set[int] = set()
+        self.pending: dict[RecordId, tuple[int, int]] = {}  # id -> (source, row), in order of addition
+        self.sources: list[Block] = []
+
+    def take(self, update: Update) -> None:
+        match update:
+            case Add(id=record, features=features, label=label, subject=subject, weight=weight):
+                subjects = None if subject is None else [subject]
+                weights = None if weight == 1.0 else [weight]
+                self._add(_one_row(features), np.asarray([label]), object_column([record]), subjects, weights)
+            case AddMany(ids=ids, features=features, labels=labels, subjects=subjects, weights=weights):
+                table = as_features(features)
+                self._add(table, np.asarray(labels), id_column(ids, num_rows(table), "ids"), subjects, weights)
+            case Delete(id=record):
+                self._delete(record)
+            case DeleteSubject(subject=subject):
+                self._delete_subject(subject)
+            case _:
+                raise InputError(f"an update is an Add, AddMany, Delete or DeleteSubject, got {update!r}")
+
+    def _holds(self, record: RecordId) -> bool:
+        slot = self.records.index.find(record)
+        return record in self.pending or (slot is not None and slot not in self.removed)
+
+    def _add(self, features: Features, labels: NDArray[Any], ids: NDArray[Any], subjects: Any, weights: Any) -> None:
+        block = make_block(features, labels, ids, subjects, weights, start=0, classes=self.records.classes)
+        block = self.records.fitted(block)
+        for row, record in enumerate(ids):
+            if self._holds(record):
+                raise DuplicateRecordError(f"the id {record!r} is in use already; delete it first", record)
+            self.pending[record] = (len(self.sources), row)
+        self.sources.append(block)
+
+    def _delete(self, record: RecordId) -> None:
+        if record in self.pending:
+            del self.pending[record]
+            return
+        slot = self.records.slot_of(record)
+        if slot in self.removed:
+            raise UnknownRecordError(f"the batch deletes the id {record!r} twice", record)
+        self.removed.add(slot)
+
+    def _delete_subject(self, subject: RecordId) -> None:
+        settled = [s for s in self.records.subjects.find(subject) if not self.records.index.is_gone(s)]
+        slots = [slot for slot in settled if slot not in self.removed]
+        fresh = [record for record, (source, row) in self.pending.items() if self._subject(source, row) == subject]
+        if not slots and not fresh:
+            raise UnknownRecordError(f"no record belongs to the subject {subject!r}", subject)
+        self.removed.update(slots)
+        for record in fresh:
+            del self.pending[record]
+
+    def _subject(self, source: int, row: int) -> RecordId | None:
+        column = self.sources[source].subjects
+        return None if column is None else column[row]
+
+    def additions(self) -> Block | None:
+        """What is left to add, as one block, in order of addition."""
+        if not self.pending:
+            return None
+        places = np.array(list(self.pending.values()), dtype=np.int64)
+        runs = np.split(places, np.flatnonzero(np.diff(places[:, 0])) + 1)
+        parts = [pick_rows(self.sources[int(run[0, 0])], run[:, 1]) for run in runs]
+        return join_blocks(parts, start=self.records.num_slots)
+
+
+def _spell(layout: tuple[str, tuple[Any, ...]]) -> str:
+    kind, columns = layout
+    return f"{kind} of {columns}"
+
+
+def _one_row(features: Any) -> Features:
+    """One record's features as a table with one row: a row vector, a 1-row table, or a mapping of columns."""
+    if isinstance(features, dict):
+        import pandas as pd
+
+        return pd.DataFrame([features])
+    if hasattr(features, "iloc") and not hasattr(features, "columns"):  # a data frame's row
+        return features.to_frame().T.infer_objects()
+    if hasattr(features, "shape") and len(features.shape) == 2 and features.shape[0] == 1:
+        return as_features(features)
+    return as_features([features])

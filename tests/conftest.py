@@ -1,0 +1,69 @@
+"""Fixtures shared by all tests, among them an exact walk through every outcome of a randomised program."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Hashable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+
+class ScriptedRandomness:
+    """Stands in for `Randomness`: answers from a script of choices, and says what else it could have answered."""
+
+    is_system = False
+
+    def __init__(self, script: list[int], num_seeds: int) -> None:
+        self._script = script
+        self._num_seeds = num_seeds
+        self.sizes: list[int] = []
+        self.probability = Fraction(1)
+
+    def _choose(self, probabilities: list[Fraction]) -> int:
+        place = len(self.sizes)
+        self.sizes.append(len(probabilities))
+        chosen = self._script[place] if place < len(self._script) else 0
+        self.probability *= probabilities[chosen]
+        return chosen
+
+    def _uniform(self, size: int) -> int:
+        return self._choose([Fraction(1, size)] * size)
+
+    def successes(self, trials: int, probability: float) -> np.ndarray:
+        p = Fraction(probability).limit_denominator(1000)
+        chosen = [cell for cell in range(trials) if self._choose([1 - p, p])]
+        return np.array(chosen, dtype=np.int64)
+
+    def choices(self, bound: int, size: int) -> np.ndarray:
+        return np.array([self._uniform(bound) for _ in range(size)], dtype=np.int64)
+
+    def permutation(self, size: int) -> np.ndarray:
+        orders = list(itertools.permutations(range(size)))
+        return np.array(orders[self._uniform(len(orders))], dtype=np.int64)
+
+    def seeds(self, size: int) -> np.ndarray:
+        return self.choices(self._num_seeds, size)
+
+
+def exact_law(program: Callable[[ScriptedRandomness], Hashable], *, num_seeds: int = 1) -> dict[Hashable, Fraction]:
+    """The exact distribution of what `program` returns, over every outcome of the randomness it asks for."""
+    law: Counter[Hashable] = Counter()
+    script: list[int] = []
+    while True:
+        rng = ScriptedRandomness(script, num_seeds)
+        law[program(rng)] += rng.probability
+        script = script[: len(rng.sizes)] + [0] * (len(rng.sizes) - len(script))
+        while script and script[-1] + 1 == rng.sizes[len(script) - 1]:
+            script.pop()
+        if not script:
+            assert sum(law.values()) == 1
+            return dict(law)
+        script[-1] += 1
+
+
+@pytest.fixture(name="exact_law")
+def exact_law_fixture() -> Callable[..., dict[Hashable, Fraction]]:
+    return exact_law

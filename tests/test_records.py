@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from expunge.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
+from expunge.records import Add, AddMany, Delete, DeleteSubject, Records
+
+
+def make(n: int = 6, **options) -> Records:
+    return Records.build(np.arange(2.0 * n).reshape(n, 2), np.arange(n) % 2, **options)
+
+
+def contents(records: Records) -> list[tuple]:
+    X, y, _ = records.gather(records.live_slots())
+    return [(i, tuple(x), int(c)) for i, x, c in zip(records.ids(), X, y, strict=True)]
+
+
+def test_default_ids_are_positions():
+    records = make(3)
+    assert records.ids() == [0, 1, 2]
+    assert 2 in records
+    assert 3 not in records
+    assert "0" not in records
+    assert True not in records
+
+
+@pytest.mark.parametrize("ids", [[10, 7, 30], ["a", "b", "c"], ["a", 7, "c"], np.array([5, 4, 3])])
+def test_ids_of_every_kind(ids):
+    records = Records.build(np.eye(3), [0, 1, 0], ids=ids)
+    assert records.ids() == list(ids)
+    assert [records.slot_of(i) for i in ids] == [0, 1, 2]
+    assert [type(i) for i in records.ids()] == [type(np.asarray(i).item()) for i in ids]
+
+
+@pytest.mark.parametrize(("ids", "culprit"), [([1, 2, 1], "1"), (["a", "b", "a"], "'a'"), ([1.5, 2.0, 3.0], "1.5")])
+def test_bad_ids_are_named(ids, culprit):
+    with pytest.raises(RecordError, match=culprit):
+        Records.build(np.eye(3), [0, 1, 0], ids=ids)
+
+
+def test_updates_follow_definition_2_1():
+    records, change = make(3).apply([Delete(1), Add(id=9, features=[7, 8], label=1)])
+    assert contents(records) == [(0, (0.0, 1.0), 0), (2, (4.0, 5.0), 0), (9, (7.0, 8.0), 1)]
+    assert change.removed.tolist() == [1]
+    assert list(change.added) == [3]
+
+
+def test_equal_records_are_told_apart_by_id():
+    records = Records.build(np.zeros((3, 2)), [1, 1, 0])
+    assert contents(records.apply([Delete(0)])[0]) == [(1, (0.0, 0.0), 1), (2, (0.0, 0.0), 0)]
+
+
+def test_apply_leaves_its_input_alone():
+    records = make()
+    before = contents(records)
+    records.apply([Delete(0), AddMany(ids=[50, 51], features=np.ones((2, 2)), labels=[0, 1])])
+    assert contents(records) == before
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "culprit"),
+    [
+        ([Delete(99)], UnknownRecordError, "99"),
+        ([Delete(0), Delete(0)], UnknownRecordError, "0"),
+        ([Add(id=3, features=[0, 0], label=0)], DuplicateRecordError, "3"),
+        ([Add(id="n", features=[0, 0], label=0)] * 2, DuplicateRecordError, "'n'"),
+        ([Add(id="n", features=[0, 0, 0], label=0)], RecordError, "'n'"),
+        ([Add(id="n", features=[0, np.nan], label=0)], RecordError, "'n'"),
+        ([Add(id="n", features=[0, np.inf], label=0)], RecordError, "'n'"),
+        ([Add(id="n", features=[0, 0], label=7)], RecordError, "'n'.*7"),
+        ([Add(id=1.5, features=[0, 0], label=0)], RecordError, "1.5"),
+        ([DeleteSubject("nobody")], UnknownRecordError, "nobody"),
+        ([AddMany(ids=["a", "b"], features=np.zeros((2, 2)), labels=[0])], InputError, "labels"),
+        ([AddMany(ids=["a"], features=np.zeros((2, 2)), labels=[0, 0])], InputError, "ids"),
+        (["delete everything"], InputError, "delete everything"),
+    ],
+)
+def test_a_bad_update_names_the_record_and_applies_nothing(batch, error, culprit):
+    records = make()
+    with pytest.raises(error, match=culprit):
+        records.apply([Delete(5), *batch])
+    assert 5 in records
+    assert len(records) == 6
+
+
+def test_a_deleted_id_may_come_back_in_the_same_batch_and_leave_again():
+    add = Add(id=1, features=[9, 9], label=1)
+    assert contents(make(2).apply([Delete(1), add])[0]) == [(0, (0.0, 1.0), 0), (1, (9.0, 9.0), 1)]
+    assert contents(make(2).apply([Delete(1), add, Delete(1)])[0]) == [(0, (0.0, 1.0), 0)]
+    assert contents(make(2).apply([Delete(1), add, Delete(1), add])[0])[1] == (1, (9.0, 9.0), 1)
+
+
+def test_subjects_group_records():
+    records = make(subjects=["ann", "bob", "ann", None, "bob", "ann"])
+    records, _ = records.apply([Delete(2), Add(id="x", features=[0, 0], label=0, subject="ann")])
+    assert [records.id_of(slot) for slot in records.slots_of_subject("ann")] == [0, 5, "x"]
+    gone, change = records.apply([DeleteSubject("ann")])
+    assert gone.ids() == [1, 3, 4]
+    assert len(change.removed) == 3
+    with pytest.raises(UnknownRecordError, match="ann"):
+        gone.apply([DeleteSubject("ann")])
+
+
+def test_a_subject_added_and_deleted_in_one_batch_leaves_nothing():
+    batch = [Add(id="x", features=[0, 0], label=0, subject="eve"), DeleteSubject("eve")]
+    assert make().apply(batch)[0].ids() == make().ids()
+
+
+def test_weights_appear_where_any_record_has_one():
+    records, _ = make(2).apply([Add(id=7, features=[1, 1], label=0, weight=2.5)])
+    assert records.gather(records.live_slots())[2].tolist() == [1.0, 1.0, 2.5]
+    assert make(2).gather(np.array([0, 1]))[2] is None
+
+
+def test_missing_values_are_refused_unless_allowed():
+    X = np.array([[0.0, 1.0], [np.nan, 1.0]])
+    with pytest.raises(RecordError, match="1"):
+        Records.build(X, [0, 1])
+    assert len(Records.build(X, [0, 1], allow_missing=True)) == 2
+
+
+def test_data_frames_keep_their_columns_and_types():
+    frame = pd.DataFrame({"age": [1, 2, 3], "town": ["a", "b", "a"]})
+    records = Records.build(frame, [0, 1, 0])
+    records, _ = records.apply([Add(id=9, features={"age": 4, "town": "c"}, label=1), Delete(0)])
+    X, _, _ = records.gather(records.live_slots())
+    assert X["age"].tolist() == [2, 3, 4]
+    assert X["age"].dtype.kind == "i"
+    assert X["town"].tolist() == ["b", "a", "c"]
+    with pytest.raises(RecordError, match="8"):
+        records.apply([Add(id=8, features={"age": 4, "city": "c"}, label=1)])
+
+
+def test_sparse_rows():
+    records = Records.build(scipy.sparse.eye_array(4, format="coo"), [0, 1, 0, 1])
+    records, _ = records.apply([Delete(1), Add(id=9, features=scipy.sparse.csr_array([[0, 0, 0, 5.0]]), label=1)])
+    X, _, _ = records.gather(records.live_slots())
+    assert X.toarray().tolist() == [[1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 5]]
+
+
+def test_added_rows_take_the_number_type_of_the_dataset():
+    whole = Records.build(np.arange(6, dtype=np.uint8).reshape(3, 2), [0, 1, 0])
+    records, _ = whole.apply([Delete(0), Delete(1), Delete(2), Add(id=9, features=[7.0, 255], label=0)])
+    assert records.gather(records.live_slots())[0].dtype == np.uint8
+    for features in ([0.5, 1], [256, 0], [-1, 0]):
+        with pytest.raises(RecordError, match="'n'"):
+            whole.apply([Add(id="n", features=features, label=0)])
+    records, _ = make(1).apply([Delete(0), Add(id=9, features=[3, 4], label=0)])
+    assert records.gather(records.live_slots())[0].dtype == np.float64
+    frame = Records.build(pd.DataFrame({"age": [1, 2], "town": ["a", "b"]}), [0, 1])
+    with pytest.raises(RecordError, match=r"'n'.*age"):
+        frame.apply([Add(id="n", features={"age": 1.5, "town": "c"}, label=0)])
+
+
+def test_texts():
+    records = Records.build(["red fox", "blue whale"], [0, 1])
+    records, _ = records.apply([Add(id=9, features="green frog", label=1)])
+    assert records.gather(records.live_slots())[0].tolist() == ["red fox", "blue whale", "green frog"]
+
+
+def test_compaction_changes_numbers_only():
+    records, _ = make(subjects=list("abcabc")).apply([Delete(1), Delete(4), Add(id="z", features=[3, 3], label=1)])
+    compact = records.compacted()
+    assert contents(compact) == contents(records)
+    assert compact.num_slots == len(compact) == 5
+    assert compact.slots_of_subject("c") == (1, 3)
+    assert contents(pickle.loads(pickle.dumps(compact))) == contents(records)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_sequence_of_batches_equals_a_plain_dictionary(data):
+    """D ∘ U against an ordered dictionary, through block merges and index folds."""
+    records = make(4, ids=[0, 1, 2, 3])
+    model = {i: (tuple(x), c) for i, x, c in contents(records)}
+    for _ in range(data.draw(st.integers(1, 12))):
+        batch = []
+        for _ in range(data.draw(st.integers(1, 30))):
+            i = data.draw(st.integers(0, 60))
+            if i in model:
+                del model[i]
+                batch.append(Delete(i))
+            else:
+                model[i] = ((float(i), -1.0), i % 2)
+                batch.append(Add(id=i, features=[i, -1], label=i % 2))
+        records, _ = records.apply(batch)
+        if data.draw(st.booleans()):
+            records = records.compacted()
+        assert contents(records) == [(i, x, c) for i, (x, c) in model.items()]
+        assert len(records) == len(model)
+        assert all((i in records) == (i in model) for i in range(61))
