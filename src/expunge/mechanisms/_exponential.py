@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from expunge.accounting.events import BoundedRange
 from expunge.mechanisms._choice import choose_by_weight
 from expunge.mechanisms._laws import exponential_law
-from expunge.mechanisms._mechanism import Mechanism, check_scale, gaps_of, scaled_gaps
+from expunge.mechanisms._mechanism import Mechanism, check_number, gaps_of, scaled_gaps
 from expunge.randomness import Randomness
 
 
@@ -21,8 +21,8 @@ from expunge.randomness import Randomness
 class ExponentialMechanism(Mechanism):
     """Class y with probability proportional to exp(ε0 · count_y / 2): the paper's PrivatePredict (Section 4.1).
 
-    Sensitivity: a changed vote moves one count up and another down by 1, so the factor 1/2 is needed (the paper leaves
-    it out): log-weights move by at most ε0/2 either way.
+    Sensitivity: a changed vote moves one count up and another down by 1, so the factor 1/2 is needed (the paper names
+    the mechanism and leaves its weights open): log-weights move by at most ε0/2 either way.
     Privacy: between neighbours the log-weights move within an interval of length ε0 and the normaliser shifts all of
     them alike, so the log-likelihood ratio lies in an interval of length ε0 that contains 0: `BoundedRange(ε0)`, which
     is ε0-DP and ε0²/8-zCDP (Lemma 0).
@@ -35,7 +35,7 @@ class ExponentialMechanism(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_scale("epsilon", self.epsilon)
+        check_number("epsilon", self.epsilon)
 
     @property
     def event(self) -> BoundedRange:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from expunge.accounting.events import GaussianDP
-from expunge.errors import ParameterError
 from expunge.mechanisms._laws import gaussian_noisy_max_law
-from expunge.mechanisms._mechanism import DECLINED, Mechanism, check_scale, gaps_of, scaled_gaps
+from expunge.mechanisms._mechanism import DECLINED, Mechanism, check_number, gaps_of, scaled_gaps
 from expunge.mechanisms._noise import GAUSSIAN
 from expunge.mechanisms._noisy_max import noisy_argmax, passes_threshold
 from expunge.randomness import Randomness
@@ -37,7 +36,7 @@ class GaussianNoisyMax(Mechanism):
     sigma: float
 
     def __post_init__(self) -> None:
-        check_scale("sigma", self.sigma)
+        check_number("sigma", self.sigma)
 
     @classmethod
     def from_epsilon(cls, *, epsilon: float) -> Self:
@@ -45,7 +44,7 @@ class GaussianNoisyMax(Mechanism):
 
         It is not ε0-DP: a Gaussian mechanism is not pure for any ε.
         """
-        check_scale("epsilon", epsilon)
+        check_number("epsilon", epsilon)
         return cls(sigma=math.sqrt(8) / epsilon)
 
     @property
@@ -82,15 +81,14 @@ class ConfidentGaussianNoisyMax(Mechanism):
     threshold_sigma: float
 
     def __post_init__(self) -> None:
-        check_scale("sigma", self.sigma)
-        check_scale("threshold_sigma", self.threshold_sigma)
-        if not abs(self.threshold) <= 1e100:
-            raise ParameterError(f"threshold must be between -1e100 and 1e100, got {self.threshold!r}")
+        check_number("sigma", self.sigma)
+        check_number("threshold_sigma", self.threshold_sigma)
+        check_number("threshold", self.threshold, lowest=-1e100)
 
     @classmethod
     def from_epsilon(cls, *, epsilon: float, threshold: float) -> Self:
         """As much zCDP as the exponential mechanism at ε0 = `epsilon`, half for the check and half for the answer."""
-        check_scale("epsilon", epsilon)
+        check_number("epsilon", epsilon)
         return cls(sigma=4 / epsilon, threshold=threshold, threshold_sigma=math.sqrt(8) / epsilon)
 
     @property
@@ -99,7 +97,8 @@ class ConfidentGaussianNoisyMax(Mechanism):
         return GaussianDP(1 / math.hypot(1 / self.threshold_sigma, math.sqrt(2) / self.sigma))
 
     def _release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        threshold, scale = Fraction(self.threshold), Fraction(self.threshold_sigma)
+        # float() first: the fast step subtracts counts from the threshold as a float, which must be the same number.
+        threshold, scale = Fraction(float(self.threshold)), Fraction(self.threshold_sigma)
         passes = passes_threshold(counts.max(axis=1), threshold, scale, GAUSSIAN, rng)
         winners = noisy_argmax(gaps_of(counts), 1 / Fraction(self.sigma), GAUSSIAN, rng)
         return np.where(passes, winners, DECLINED)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from expunge.accounting.events import PureDP
 from expunge.mechanisms._laws import laplace_noisy_max_law
-from expunge.mechanisms._mechanism import Mechanism, check_scale, gaps_of, scaled_gaps
+from expunge.mechanisms._mechanism import Mechanism, check_number, gaps_of, scaled_gaps
 from expunge.mechanisms._noise import LAPLACE
 from expunge.mechanisms._noisy_max import noisy_argmax
 from expunge.randomness import Randomness
@@ -36,7 +36,7 @@ class LaplaceNoisyMax(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_scale("epsilon", self.epsilon)
+        check_number("epsilon", self.epsilon)
 
     @property
     def event(self) -> PureDP:

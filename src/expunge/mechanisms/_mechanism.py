@@ -100,10 +100,10 @@ def scaled_gaps(counts: NDArray[np.int64], unit: float) -> NDArray[np.float64]:
     return gaps_of(counts).astype(np.float64) * unit
 
 
-def check_scale(name: str, value: object) -> None:
-    """Refuse a parameter that is no number between 1e-100 and 1e100, the range in which float64 is harmless."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-100 <= value <= 1e100:
-        raise ParameterError(f"{name} must be between 1e-100 and 1e100, got {value!r}")
+def check_number(name: str, value: object, *, lowest: float = 1e-100, highest: float = 1e100) -> None:
+    """Refuse a parameter that is no number in the range, by default the one in which float64 is harmless."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
+        raise ParameterError(f"{name} must be between {lowest:g} and {highest:g}, got {value!r}")
 
 
 def _check_counts(counts: NDArray[np.integer], *, rank: int) -> NDArray[np.int64]:
@@ -120,8 +120,7 @@ def _check_counts(counts: NDArray[np.integer], *, rank: int) -> NDArray[np.int64
 
 
 def _check_vote(share: float, num_shards: int, num_classes: int) -> None:
-    if not 0 <= share <= 1:
-        raise ParameterError(f"share must be in [0, 1], got {share!r}")
+    check_number("share", share, lowest=0, highest=1)
     if not 1 <= num_shards <= MAX_COUNT:
         raise ParameterError(f"num_shards must be between 1 and 2^53, got {num_shards!r}")
     if num_classes < 1:

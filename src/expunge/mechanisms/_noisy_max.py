@@ -16,7 +16,7 @@ from expunge.mechanisms._noise import Noise, NoiseShape, draw_noise
 from expunge.randomness import Randomness
 
 # Shifts are clipped to FAR and whole parts from NEAR on are left to the slow step (they have probability below
-# e^-500), so a clipped shift cannot change a fast decision, and float64 is good to 2^-41 on all that remain.
+# e^-500), so a clipped shift cannot change a fast decision, and float64 is good to FLOAT_SLACK on all that remain.
 FAR = 1024.0
 NEAR = 512
 
@@ -26,7 +26,7 @@ def noisy_argmax(
 ) -> NDArray[np.int64]:
     """The class with the largest noise − gap·unit in each row, one independent noise for each class and row.
 
-    Bracket: each value is known to 2^-(bits+1) and rounding, so a lead above 2^-bits + FLOAT_SLACK is certain.
+    Bracket: each value is known to 2^-(bits+1) and rounding, so a lead above 2^-bits + 2·FLOAT_SLACK is certain.
     """
     rows, num_classes = gaps.shape
     noise = draw_noise(shape, gaps.size, rng, bits=bits)
@@ -35,7 +35,7 @@ def noisy_argmax(
     every = np.arange(rows)
     best = values[every, winners]
     values[every, winners] = -np.inf
-    unsure = best - values.max(axis=1) <= 2.0**-bits + FLOAT_SLACK
+    unsure = best - values.max(axis=1) <= 2.0**-bits + 2 * FLOAT_SLACK
     unsure |= (noise.whole.reshape(gaps.shape) >= NEAR).any(axis=1)
     for row in np.flatnonzero(unsure):
         first = int(row) * num_classes

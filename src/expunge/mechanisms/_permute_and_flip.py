@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from expunge.accounting.events import PureDP
 from expunge.mechanisms._choice import choose_among, flip_by_weight
 from expunge.mechanisms._laws import permute_and_flip_law
-from expunge.mechanisms._mechanism import Mechanism, check_scale, gaps_of, scaled_gaps
+from expunge.mechanisms._mechanism import Mechanism, check_number, gaps_of, scaled_gaps
 from expunge.randomness import Randomness
 
 
@@ -34,7 +34,7 @@ class PermuteAndFlip(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_scale("epsilon", self.epsilon)
+        check_number("epsilon", self.epsilon)
 
     @property
     def event(self) -> PureDP:
