@@ -11,6 +11,7 @@ from expunge.guarantees.description_length import description_length
 from expunge.guarantees.exact import ExactSystem, voting_system
 from expunge.guarantees.final_step import adapt, from_expected, over_generations
 from expunge.guarantees.guarantee import SMALLEST_EVENT, Guarantee
+from expunge.guarantees.looseness import LoosenessRow, example_systems, looseness_table
 from expunge.guarantees.published import IllustrativeBound, paper_illustration, paper_predictions, rogers_style
 from expunge.guarantees.pure import t1, t1_closed_form
 from expunge.guarantees.runtime import (
@@ -33,6 +34,7 @@ __all__ = [
     "ExactSystem",
     "Guarantee",
     "IllustrativeBound",
+    "LoosenessRow",
     "RunTimeBound",
     "TheoryRow",
     "TranscriptCost",
@@ -43,7 +45,9 @@ __all__ = [
     "certify",
     "closed_form",
     "description_length",
+    "example_systems",
     "from_expected",
+    "looseness_table",
     "max_epsilon",
     "max_information_quantile",
     "max_num_shards",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
 from expunge.errors import ParameterError
 from expunge.guarantees.conversion import Array, smallest_alpha
@@ -23,7 +23,9 @@ _LOG_TAU_STEP: Final = 0.05
 _SLACKS: Final = np.geomspace(1e-7, 50.0, 90)
 _STANDARD_LOSSES: Final = np.linspace(0.0, 40.0, 600)
 _CURVE_POINTS: Final = 400
-_LARGEST_EPSILON: Final = 1e6
+# Beyond it the guarantee means nothing, and e^ε overflows in many a curve.
+_LARGEST_EPSILON: Final = 600.0
+_LARGEST_MU: Final = 1e60
 
 
 class LossTail(Protocol):
@@ -91,14 +93,14 @@ class GaussianTail:
         """The loss that is exceeded with probability at most τ."""
         if self.mu == 0:
             return 0 * log_tau
-        if not math.isfinite(self.mu):
+        if self.mu > _LARGEST_MU:
             return np.full_like(log_tau, np.inf)
         epsilons = self.mu * (_STANDARD_LOSSES + self.mu / 2)
         log_first = log_ndtr(-_STANDARD_LOSSES)
-        log_second = epsilons + log_ndtr(-_STANDARD_LOSSES - self.mu)
-        # The two nearly cancel for small μ: the second is lowered by more than its rounding error, which is safe.
-        log_ratio = np.minimum(log_second - log_first, 0.0) - 1e-13 * (1 + np.abs(log_first))
-        log_deltas = log_first + np.log(-np.expm1(log_ratio))
+        # At ε = μu + μ²/2 the second term over the first is a ratio of Mills ratios, at u+μ and at u. For small μ it is
+        # nearly 1: lowering it by more than its rounding error is safe.
+        mills = erfcx((_STANDARD_LOSSES + self.mu) / math.sqrt(2)) / erfcx(_STANDARD_LOSSES / math.sqrt(2))
+        log_deltas = log_first + np.log1p(-np.minimum(mills, 1.0) * (1 - 1e-14))
         return _from_pairs(epsilons, log_deltas, log_tau)
 
 

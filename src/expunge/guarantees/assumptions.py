@@ -20,4 +20,8 @@ PRODUCT_ASSUMPTIONS: Final = (
 
 def generations_assumption(num_generations: int) -> str:
     """The sentence that a guarantee with γ > 0 adds."""
-    return f"There are at most {num_generations} generations (full trainings), and gamma is paid for each of them."
+    noun = "generation (full training) is" if num_generations == 1 else "generations (full trainings) are"
+    return (
+        f"At most {num_generations} {noun} updated without retraining everything, and gamma is paid for each; "
+        "after them every update is a full retraining."
+    )

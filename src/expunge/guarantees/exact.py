@@ -53,14 +53,14 @@ class ExactSystem:
         """Whether the system refutes the guarantee."""
         if math.isinf(guarantee.alpha):
             return False
-        return self.failure(alpha=guarantee.alpha, beta=guarantee.beta) > guarantee.gamma + 1e-12
+        return self.failure(alpha=guarantee.alpha, beta=guarantee.beta) > guarantee.gamma * (1 + 1e-9)
 
     def smallest_alpha(self, *, beta: float, gamma: float) -> float:
         """The smallest α with which (α,β,γ) is true, to six digits (from above); infinite if there is none."""
         low, high = 0.0, 1.0
 
         def fails(alpha: float) -> bool:
-            return self.failure(alpha=alpha, beta=beta) > gamma + 1e-12
+            return self.failure(alpha=alpha, beta=beta) > gamma * (1 + 1e-9)
 
         if not fails(low):
             return low

@@ -1,4 +1,4 @@
-"""The (α,β,γ)-unlearning guarantee (Definition 2.4): the record that every theorem returns.
+"""The (α,β,γ)-unlearning guarantee (Definition 2.3): the record that every theorem returns.
 
 A guarantee says: at every round, with probability at least 1−γ over the update sequence, every event E has
 P(updated models ∈ E | updates) ≤ e^α · P(models retrained from scratch ∈ E) + β.

@@ -32,7 +32,7 @@ def t1_closed_form(*, num_shards: int, epsilon: float, beta: float) -> Guarantee
     _check(num_shards, epsilon, beta)
     log_inverse_beta = -math.log(beta) if beta > 0 else math.inf
     alpha = 0.0
-    if epsilon > 0:
+    if epsilon > 0 and beta < 1:
         alpha = num_shards * epsilon * (epsilon / 8) + epsilon * math.sqrt(num_shards * log_inverse_beta / 2)
     return _guarantee(alpha, "T1 (closed form)", num_shards, epsilon, beta)
 

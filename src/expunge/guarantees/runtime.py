@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from expunge.errors import ParameterError
 from expunge.guarantees._checks import require_count, require_nonnegative, require_probability
@@ -33,14 +33,11 @@ def binomial_quantile(*, num_shards: int, inclusion_probability: float, level: f
         return num_shards if inclusion_probability > 0 else 0
     if level >= 1:
         return 0
-    law = binom(num_shards, inclusion_probability)
-    quantile = max(0, min(num_shards, int(law.isf(level))))
-    # isf works in floating point: walk to the exact integer.
-    while quantile < num_shards and law.sf(quantile) > level:
-        quantile += 1
-    while quantile > 0 and law.sf(quantile - 1) <= level:
-        quantile -= 1
-    return quantile
+    low, high = -1, num_shards  # P(Bin > low) > level >= P(Bin > high), with P(Bin > -1) = 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bdtrc(middle, num_shards, inclusion_probability) <= level else (middle, high)
+    return high
 
 
 def oblivious_quantile(*, num_shards: int, inclusion_probability: float, failure: float) -> int:
