@@ -1,6 +1,6 @@
 """Privacy accounting: events, composition by name, the ledger."""
 
-from expunge.accounting.accountant import Accountant
+from expunge.accounting._accountant import Accountant
 from expunge.accounting.best import BestAccountant
 from expunge.accounting.budget import PrivacyBudget
 from expunge.accounting.closed_forms import AdvancedAccountant, BasicAccountant, PaperAccountant

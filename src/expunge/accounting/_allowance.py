@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from expunge.accounting.accountant import Accountant
+from expunge.accounting._accountant import Accountant
 from expunge.accounting.budget import PrivacyBudget
 from expunge.accounting.composition import Events
 from expunge.accounting.events import Event

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from expunge.accounting.composition import Events, square
+from expunge.accounting.composition import Events, square, total
 from expunge.accounting.events import BoundedRange, Event, GaussianDP, PureDP
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ GRID_POINTS = 2**17
 """How many grid points the composed distribution may span: enough for 0.3% at a million equal events."""
 
 _WIDEST = 2.0**12
+_NARROWEST = 2.0**-24
+_MOST_EVENTS = 2**34
 _CURVE_POINTS = 64
 _RADIX = 16
 _TAIL = 1e-15
@@ -46,7 +48,10 @@ def compose_distributions(counts: Events) -> Any | None:
     Events must be pure, bounded-range or Gaussian. The result answers `get_epsilon_for_delta` and
     `get_delta_for_epsilon`.
     """
-    merged = _merge_gaussians({event: count for event, count in counts.items() if _variance(event) > 0})
+    costly = {event: count for event, count in counts.items() if _variance(event) > 0}
+    if total(costly, _variance) >= _WIDEST:
+        return None
+    merged = _merge_gaussians(costly)
     step = _grid_step(merged)
     if step is None:
         return None
@@ -112,7 +117,7 @@ def _hockey_stick(event: PureDP | BoundedRange, x: NDArray[np.float64]) -> NDArr
 
 def _merge_gaussians(counts: Events) -> dict[Event, int]:
     merged: dict[Event, int] = {e: count for e, count in counts.items() if not isinstance(e, GaussianDP)}
-    precision = math.fsum(count * _variance(event) for event, count in counts.items() if isinstance(event, GaussianDP))
+    precision = total({e: count for e, count in counts.items() if isinstance(e, GaussianDP)}, _variance)
     if precision > 0:
         merged[GaussianDP(1 / math.sqrt(precision))] = 1
     return merged
@@ -120,11 +125,12 @@ def _merge_gaussians(counts: Events) -> dict[Event, int]:
 
 def _grid_step(counts: Events) -> float | None:
     """Return a power of two that lets the composed distribution span GRID_POINTS, non-decreasing in the events."""
-    variance = math.fsum(count * _variance(event) for event, count in counts.items())
+    variance = total(counts, _variance)
     width = variance + 20 * math.sqrt(variance)
-    if not 1e-250 < width < _WIDEST:
+    if width >= _WIDEST or sum(counts.values()) > _MOST_EVENTS:
         return None
-    return 2.0 ** math.ceil(math.log2(width / GRID_POINTS))
+    # A floor on the step: the library's differences of curves lose their digits on finer grids.
+    return 2.0 ** math.ceil(math.log2(max(width, _NARROWEST) / GRID_POINTS))
 
 
 def _variance(event: Event) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar, final
 
+from expunge.accounting._accountant import Accountant
 from expunge.accounting._search import MAX_COUNT
-from expunge.accounting.accountant import Accountant
 from expunge.accounting.budget import PrivacyBudget
 from expunge.accounting.closed_forms import AdvancedAccountant, BasicAccountant, PaperAccountant
 from expunge.accounting.composition import Events

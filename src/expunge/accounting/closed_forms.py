@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, final
 
-from expunge.accounting.accountant import Accountant
+from expunge.accounting._accountant import Accountant
 from expunge.accounting.composition import Events, pure_epsilon_of, square, total
 from expunge.accounting.events import ApproximateDP, BoundedRange, PureDP
 

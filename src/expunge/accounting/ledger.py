@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self, final
 
+from expunge.accounting._accountant import Accountant
 from expunge.accounting._allowance import Allowance
 from expunge.accounting._snapshot import FORMAT, dump_budget, dump_events, load_budget, load_events
-from expunge.accounting.accountant import Accountant
 from expunge.accounting.budget import PrivacyBudget
 from expunge.accounting.composition import Events, require_count, require_delta
 from expunge.accounting.events import Event

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import ClassVar, final
 
+from expunge.accounting._accountant import Accountant
 from expunge.accounting._loss_distributions import compose_distributions
-from expunge.accounting.accountant import Accountant
 from expunge.accounting.budget import PrivacyBudget
 from expunge.accounting.composition import Events, pure_epsilon_of, total
 from expunge.accounting.events import ApproximateDP, BoundedRange, Event, GaussianDP, PureDP
 from expunge.accounting.zcdp import ZCDPAccountant
+
+_FLOOR = 1e-15
+"""No δ below this is claimed from a numerical convolution: it is of the order of its rounding errors."""
 
 
 @final
@@ -28,7 +31,7 @@ class PLDAccountant(Accountant):
 
     def _epsilon(self, counts: Events, delta: float) -> float:
         pure = total(counts, pure_epsilon_of)
-        if pure == 0 or delta == 0:
+        if pure == 0 or delta < _FLOOR:
             return pure
         distribution = compose_distributions(counts)
         return pure if distribution is None else min(pure, float(distribution.get_epsilon_for_delta(delta)))
@@ -39,7 +42,7 @@ class PLDAccountant(Accountant):
         distribution = compose_distributions(counts)
         if distribution is None:
             return 0.0
-        return min(0.0, math.log(distribution.get_delta_for_epsilon(epsilon)))
+        return math.log(min(1.0, max(float(distribution.get_delta_for_epsilon(epsilon)), _FLOOR)))
 
     def _guess(self, spent: Events, event: Event, budget: PrivacyBudget) -> int:
         # Each ε costs tens of milliseconds here and microseconds there, and the counts are of the same order.

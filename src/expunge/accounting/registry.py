@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from expunge.accounting.accountant import Accountant
+from expunge.accounting._accountant import Accountant
 from expunge.accounting.best import BestAccountant
 from expunge.accounting.closed_forms import AdvancedAccountant, BasicAccountant, PaperAccountant
 from expunge.accounting.pld import PLDAccountant

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
+from expunge.accounting._accountant import Accountant
 from expunge.accounting._conversion import epsilon_from_rho, log_delta_from_rho
-from expunge.accounting.accountant import Accountant
 from expunge.accounting.composition import Events, rho_of, total
 from expunge.accounting.events import ApproximateDP, BoundedRange, ConcentratedDP, GaussianDP, PureDP
 
