@@ -35,16 +35,18 @@ def test_every_prefix_gets_a_class_that_it_can_have(gaps, scripted):
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 3.0])
-@pytest.mark.parametrize("step", [-1, 1])
-def test_choices_next_to_a_boundary_are_exact(epsilon, step, scripted):
-    # 96 bits of U, one unit below or above the boundary: far finer than any float could tell.
+@pytest.mark.parametrize(
+    ("step", "rest", "is_past"), [(-1, 2**64 - 1, False), (0, 0, False), (0, 2**64 - 1, True), (1, 0, True)]
+)
+def test_choices_next_to_a_boundary_are_exact(epsilon, step, rest, is_past, scripted):
+    # 96 bits of U that lie on a boundary or one unit to a side, then a rest: far finer than any float could tell.
     gaps, unit = [0, 3, 1], Fraction(epsilon) / 2
     with mpmath.workdps(80):
         numerators = [int(mpmath.floor(edge * mpmath.mpf(2) ** 96)) + step for edge in boundaries(gaps, unit)[:2]]
     for code, numerator in enumerate(numerators):
-        source = scripted([numerator >> 64], words=[numerator % 2**64, 2**63])
+        source = scripted([numerator >> 64], words=[numerator % 2**64, rest])
         chosen = choose_by_weight(np.array([gaps]), unit, source)
-        assert chosen.tolist() == [code + (step > 0)]
+        assert chosen.tolist() == [code + is_past]
 
 
 @pytest.mark.parametrize("step", [-1, 1])

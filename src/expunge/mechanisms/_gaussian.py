@@ -14,7 +14,7 @@ from scipy import special
 from expunge.accounting.events import GaussianDP
 from expunge.mechanisms._laws import gaussian_noisy_max_law
 from expunge.mechanisms._mechanism import DECLINED, Mechanism, check_number, gaps_of, scaled_gaps
-from expunge.mechanisms._noise import GAUSSIAN
+from expunge.mechanisms._noise import GAUSSIAN, draw_noise
 from expunge.mechanisms._noisy_max import noisy_argmax, passes_threshold
 from expunge.randomness import Randomness
 
@@ -97,9 +97,8 @@ class ConfidentGaussianNoisyMax(Mechanism):
         return GaussianDP(1 / math.hypot(1 / self.threshold_sigma, math.sqrt(2) / self.sigma))
 
     def _release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        # float() first: the fast step subtracts counts from the threshold as a float, which must be the same number.
-        threshold, scale = Fraction(float(self.threshold)), Fraction(self.threshold_sigma)
-        passes = passes_threshold(counts.max(axis=1), threshold, scale, GAUSSIAN, rng)
+        noise = draw_noise(GAUSSIAN, len(counts), rng)
+        passes = passes_threshold(noise, counts.max(axis=1), float(self.threshold), float(self.threshold_sigma), rng)
         winners = noisy_argmax(gaps_of(counts), 1 / Fraction(self.sigma), GAUSSIAN, rng)
         return np.where(passes, winners, DECLINED)
 

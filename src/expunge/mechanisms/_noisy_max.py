@@ -24,18 +24,22 @@ NEAR = 512
 def noisy_argmax(
     gaps: NDArray[np.int64], unit: Fraction, shape: NoiseShape, rng: Randomness, *, bits: int = PREFIX_BITS
 ) -> NDArray[np.int64]:
-    """The class with the largest noise − gap·unit in each row, one independent noise for each class and row.
+    """The class with the largest noise − gap·unit in each row, one independent noise for each class and row."""
+    return find_largest(draw_noise(shape, gaps.size, rng, bits=bits), gaps, unit, rng)
+
+
+def find_largest(noise: Noise, gaps: NDArray[np.int64], unit: Fraction, rng: Randomness) -> NDArray[np.int64]:
+    """The class with the largest noise − gap·unit in each row; `rng` only reveals more of the noise.
 
     Bracket: each value is known to 2^-(bits+1) and rounding, so a lead above 2^-bits + 2·FLOAT_SLACK is certain.
     """
     rows, num_classes = gaps.shape
-    noise = draw_noise(shape, gaps.size, rng, bits=bits)
     values = noise.approximate().reshape(gaps.shape) - np.minimum(gaps * float(unit), FAR)
     winners: NDArray[np.int64] = np.argmax(values, axis=1)
     every = np.arange(rows)
     best = values[every, winners]
     values[every, winners] = -np.inf
-    unsure = best - values.max(axis=1) <= 2.0**-bits + 2 * FLOAT_SLACK
+    unsure = best - values.max(axis=1) <= 2.0**-noise.bits + 2 * FLOAT_SLACK
     unsure |= (noise.whole.reshape(gaps.shape) >= NEAR).any(axis=1)
     for row in np.flatnonzero(unsure):
         first = int(row) * num_classes
@@ -58,22 +62,18 @@ def _largest_exactly(noise: Noise, shifts: dict[int, Fraction], rng: Randomness)
 
 
 def passes_threshold(
-    counts: NDArray[np.int64],
-    threshold: Fraction,
-    scale: Fraction,
-    shape: NoiseShape,
-    rng: Randomness,
-    *,
-    bits: int = PREFIX_BITS,
+    noise: Noise, counts: NDArray[np.int64], threshold: float, scale: float, rng: Randomness
 ) -> NDArray[np.bool_]:
-    """Whether count + scale·noise ≥ threshold, for each count, with independent noises."""
-    noise = draw_noise(shape, counts.size, rng, bits=bits)
-    shifts = np.clip((float(threshold) - counts) / float(scale), -FAR, FAR)
+    """Whether count + scale·noise ≥ threshold, for each count; `rng` only reveals more of the noise.
+
+    Bracket: the noise is known to 2^-(bits+1) and, since counts are floats too, the clipped shift to 2^-41.
+    """
+    shifts = np.clip((threshold - counts) / scale, -FAR, FAR)
     margin = noise.approximate() - shifts
     passes: NDArray[np.bool_] = margin >= 0
-    unsure = (np.abs(margin) <= 2.0 ** -(bits + 1) + FLOAT_SLACK) | (noise.whole >= NEAR)
+    unsure = (np.abs(margin) <= 2.0 ** -(noise.bits + 1) + FLOAT_SLACK) | (noise.whole >= NEAR)
     for position in np.flatnonzero(unsure):
-        shift = (threshold - int(counts[position])) / scale
+        shift = (Fraction(threshold) - int(counts[position])) / Fraction(scale)
         passes[position] = _exceeds_exactly(noise, int(position), shift, rng)
     return passes
 
