@@ -32,11 +32,12 @@ class Block:
         """The id of the record in a slot of this block."""
         if self.ids is None:
             return slot
-        value = self.ids[slot - self.start]
-        return value.item() if isinstance(value, np.generic) else value
+        value: Any = self.ids[slot - self.start]
+        record: RecordId = value.item() if isinstance(value, np.generic) else value
+        return record
 
 
-def object_column(values: Sequence[Any]) -> NDArray[Any]:
+def object_column(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
     """A column of plain Python values."""
     array = np.empty(len(values), dtype=object)
     array[:] = [value.item() if isinstance(value, np.generic) else value for value in values]
@@ -76,7 +77,7 @@ def make_block(
     length = num_rows(features)
     if labels.shape != (length,):
         raise InputError(f"labels must be one per record ({length}), got shape {labels.shape}")
-    for record in [] if ids is None or ids.dtype.kind == "i" else ids:
+    for record in [] if ids is None or ids.dtype.kind == "i" else ids.tolist():
         if isinstance(record, bool) or not isinstance(record, int | str):
             raise RecordError(f"a record's id must be an int or a str, got {record!r}", repr(record))
     id_of = (lambda row: row) if ids is None else (lambda row: ids[row])
@@ -87,6 +88,8 @@ def make_block(
         weight_column = np.asarray(weights, dtype=np.float64)
         if weight_column.shape != (length,):
             raise InputError(f"weights must be one per record ({length}), got shape {weight_column.shape}")
+        for row in np.flatnonzero(~(np.isfinite(weight_column) & (weight_column >= 0)))[:1]:
+            raise RecordError(f"record {id_of(int(row))!r} has the weight {weight_column[row]}", id_of(int(row)))
     return Block(start, features, codes, ids, subject_column, weight_column)
 
 
@@ -95,7 +98,7 @@ def pick_rows(block: Block, rows: NDArray[np.int64]) -> Block:
     if len(rows) == len(block):
         return block
     pick = [None if column is None else column[rows] for column in (block.ids, block.subjects, block.weights)]
-    return Block(0, take(block.features, rows), block.labels[rows], *pick)  # type: ignore[arg-type]
+    return Block(0, take(block.features, rows), block.labels[rows], *pick)
 
 
 def join_blocks(parts: Sequence[Block], *, start: int) -> Block:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from expunge.errors import ParameterError
 from expunge.execution import Executor, Serial
-from expunge.features import Features
+from expunge.features import Features, take
 from expunge.learners.protocol import Codes, Learner, Model, ShardData, SlicedLearner, Voter, fit_many, for_classes
 from expunge.learners.protocol import make_voter as _make_voter
 from expunge.learners.slices import SlicedModel, SlicedShard, fit_slices
@@ -34,7 +34,7 @@ _BATCHES_PER_WORKER = 8
 _DEAD_SLOTS_ALLOWED = 1024
 
 
-def _ignore(_: int) -> None:
+def ignore_progress(_: int) -> None:
     """Progress that nobody watches."""
 
 
@@ -105,7 +105,7 @@ def learn(
     sampler: Sampler,
     rng: Randomness,
     executor: Executor | None = None,
-    advance: Advance = _ignore,
+    advance: Advance = ignore_progress,
 ) -> EnsembleState:
     """A_distr (Algorithm 2): draw k shards, train a model on each.
 
@@ -132,7 +132,7 @@ def update(
     *,
     rng: Randomness,
     executor: Executor | None = None,
-    advance: Advance = _ignore,
+    advance: Advance = ignore_progress,
 ) -> tuple[EnsembleState, UpdateReport]:
     """R_A (Algorithm 3), for a batch of updates at once: retrain the touched shards only.
 
@@ -229,11 +229,15 @@ class _Tasks(Sequence[list[Any]]):
     def _task(self, shard: int, first: int) -> ShardData | SlicedShard:
         state = self._state
         X, y, weights = state.records.gather(state.membership.records_of(shard))
-        if state.slices is None:
+        slice_of = None if state.slices is None else state.slices[shard].astype(np.int64)
+        if weights is not None and not weights.all():  # a record of weight zero is as good as absent
+            rows = np.flatnonzero(weights)
+            X, y, weights = take(X, rows), y[rows], weights[rows]
+            slice_of = None if slice_of is None else slice_of[rows]
+        if slice_of is None:
             return ShardData(shard, X, y, weights, state.seeds[shard][0])
         old = state.models[shard] if state.models else None
         checkpoints = old.checkpoints if isinstance(old, SlicedModel) else ()
-        slice_of = state.slices[shard].astype(np.int64)
         return SlicedShard(shard, X, y, weights, slice_of, state.seeds[shard], first, checkpoints)
 
 

@@ -7,6 +7,7 @@ never look inside one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ Features = Any  # a numpy array, a scipy sparse array in CSR form, a pandas data
 
 def as_features(rows: Any) -> Features:
     """The container itself where it is one, otherwise an array made of it."""
-    if scipy.sparse.issparse(rows):
+    if is_sparse(rows):
         return rows.tocsr()
     if is_frame(rows):
         return rows
@@ -30,6 +31,11 @@ def as_features(rows: Any) -> Features:
     if array.ndim == 0:
         raise InputError("features must be a table with one row per record, got a single value")
     return array
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether `rows` is a scipy sparse matrix or array."""
+    return bool(scipy.sparse.issparse(rows))
 
 
 def is_frame(rows: Any) -> bool:
@@ -51,7 +57,7 @@ def concatenate(parts: Sequence[Features]) -> Features:
     """The rows of all parts, one after another."""
     if len(parts) == 1:
         return parts[0]
-    if any(scipy.sparse.issparse(part) for part in parts):
+    if any(is_sparse(part) for part in parts):
         return scipy.sparse.vstack(parts, format="csr")
     if is_frame(parts[0]):
         import pandas as pd
@@ -64,7 +70,7 @@ def describe(rows: Features) -> tuple[str, tuple[Any, ...]]:
     """What must agree between containers whose rows are to be mixed: the kind and the columns."""
     if is_frame(rows):
         return "data frame", tuple(rows.columns)
-    return ("sparse matrix" if scipy.sparse.issparse(rows) else "array"), tuple(rows.shape[1:])
+    return ("sparse matrix" if is_sparse(rows) else "array"), tuple(rows.shape[1:])
 
 
 def like(rows: Features, pattern: Features) -> Features:
@@ -81,7 +87,7 @@ def like(rows: Features, pattern: Features) -> Features:
     if rows.dtype == pattern.dtype:
         return rows
     cast = rows.astype(pattern.dtype)
-    dense, before = (cast.data, rows.data) if scipy.sparse.issparse(rows) else (cast, rows)
+    dense, before = (cast.data, rows.data) if is_sparse(rows) else (cast, rows)
     if not _same_values(dense, before):
         raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
     return cast
@@ -96,9 +102,9 @@ def missing_rows(rows: Features) -> NDArray[np.intp]:
     if is_frame(rows):
         numeric = rows.select_dtypes("number")
         return np.flatnonzero(~np.isfinite(numeric.to_numpy(dtype=float, na_value=np.nan)).all(axis=1))
-    if scipy.sparse.issparse(rows):
+    if is_sparse(rows):
         bad = np.flatnonzero(~np.isfinite(rows.data)) if rows.dtype.kind in "fc" else np.empty(0, dtype=np.intp)
-        return np.unique(np.searchsorted(rows.indptr, bad, side="right") - 1)
+        return np.unique(np.searchsorted(np.asarray(rows.indptr), bad, side="right") - 1)
     if rows.dtype.kind not in "fc":
         return np.empty(0, dtype=np.intp)
     # One sum decides for the whole table in the usual case that nothing is missing.
@@ -106,3 +112,23 @@ def missing_rows(rows: Features) -> NDArray[np.intp]:
         if np.isfinite(rows.sum()):
             return np.empty(0, dtype=np.intp)
     return np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
+
+
+def row_keys(rows: Features) -> list[bytes]:
+    """A 128-bit digest of every row's values: equal rows have equal keys, whatever number type they came in."""
+    if is_frame(rows):
+        raw = [repr(row).encode() for row in rows.itertuples(index=False, name=None)]
+    elif is_sparse(rows):
+        table = rows.tocsr().astype(np.float64)
+        table.sum_duplicates()
+        table.eliminate_zeros()
+        bounds = zip(table.indptr[:-1], table.indptr[1:], strict=True)
+        raw = [
+            table.indices[low:high].astype(np.int64).tobytes() + table.data[low:high].tobytes() for low, high in bounds
+        ]
+    elif rows.dtype.kind in "fiub":
+        table = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 and 0.0 are the same value
+        raw = [row.tobytes() for row in table]
+    else:
+        raw = [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows]
+    return [blake2b(value, digest_size=16).digest() for value in raw]

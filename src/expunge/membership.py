@@ -108,10 +108,11 @@ def _turn_round(members: Sequence[Slots], start: int, size: int) -> _Rows:
         raise ParameterError(f"at most {2**32 - 2} records fit into one deployment, got {size}")
     offset_type = np.uint32 if total < 2**32 else np.uint64
     shards = np.empty(total, dtype=np.uint16 if len(members) <= 2**16 else np.uint32)
-    offsets = np.zeros(size + 1, dtype=offset_type)
+    offsets: NDArray[Any] = np.zeros(size + 1, dtype=offset_type)
+    one: Any = offset_type(1)
     ends = offsets[1:]
     for positions in members:
-        ends[positions] += offset_type(1)
+        ends[positions] += one
     np.cumsum(offsets, out=offsets, dtype=offset_type)
     # offsets[j + 1] is now the end of row j; step back to its beginning, then fill.
     starts = ends
@@ -121,7 +122,7 @@ def _turn_round(members: Sequence[Slots], start: int, size: int) -> _Rows:
     for shard, positions in enumerate(members):
         cells = starts[positions]
         shards[cells] = shard
-        starts[positions] = cells + offset_type(1)
+        starts[positions] = cells + one
     return _Rows(start, offsets, shards)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,14 @@ class Randomness:
     def from_seed(cls, seed: int | np.random.SeedSequence) -> Randomness:
         """Repeatable randomness, for tests and experiments only."""
         return cls(np.random.Generator(np.random.PCG64DXSM(seed)), is_system=False)
+
+    def renewed(self) -> Randomness:
+        """Randomness for a new generation: new secret bits under `from_system`, the same stream under a seed."""
+        return Randomness.from_system() if self.is_system else self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Secret randomness is never written down, and a copy must not repeat the original's coins.
+        return (Randomness.from_system, ()) if self.is_system else (_seeded, (self._generator,))
 
     @property
     def generator(self) -> np.random.Generator:
@@ -84,3 +93,7 @@ class Randomness:
         """`size` uniform 64-bit words, straight from the operating system under `from_system`."""
         raw = os.urandom(8 * size) if self.is_system else self._generator.bytes(8 * size)
         return np.frombuffer(raw, dtype=np.uint64)
+
+
+def _seeded(generator: np.random.Generator) -> Randomness:
+    return Randomness(generator, is_system=False)

@@ -79,11 +79,12 @@ class ConsensusDesign:
     def guarantee(self) -> Guarantee:
         """The target as a guarantee, with what it rests on."""
         target = self.target
+        theorem = "Theorem E" if target.two_sided else "Theorem 0" if self.is_noiseless else "Theorem D"
         return Guarantee(
             target.alpha,
             target.beta,
             target.gamma,
-            theorem=f"T4, Theorem {'E' if target.two_sided else '0' if self.is_noiseless else 'D'} ({target.form} form)",
+            theorem=f"T4, {theorem} ({target.form} form)",
             parameters={
                 "num_shards": target.num_shards,
                 "max_queries": target.max_queries,

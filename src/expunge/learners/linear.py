@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from expunge.features import Features, num_rows
+from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.protocol import ABSTAIN, Codes
 
 _SCORES_AT_ONCE = 1 << 19  # float64 scores that stay in the second-level cache while they are compared and summed
@@ -60,7 +59,7 @@ class LinearVoter:
 
     def _chunks(self, X: Features) -> Any:
         """(first row, codes of the speaking shards) for runs of rows."""
-        sparse = scipy.sparse.issparse(X)
+        sparse = is_sparse(X)
         table = X if sparse else np.asarray(X, dtype=np.float64)
         at_once = max(1, _SCORES_AT_ONCE // max(1, self._weights.shape[1]))
         for first in range(0, num_rows(X), at_once):

@@ -1,5 +1,6 @@
 """PrivatePredict: how the shards' votes become one released label."""
 
+from expunge.mechanisms._calibration import calibrated_mechanism
 from expunge.mechanisms._exponential import ExponentialMechanism
 from expunge.mechanisms._gaussian import ConfidentGaussianNoisyMax, GaussianNoisyMax
 from expunge.mechanisms._laplace import LaplaceNoisyMax
@@ -18,5 +19,6 @@ __all__ = [
     "Majority",
     "Mechanism",
     "PermuteAndFlip",
+    "calibrated_mechanism",
     "mechanism",
 ]

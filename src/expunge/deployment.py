@@ -1,0 +1,301 @@
+"""PrivatePredictionInteraction (Algorithm 4): the only mutable object, and the only place where anything is published.
+
+A deployment owns the secret randomness, the current ensemble and the books. A generation runs from one full training to
+the next and starts with fresh randomness and empty books; a round is one applied batch of updates. What leaves it: the
+released predictions, receipts that say "applied", and facts that do not depend on the secret randomness. What stays
+inside is under `inside`, for operators and audits.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from expunge.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress, learn, update
+from expunge.errors import ParameterError
+from expunge.execution import Executor, Serial
+from expunge.features import Features, as_features, row_keys, take
+from expunge.guarantees import Guarantee
+from expunge.learners import Learner, SlicedLearner
+from expunge.publishing import BudgetStatus, Publisher
+from expunge.randomness import Randomness
+from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Records, Update
+from expunge.sampling import Sampler
+
+_NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
+_SEEDED = "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the requester learns about a request: that it was applied."""
+
+    request: str
+    state: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What depends on the secret randomness. Showing any of it to a requester voids the guarantee."""
+
+    state: EnsembleState
+    last_report: UpdateReport | None
+    models_trained: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a deployment stands, as anybody may know it."""
+
+    generation: int
+    round: int
+    num_records: int
+    num_shards: int
+    budget: BudgetStatus
+
+
+class Deployment:
+    """An ensemble in service, in memory.
+
+    `max_generations` is the G that the certificate is good for: after G generations every update is a full retraining.
+    Safe to use from several threads. All randomness comes from `rng`, which is renewed from the operating system for
+    every generation unless it is a fixed seed.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        learner: Learner | SlicedLearner,
+        *,
+        num_shards: int,
+        sampler: Sampler,
+        publisher: Publisher,
+        rng: Randomness,
+        max_generations: int = 100,
+        executor: Executor | None = None,
+        advance: Advance = ignore_progress,
+    ) -> None:
+        if max_generations < 1:
+            raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
+        self._learner, self._sampler, self._num_shards = learner, sampler, num_shards
+        self._publisher, self._rng = publisher, rng
+        self._max_generations = max_generations
+        self._executor = executor or Serial()
+        self._generation, self._round, self._models_trained = 1, 0, num_shards
+        self._answers: dict[bytes, int] = {}
+        self._last_report: UpdateReport | None = None
+        self._lock = threading.RLock()
+        self._background: threading.Thread | None = None
+        self._background_error: BaseException | None = None
+        self._state = self._learn(records, advance)
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The labels that may be released."""
+        return self._state.records.classes
+
+    @property
+    def records(self) -> Records:
+        """D^t."""
+        return self._state.records
+
+    @property
+    def inside(self) -> Inside:
+        """For operators and audits only: the models, the shards, and what the last update touched."""
+        with self._lock:
+            return Inside(self._state, self._last_report, self._models_trained)
+
+    @property
+    def status(self) -> Status:
+        """Generation, round, records, budget."""
+        with self._lock:
+            return Status(
+                generation=self._generation,
+                round=self._round,
+                num_records=len(self._state.records),
+                num_shards=self._num_shards,
+                budget=self._publisher.status,
+            )
+
+    def predict_codes(self, X: Features) -> NDArray[np.int64]:
+        """A released class code for every row, or DECLINED where the mechanism gives no answer.
+
+        All rows that were not answered in this round before are charged together, before any of them is drawn; an
+        answer already released is released again, which is post-processing and free.
+        """
+        rows = as_features(X)
+        with self._lock:
+            self._raise_background_error()
+            if self._publisher.is_repeatable:
+                return self._release(rows)
+            keys = row_keys(rows)
+            first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in self._answers}
+            if first:
+                places = np.array(sorted(first.values()))
+                codes = self._release(take(rows, places))
+                self._answers.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
+            answer = np.array([self._answers[key] for key in keys], dtype=np.int64)
+            if self._publisher.on_exhausted == "retrain_now" and self._publisher.must_retrain:
+                self._start_background_retraining()
+            return answer
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """A released label for every row; None where the mechanism declined (the array then holds objects)."""
+        codes = self.predict_codes(X)
+        labels = self.classes[np.maximum(codes, 0)]
+        if (codes < 0).any():
+            labels = labels.astype(object)
+            labels[codes < 0] = None
+        return labels
+
+    def update(self, batch: Iterable[Update], *, advance: Advance = ignore_progress) -> Receipt:
+        """Apply a batch of updates, all or nothing, as one round.
+
+        Touched shards are retrained; everything is, with fresh randomness, once the generation's budget is spent or
+        `max_generations` are used up.
+        """
+        batch = list(batch)
+        with self._lock:
+            self._raise_background_error()
+            if self._publisher.must_retrain or self._generation > self._max_generations:
+                records, change = self._state.records.apply(batch)
+                report = UpdateReport(
+                    touched=tuple(range(self._num_shards)),
+                    slices_trained=self._num_shards,
+                    removed=len(change.removed),
+                    added=len(change.added),
+                )
+                self._start_generation(records, advance)
+            else:
+                self._state, report = update(
+                    self._state, batch, rng=self._rng, executor=self._executor, advance=advance
+                )
+            self._models_trained += report.num_retrained
+            self._last_report = report
+            self._round += 1
+            self._answers = {}
+            return Receipt(uuid4().hex, "applied", self._round)
+
+    def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
+        """Delete records by id, and all records of the given subjects, as one batch."""
+        return self.update([*map(Delete, ids), *map(DeleteSubject, subjects)])
+
+    def add(
+        self,
+        X: Features,
+        y: ArrayLike,
+        ids: Sequence[RecordId] | NDArray[Any],
+        *,
+        subjects: Sequence[RecordId | None] | None = None,
+        weights: ArrayLike | None = None,
+    ) -> Receipt:
+        """Add records under new ids, as one batch."""
+        return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
+
+    def retrain(self, *, advance: Advance = ignore_progress) -> None:
+        """Retrain everything now, with fresh randomness: a new generation of the same round."""
+        with self._lock:
+            self._raise_background_error()
+            self._start_generation(self._state.records, advance)
+            self._models_trained += self._num_shards
+            self._answers = {}
+
+    def guarantee(self, *, beta: float = 1e-3, gamma: float = 1e-3) -> Guarantee:
+        """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations."""
+        if not self._sampler.is_independent:
+            return Guarantee(math.inf, beta, gamma, theorem="none", note=_NOT_INDEPENDENT)
+        found = self._publisher.guarantee(
+            num_shards=self._num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
+        )
+        return found if self._rng.is_system else replace(found, assumptions=(*found.assumptions, _SEEDED))
+
+    def wait(self) -> None:
+        """Wait for a retraining in the background, if there is one."""
+        thread = self._background
+        if thread is not None:
+            thread.join()
+        self._raise_background_error()
+
+    def _learn(self, records: Records, advance: Advance) -> EnsembleState:
+        return learn(
+            records,
+            self._learner,
+            num_shards=self._num_shards,
+            sampler=self._sampler,
+            rng=self._rng,
+            executor=self._executor,
+            advance=advance,
+        )
+
+    def _release(self, rows: Features) -> NDArray[np.int64]:
+        return self._publisher.release(self._state.count_votes(rows), self._rng)
+
+    def _start_generation(self, records: Records, advance: Advance) -> None:
+        """Fresh randomness, fresh models, empty books; if training fails, all of the old stays."""
+        old, self._rng = self._rng, self._rng.renewed()
+        try:
+            self._state = self._learn(records, advance)
+        except BaseException:
+            self._rng = old
+            raise
+        self._publisher = self._publisher.new_generation()
+        self._generation += 1
+
+    def _start_background_retraining(self) -> None:
+        if self._background is not None and self._background.is_alive():
+            return
+        spent, rng = self._publisher, self._rng.renewed()
+        if not rng.is_system:  # the live stream is used by the serving thread meanwhile
+            rng = Randomness.from_seed(int(rng.seeds(1)[0]))
+        thread = threading.Thread(target=self._retrain_in_background, args=(self._state, spent, rng), daemon=True)
+        self._background = thread
+        thread.start()
+
+    def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
+        try:
+            state = learn(
+                start.records,
+                self._learner,
+                num_shards=self._num_shards,
+                sampler=self._sampler,
+                rng=rng,
+                executor=self._executor,
+            )
+        except Exception as error:
+            self._background_error = error
+            return
+        with self._lock:
+            if self._state is not start or self._publisher is not spent:
+                return  # an update came first, and has retrained everything itself
+            self._state, self._rng = state, rng
+            self._publisher = self._publisher.new_generation()
+            self._generation += 1
+            self._models_trained += self._num_shards
+            self._answers = {}
+
+    def _raise_background_error(self) -> None:
+        error, self._background_error = self._background_error, None
+        if error is not None:
+            raise error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has its own books: serving a copy beside the original spends the budget twice."""
+        with self._lock:
+            state = self.__dict__.copy()
+        for name in ("_lock", "_background", "_background_error"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+        self._background = None
+        self._background_error = None

@@ -1,0 +1,316 @@
+"""UnlearningClassifier: a scikit-learn classifier that honours deletion requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from expunge.accounting import Accountant, PrivacyBudget
+from expunge.deployment import Deployment
+from expunge.errors import InputError, ParameterError
+from expunge.execution import make_executor
+from expunge.features import Features, is_frame, is_sparse
+from expunge.guarantees import Guarantee
+from expunge.learners import Learner, ScikitLearner, SlicedLearner
+from expunge.mechanisms import Majority, Mechanism
+from expunge.mechanisms import calibrated_mechanism as calibrate
+from expunge.publishing import BudgetStatus, Exhaustion, NoisyPublisher
+from expunge.randomness import Randomness
+from expunge.records import RecordId, Records
+from expunge.sampling import IndependentSampler, PartitionSampler, Sampler
+
+
+class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Many models on overlapping random shards; deleting a record retrains only the shards that hold it.
+
+    Parameters
+    ----------
+    estimator : a scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None.
+        Preprocessing that looks at data belongs into a Pipeline here, so that it is unlearned too.
+    n_shards : the number of shards k.
+    inclusion_probability : the chance p of a record to be in a shard; 1/k if None.
+    sampling : "independent" (the default, and the only one that guarantees cover), "partition" (SISA, equal sizes),
+        "random_partition" (SISA, every record picks its shard), or a `Sampler`.
+    mechanism : how votes become a label: "majority" (no privacy), "exponential", "permute-and-flip", "laplace",
+        "gaussian", "confident", or a `Mechanism`. A name stands for the least noise that answers a unanimous vote
+        rightly 99 times in 100.
+    budget : `PrivacyBudget` or (ε, δ) that one generation may spend on predictions; None for no limit and no guarantee.
+    accountant : "best", "paper", "basic", "advanced", "zcdp", "pld", or an `Accountant`.
+    on_exhausted : "retrain_on_update", "retrain_now" or "refuse".
+    max_generations : how many full trainings the guarantee is good for.
+    n_jobs : worker processes for training.
+    random_state : None draws from the operating system, as real use must; a number is for tests and experiments.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
+    deployment_ : the `Deployment` behind it; `deployment_.inside` depends on the secret randomness.
+    budget_ : spent, left, and how many predictions are left.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from expunge import UnlearningClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = UnlearningClassifier(n_shards=5, random_state=0).fit(X, y)
+    >>> model = model.delete([3, 14, 15])
+    >>> len(model.deployment_.records)
+    147
+    """
+
+    # `fit` takes sample_weight among its keywords; this makes it known to metadata routing all the same.
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {"sample_weight": None}
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        n_shards: int = 10,
+        inclusion_probability: float | None = None,
+        sampling: str | Sampler = "independent",
+        mechanism: str | Mechanism = "majority",
+        budget: PrivacyBudget | tuple[float, float] | None = None,
+        accountant: str | Accountant = "best",
+        on_exhausted: Exhaustion = "retrain_on_update",
+        max_generations: int = 100,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_shards = n_shards
+        self.inclusion_probability = inclusion_probability
+        self.sampling = sampling
+        self.mechanism = mechanism
+        self.budget = budget
+        self.accountant = accountant
+        self.on_exhausted = on_exhausted
+        self.max_generations = max_generations
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        ids: Sequence[RecordId] | NDArray[Any] | None = None,
+        *,
+        subjects: Sequence[RecordId | None] | None = None,
+        **fit_params: Any,
+    ) -> Self:
+        """Draw the shards and train a model on each (A_distr).
+
+        `ids` name the records for later deletion (their positions if None), `subjects` group one person's records.
+        The only further keyword is `sample_weight`, for estimators that take it; a weight belongs to its record.
+        """
+        weights = fit_params.pop("sample_weight", None)
+        if fit_params:
+            raise TypeError(f"fit got an unexpected keyword: {next(iter(fit_params))}")
+        table, labels = self._validated(X, y, reset=True)
+        if weights is not None:
+            weights = np.broadcast_to(np.asarray(weights, dtype=np.float64), labels.shape)
+        records = Records.build(
+            _copied(table),
+            labels,
+            ids=ids,
+            subjects=subjects,
+            weights=weights,
+            allow_missing=_accepts_missing(self._base()),
+        )
+        self.classes_ = records.classes
+        self.deployment_ = Deployment(
+            records,
+            self._learner(),
+            num_shards=self._num_shards(),
+            sampler=self._sampler(),
+            publisher=NoisyPublisher(
+                self._mechanism(records.num_classes),
+                budget=_budget(self.budget),
+                accountant=self.accountant,
+                on_exhausted=self.on_exhausted,
+            ),
+            rng=self._randomness(),
+            max_generations=self.max_generations,
+            executor=make_executor(self.n_jobs),
+        )
+        return self
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """Released labels. Each distinct row costs budget once a round; None where a confident mechanism declines."""
+        check_is_fitted(self)
+        return self.deployment_.predict(self._validated_rows(X))
+
+    def delete(self, ids: Iterable[RecordId] | RecordId = (), *, subjects: Iterable[RecordId] = ()) -> Self:
+        """Forget records by id, and everything of the given subjects, as one batch, all or nothing."""
+        check_is_fitted(self)
+        self.deployment_.delete(_listed(ids), subjects=_listed(subjects))
+        return self
+
+    def add(
+        self,
+        X: Features,
+        y: ArrayLike,
+        ids: Sequence[RecordId] | NDArray[Any],
+        *,
+        subjects: Sequence[RecordId | None] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Take in new records under ids that are not in use, as one batch, all or nothing."""
+        check_is_fitted(self)
+        table = self._validated_rows(X, allow_missing=True)  # what is wrong is then said of the record
+        self.deployment_.add(table, y, ids, subjects=subjects, weights=sample_weight)
+        return self
+
+    def guarantee(self, *, beta: float = 1e-3, gamma: float = 1e-3) -> Guarantee:
+        """The (α,β,γ)-unlearning guarantee that holds in every round, with where it comes from."""
+        check_is_fitted(self)
+        return self.deployment_.guarantee(beta=beta, gamma=gamma)
+
+    @property
+    def budget_(self) -> BudgetStatus:
+        """What this generation has spent on predictions, and what is left."""
+        check_is_fitted(self)
+        return self.deployment_.status.budget
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        base = self._base()
+        if hasattr(base, "__sklearn_tags__"):
+            inner = get_tags(base)
+            tags.input_tags.sparse = _accepts_sparse(base)
+            tags.input_tags.allow_nan = _accepts_missing(base)
+            tags.input_tags.string = inner.input_tags.string
+            tags.input_tags.categorical = inner.input_tags.categorical
+            tags.input_tags.positive_only = inner.input_tags.positive_only
+            if inner.classifier_tags is not None and tags.classifier_tags is not None:
+                tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+        return tags
+
+    def _base(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _learner(self) -> Learner | SlicedLearner:
+        base = self._base()
+        if isinstance(base, BaseEstimator):
+            return ScikitLearner(base)
+        if isinstance(base, SlicedLearner | Learner):
+            return base
+        raise ParameterError(f"estimator must be a scikit-learn classifier or a Learner, got {base!r}")
+
+    def _num_shards(self) -> int:
+        if isinstance(self.n_shards, bool) or not isinstance(self.n_shards, int | np.integer) or self.n_shards < 1:
+            raise ParameterError(f"n_shards must be a whole number of at least 1, got {self.n_shards!r}")
+        return int(self.n_shards)
+
+    def _sampler(self) -> Sampler:
+        if isinstance(self.sampling, Sampler):
+            return self.sampling
+        if self.sampling == "independent":
+            return IndependentSampler(self.inclusion_probability)
+        if self.inclusion_probability is not None:
+            raise ParameterError("inclusion_probability needs sampling='independent'")
+        if self.sampling in ("partition", "random_partition"):
+            return PartitionSampler(equal_sizes=self.sampling == "partition")
+        raise ParameterError(f"sampling must be independent, partition or random_partition, got {self.sampling!r}")
+
+    def _mechanism(self, num_classes: int) -> Mechanism:
+        if isinstance(self.mechanism, Mechanism):
+            return self.mechanism
+        if self.mechanism == Majority.name:
+            return Majority()
+        return calibrate(self.mechanism, num_shards=self._num_shards(), num_classes=num_classes)
+
+    def _randomness(self) -> Randomness:
+        if self.random_state is None:
+            return Randomness.from_system()
+        return Randomness.from_seed(int(check_random_state(self.random_state).randint(2**31)))
+
+    def _validated(self, X: Features, y: ArrayLike, *, reset: bool) -> tuple[Features, NDArray[Any]]:
+        if self._keeps_container(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            labels = np.asarray(y)
+        else:
+            X, labels = validate_data(self, X, y, reset=reset, **self._checks())
+            X = _narrowed(X)
+        check_classification_targets(labels)
+        return X, labels
+
+    def _validated_rows(self, X: Features, *, allow_missing: bool = False) -> Features:
+        if self._keeps_container(X):
+            validate_data(self, X, skip_check_array=True, reset=False)
+            return X
+        checks = self._checks()
+        if allow_missing:
+            checks["ensure_all_finite"] = False
+        return _narrowed(validate_data(self, X, reset=False, **checks))
+
+    def _checks(self) -> dict[str, Any]:
+        base = self._base()
+        return {
+            "accept_sparse": "csr" if _accepts_sparse(base) else False,
+            "dtype": None if isinstance(base, Pipeline) else "numeric",
+            "ensure_all_finite": not _accepts_missing(base),
+        }
+
+    def _keeps_container(self, X: Features) -> bool:
+        """Data frames reach the estimator as they are, for its column names; so do lists of texts."""
+        return is_frame(X) or (_takes_texts(self._base()) and np.ndim(X) == 1)
+
+
+def _accepts_missing(estimator: Any) -> bool:
+    """Whether NaN is a value that the estimator knows what to do with."""
+    if isinstance(estimator, Pipeline):
+        estimator = estimator.steps[0][1]
+    if isinstance(estimator, ColumnTransformer):
+        return True
+    return hasattr(estimator, "__sklearn_tags__") and bool(get_tags(estimator).input_tags.allow_nan)
+
+
+def _accepts_sparse(estimator: Any) -> bool:
+    return not hasattr(estimator, "__sklearn_tags__") or bool(get_tags(estimator).input_tags.sparse)
+
+
+def _narrowed(table: Features) -> Features:
+    """Sparse indices as 32 bits where they fit: many estimators take no others."""
+    if is_sparse(table) and table.indices.dtype == np.int64 and max(table.nnz, *table.shape) < 2**31:
+        table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
+    return table
+
+
+def _takes_texts(estimator: Any) -> bool:
+    first = estimator.steps[0][1] if isinstance(estimator, Pipeline) else estimator
+    return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.string)
+
+
+def _copied(table: Features) -> Features:
+    """A copy of the caller's data, so that changing it later cannot change what shards are retrained on."""
+    return np.array(table) if isinstance(table, np.ndarray) or not hasattr(table, "copy") else table.copy()
+
+
+def _budget(budget: PrivacyBudget | tuple[float, float] | None) -> PrivacyBudget | None:
+    if budget is None or isinstance(budget, PrivacyBudget):
+        return budget
+    try:
+        epsilon, delta = budget
+    except (TypeError, ValueError):
+        raise ParameterError(f"budget must be a PrivacyBudget or a pair (epsilon, delta), got {budget!r}") from None
+    return PrivacyBudget(epsilon, delta)
+
+
+def _listed(ids: Any) -> list[Any]:
+    """A single id stands for itself; a string is an id and not a sequence of letters."""
+    if isinstance(ids, int | str | np.integer):
+        return [ids]
+    try:
+        return [item.item() if isinstance(item, np.generic) else item for item in ids]
+    except TypeError:
+        raise InputError(f"ids must be a list of ids, got {ids!r}") from None

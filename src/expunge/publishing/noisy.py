@@ -1,0 +1,125 @@
+"""PrivatePredict under a budget: the publishing half of PrivatePredictionInteraction (Algorithm 4)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.accounting import Accountant, Ledger, NonPrivate, PrivacyBudget
+from expunge.errors import BudgetExhaustedError, ParameterError
+from expunge.guarantees import LARGEST_COUNT, Guarantee, certify
+from expunge.mechanisms import Majority, Mechanism
+from expunge.publishing.publisher import BudgetStatus, Exhaustion
+from expunge.randomness import Randomness
+
+_NO_BUDGET = "no budget was set, so the number of predictions in a generation has no limit"
+_NO_PRIVACY = "plain majority is published without privacy, so what it reveals about the shards has no bound"
+
+
+class NoisyPublisher:
+    """Answers through `mechanism`, counted in a ledger; every release is charged before it is drawn.
+
+    Without a budget nothing is limited and no guarantee is given. `on_exhausted` is `Exhaustion`.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        *,
+        budget: PrivacyBudget | None,
+        accountant: Accountant | str = "best",
+        on_exhausted: Exhaustion = "retrain_on_update",
+    ) -> None:
+        if on_exhausted not in ("retrain_on_update", "retrain_now", "refuse"):
+            raise ParameterError(f"on_exhausted must be retrain_on_update, retrain_now or refuse, got {on_exhausted!r}")
+        self.mechanism = mechanism
+        self.on_exhausted = on_exhausted
+        self._ledger = Ledger(budget, accountant=accountant)
+        # Refuse at the start what the accountant cannot bound, and learn the most that a generation may publish.
+        self._capacity = self._ledger.predictions_left(mechanism.event)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Plain majority is a function of the round alone."""
+        return isinstance(self.mechanism, Majority)
+
+    @property
+    def capacity(self) -> float:
+        """How many predictions the budget allows in a generation; infinite without one."""
+        return self._capacity
+
+    @property
+    def must_retrain(self) -> bool:
+        """Whether more was published than the budget covers (or, when refusing, all of it is used up)."""
+        if self.on_exhausted == "refuse":
+            return self._ledger.is_exhausted or self._predictions >= self._capacity
+        return self._ledger.is_exhausted
+
+    @property
+    def _predictions(self) -> int:
+        return sum(self._ledger.events.values())
+
+    @property
+    def status(self) -> BudgetStatus:
+        """Spent and left."""
+        ledger = self._ledger
+        return BudgetStatus(
+            spent=ledger.spent,
+            left=ledger.left,
+            predictions=self._predictions,
+            predictions_left=ledger.predictions_left(self.mechanism.event),
+            exhausted=self.must_retrain,
+        )
+
+    def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
+        """Charge for every row together, then answer."""
+        try:
+            self._ledger.charge(self.mechanism.event, len(counts), enforce=self.on_exhausted == "refuse")
+        except BudgetExhaustedError:
+            left = self._ledger.predictions_left(self.mechanism.event)
+            message = f"the budget allows {left} more predictions in this generation, {len(counts)} were asked for"
+            raise BudgetExhaustedError(f"{message}; an update after it is used up starts anew") from None
+        return self.mechanism.release(counts, rng)
+
+    def guarantee(self, *, num_shards: int, beta: float, gamma: float, num_generations: int) -> Guarantee:
+        """The best theorem for a generation that publishes as much as the budget allows.
+
+        The budget and not what happens to be spent so far is certified, because a requester may choose when to stop.
+        """
+        event = self.mechanism.event
+        if self._ledger.budget is None:
+            note = _NO_PRIVACY if isinstance(event, NonPrivate) else _NO_BUDGET
+            return Guarantee(math.inf, beta, gamma, theorem="none", note=note)
+        count = int(min(self._capacity, LARGEST_COUNT))
+        events = {event: count} if count else {}
+        return certify(events, num_shards=num_shards, beta=beta, gamma=gamma, num_generations=num_generations)
+
+    def new_generation(self) -> NoisyPublisher:
+        """The same rules, empty books."""
+        return NoisyPublisher(
+            self.mechanism,
+            budget=self._ledger.budget,
+            accountant=self._ledger.accountant,
+            on_exhausted=self.on_exhausted,
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """The ledger, as plain data."""
+        return self._ledger.snapshot()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.mechanism,
+            "on_exhausted": self.on_exhausted,
+            "capacity": self._capacity,
+            "ledger": self._ledger.snapshot(),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.mechanism = state["mechanism"]
+        self.on_exhausted = state["on_exhausted"]
+        self._capacity = state["capacity"]
+        self._ledger = Ledger.from_snapshot(state["ledger"])

@@ -1,0 +1,57 @@
+"""What a deployment asks of its way of publishing: one object per generation, thrown away with the generation's r."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.guarantees import Guarantee
+from expunge.randomness import Randomness
+
+Exhaustion = Literal["retrain_on_update", "retrain_now", "refuse"]
+"""What happens when the budget is spent: predictions go on and the next update retrains everything (the paper's rule);
+a full retraining starts at once, in the background; or predictions are refused until the next update."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """The generation's budget as the public may see it: it depends on how much was published, not on what."""
+
+    spent: float
+    left: float
+    predictions: int
+    predictions_left: float
+    exhausted: bool
+
+
+class Publisher(Protocol):
+    """The publishing side of one generation."""
+
+    on_exhausted: Exhaustion
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether asking again in the same round gives the same answer at no cost without a cache."""
+
+    @property
+    def must_retrain(self) -> bool:
+        """Whether the next update has to be a full retraining."""
+
+    @property
+    def status(self) -> BudgetStatus:
+        """Spent and left."""
+
+    def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
+        """Pay for a batch of answers, all or nothing, then draw them; class codes, or DECLINED."""
+
+    def guarantee(self, *, num_shards: int, beta: float, gamma: float, num_generations: int) -> Guarantee:
+        """What is promised of models updated while `must_retrain` was false."""
+
+    def new_generation(self) -> Self:
+        """A publisher for fresh randomness."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """The books, as plain data."""
