@@ -11,6 +11,9 @@ from expunge.guarantees._checks import require_count
 
 Form = Literal["paper", "transcript"]
 
+# Far below any sensible failure probability; grids of p stay small and nothing underflows.
+_SMALLEST_FAILURE = 1e-60
+
 
 @dataclass(frozen=True, slots=True)
 class ConsensusTarget:
@@ -38,6 +41,11 @@ class ConsensusTarget:
         for name in ("beta", "gamma"):
             if not 0 < getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be in (0, 1), got {getattr(self, name)!r}")
+        if self.beta * self.gamma / self.generations < _SMALLEST_FAILURE:
+            raise ParameterError(
+                f"beta * gamma / generations must be at least {_SMALLEST_FAILURE:g}, got beta={self.beta!r}, "
+                f"gamma={self.gamma!r}, generations={self.generations!r}"
+            )
         if self.form not in get_args(Form):
             raise ParameterError(f"form must be 'paper' or 'transcript', got {self.form!r}")
         if not 0.5 <= self.design_point < 1:

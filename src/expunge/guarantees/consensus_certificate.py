@@ -228,6 +228,8 @@ def _worst_loss(table: _Floats, num_shards: int, s: _Floats) -> _Floats:
     for rows in np.array_split(moving, max(1, moving.size // 512)):
         b[rows], a[rows] = _tangents(rows[:, None] / num_shards, steps[rows - 1, None] * s)
     gamma = num_shards * np.maximum(a[:-1], a[1:]) + np.arange(table.size)[:, None] * b
+    # h and its slope are differences of terms of size x: a few units of rounding each.
+    gamma += 16 * np.finfo(np.float64).eps * num_shards * steps.max(initial=0.0) * s
     return np.asarray(np.maximum.accumulate(gamma, axis=0))
 
 

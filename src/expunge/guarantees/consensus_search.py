@@ -6,7 +6,6 @@ is monotone only up to a shard or two, and a slightly better answer may exist wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,40 @@ from expunge.guarantees.consensus import ConsensusDesign, design_consensus
 LARGEST_ALPHA = 18.0
 SMALLEST_ALPHA = 1e-3
 MOST_SHARDS = 10**5
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """Everything but α and k: what the searches and the table hold fixed."""
+
+    max_queries: int
+    generations: int
+    beta: float
+    gamma: float
+    form: Form
+    cache_folder: Path | None
+
+    def design(self, *, num_shards: int, alpha: float) -> ConsensusDesign | None:
+        """The certified design, or None when there is none."""
+        try:
+            return design_consensus(
+                num_shards=num_shards,
+                max_queries=self.max_queries,
+                generations=self.generations,
+                alpha=alpha,
+                beta=self.beta,
+                gamma=self.gamma,
+                form=self.form,
+                cache_folder=self.cache_folder,
+            )
+        except GuaranteeError:
+            return None
+
+    def released(self, share: float, *, num_shards: int, alpha: float) -> ConsensusDesign | None:
+        """The design if there is one and it surely releases `share`."""
+        design = self.design(num_shards=num_shards, alpha=alpha)
+        # 1 − d/k and the caller's share may round apart.
+        return design if design is not None and design.sure_release_share <= share + 1e-12 else None
 
 
 def best_alpha(
@@ -34,21 +67,10 @@ def best_alpha(
 ) -> ConsensusDesign:
     """The design with the smallest α (within the relative tolerance) that surely releases top shares ≥ `share`."""
     _check_share(share)
+    terms = _Terms(max_queries, generations, beta, gamma, form, cache_folder)
 
     def attempt(alpha: float) -> ConsensusDesign | None:
-        return _if_released(
-            share,
-            lambda: design_consensus(
-                num_shards=num_shards,
-                max_queries=max_queries,
-                generations=generations,
-                alpha=alpha,
-                beta=beta,
-                gamma=gamma,
-                form=form,
-                cache_folder=cache_folder,
-            ),
-        )
+        return terms.released(share, num_shards=num_shards, alpha=alpha)
 
     best = attempt(LARGEST_ALPHA)
     if best is None:
@@ -82,21 +104,10 @@ def fewest_shards(
 ) -> ConsensusDesign:
     """The design with the fewest shards (at most `most`) that surely releases top shares ≥ `share`."""
     _check_share(share)
+    terms = _Terms(max_queries, generations, beta, gamma, form, cache_folder)
 
     def attempt(num_shards: int) -> ConsensusDesign | None:
-        return _if_released(
-            share,
-            lambda: design_consensus(
-                num_shards=num_shards,
-                max_queries=max_queries,
-                generations=generations,
-                alpha=alpha,
-                beta=beta,
-                gamma=gamma,
-                form=form,
-                cache_folder=cache_folder,
-            ),
-        )
+        return terms.released(share, num_shards=num_shards, alpha=alpha)
 
     low, high = 0, min(16, most)
     best = attempt(high)
@@ -121,16 +132,6 @@ def fewest_shards(
 def _check_share(share: float) -> None:
     if not 0.5 < share <= 1:
         raise ParameterError(f"share must be in (0.5, 1], got {share!r}")
-
-
-def _if_released(share: float, make: Callable[[], ConsensusDesign]) -> ConsensusDesign | None:
-    """The design if there is one and it surely releases `share`."""
-    try:
-        design = make()
-    except GuaranteeError:
-        return None
-    # 1 − d/k and the caller's share may round apart.
-    return design if design.sure_release_share <= share + 1e-12 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +181,7 @@ def consensus_table(*, cache_folder: Path | None = None) -> tuple[ConsensusRow, 
 def _row(
     failure: float, alpha: float, num_shards: int, form: Form, generations: int, max_queries: int, folder: Path | None
 ) -> ConsensusRow:
-    try:
-        share = design_consensus(
-            num_shards=num_shards,
-            max_queries=max_queries,
-            generations=generations,
-            alpha=alpha,
-            beta=failure,
-            gamma=failure,
-            form=form,
-            cache_folder=folder,
-        ).sure_release_share
-    except GuaranteeError:
-        share = None
+    terms = _Terms(max_queries, generations, failure, failure, form, folder)
+    design = terms.design(num_shards=num_shards, alpha=alpha)
+    share = None if design is None else design.sure_release_share
     return ConsensusRow(num_shards, alpha, failure, failure, form, generations, max_queries, share)
