@@ -89,7 +89,8 @@ def make_block(
         if weight_column.shape != (length,):
             raise InputError(f"weights must be one per record ({length}), got shape {weight_column.shape}")
         for row in np.flatnonzero(~(np.isfinite(weight_column) & (weight_column >= 0)))[:1]:
-            raise RecordError(f"record {id_of(int(row))!r} has the weight {weight_column[row]}", id_of(int(row)))
+            record = int(row) if ids is None else ids.tolist()[row]
+            raise RecordError(f"record {record!r} has the weight {weight_column[row]}", record)
     return Block(start, features, codes, ids, subject_column, weight_column)
 
 
