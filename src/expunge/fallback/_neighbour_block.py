@@ -1,0 +1,211 @@
+"""A run of records and the exact search for the nearest of them.
+
+Rounded distances come from different formulas (a matrix product, a tree), so they are used only to find candidates,
+with a margin that covers the rounding; the candidates' distances are then computed by the one formula Σ (x − y)², which
+is a function of the two rows alone, and ties go to the record that was added first. So the answer does not depend on
+how the records happen to be cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import scipy.spatial
+from numpy.typing import NDArray
+
+from expunge.fallback._rows import Rows
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+_LARGEST_TREE_DIMENSION = 10  # above, a tree visits most of its points and a matrix product is quicker
+_SMALLEST_TREE = 1024
+_DISTANCES_AT_ONCE = 1 << 18  # floats that stay in the second-level cache
+_SMALLEST_TILE = 1024
+_PAIR_ELEMENTS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """For every query its nearest records in order of (distance, slot), filled up with (+∞, -1, -1)."""
+
+    distances: Floats
+    slots: Places
+    codes: Places
+
+    def merged(self, other: Neighbours) -> Neighbours:
+        """The nearest among both."""
+        width = self.distances.shape[1]
+        distances, slots, codes = (
+            np.concatenate([getattr(self, name), getattr(other, name)], axis=1)
+            for name in ("distances", "slots", "codes")
+        )
+        order = np.lexsort((slots, distances), axis=-1)[:, :width]
+        return Neighbours(*(np.take_along_axis(column, order, axis=1) for column in (distances, slots, codes)))
+
+
+def no_neighbours(num_queries: int, width: int) -> Neighbours:
+    """Nothing found yet."""
+    slots, codes = np.full((2, num_queries, width), -1, dtype=np.int64)
+    return Neighbours(np.full((num_queries, width), np.inf), slots, codes)
+
+
+def join_neighbours(parts: Sequence[Neighbours]) -> Neighbours:
+    """The neighbours of runs of queries, one after another."""
+    distances, slots, codes = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("distances", "slots", "codes")
+    )
+    return Neighbours(distances, slots, codes)
+
+
+@dataclass(frozen=True)
+class NeighbourBlock:
+    """Immutable rows in ascending slots, of which some may have died since; the rows are shared with later versions."""
+
+    rows: Rows
+    squares: Floats  # Σ y² of every row; +∞ for a dead one, which puts it out of every query's reach
+    num_live: int
+    index: _Index
+
+    @classmethod
+    def build(cls, rows: Rows) -> NeighbourBlock:
+        """A block of living rows."""
+        squares = np.einsum("ij,ij->i", rows.table, rows.table)
+        return cls(rows, squares, len(rows), _Index(rows.table))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def is_live(self) -> NDArray[np.bool_]:
+        """Which rows are in the dataset."""
+        return np.isfinite(self.squares)
+
+    def live_rows(self) -> Rows:
+        """The rows in the dataset, in order."""
+        return self.rows if self.num_live == len(self) else self.rows.take(np.flatnonzero(self.is_live))
+
+    def find(self, slots: Places) -> NDArray[np.intp]:
+        """The positions of those of the slots that live here."""
+        places = np.minimum(np.searchsorted(self.rows.slots, slots), len(self) - 1)
+        is_here = (self.rows.slots[places] == slots) & np.isfinite(self.squares[places])
+        return np.asarray(places[is_here])
+
+    def without(self, places: NDArray[np.intp]) -> NeighbourBlock:
+        """The block after the rows at these positions died; rebuilt when a quarter of it is dead."""
+        squares = self.squares.copy()
+        squares[places] = np.inf
+        block = replace(self, squares=squares, num_live=self.num_live - len(places))
+        return block if 4 * block.num_live > 3 * len(self) else NeighbourBlock.build(block.live_rows())
+
+    def nearest(self, queries: Floats, known: Neighbours) -> Neighbours:
+        """The nearest of all among the neighbours known already and the living rows of this block."""
+        width = known.distances.shape[1]
+        if self.rows.num_features <= _LARGEST_TREE_DIMENSION and len(self) >= max(_SMALLEST_TREE, 8 * width):
+            return self._ranked(queries, known, *self._by_tree(queries, width))
+        tile = max(_SMALLEST_TILE, _DISTANCES_AT_ONCE // max(1, len(queries)))
+        for first in range(0, len(self), tile):
+            asked, places = self._by_product(queries, slice(first, first + tile), known)
+            known = self._ranked(queries, known, asked, first + places)
+        return known
+
+    def _by_product(self, queries: Floats, tile: slice, known: Neighbours) -> tuple[Places, Places]:
+        """Candidates (query, row of the tile) from |x|² + |y|² − 2 x·y, less the |x|² that they all share.
+
+        With u = 2^-53 both this and Σ (x − y)² are within (d + 4)·u·(|x| + |y|)² of the truth, and (|x| + |y|)² is at
+        most 2(|x|² + |y|²): so they differ by at most slack·(|x|² + |y|²), three times over. A row whose lower bound
+        is above the last neighbour known, or above the upper bounds of enough rows, cannot be among the nearest.
+        """
+        squares = self.squares[tile]
+        own = np.einsum("ij,ij->i", queries, queries)
+        slack = 12.0 * (self.rows.num_features + 4) * 2.0**-53
+        lower = (-2.0 * queries) @ self.rows.table[tile].T
+        lower += (1.0 - slack) * squares  # without the query's share, slack·|x|², which stands on the other side
+        reach = known.distances[:, -1] - (1.0 - slack) * own
+        if np.isinf(reach).any():
+            enough = _rank(lower + (2.0 * slack) * squares, known.distances.shape[1])
+            reach = np.minimum(reach, enough + (2.0 * slack) * own)
+        # A dead row's bound is infinite, and infinity is not below the largest float.
+        within = lower <= np.minimum(reach, np.finfo(np.float64).max)[:, None]
+        asked, places = np.divmod(np.flatnonzero(within), within.shape[1])
+        return asked, places
+
+    def _by_tree(self, queries: Floats, width: int) -> tuple[Places, Places]:
+        """Candidates (query, row): all rows within a hair of the distance of the last living neighbour."""
+        radii = self._reach(queries, width) * (1.0 + 1e-9) + 2.0**-500
+        lists = self.index.tree.query_ball_point(queries, radii, return_sorted=False)
+        asked = np.repeat(np.arange(len(queries)), [len(found) for found in lists])
+        places = np.concatenate([np.asarray(found, dtype=np.int64) for found in lists])
+        living = self.is_live[places]
+        return asked[living], places[living]
+
+    def _reach(self, queries: Floats, width: int) -> Floats:
+        """A distance within which every query has `width` living rows (or all of them)."""
+        wanted = min(width, self.num_live)
+        radii = np.empty(len(queries))
+        pending = np.arange(len(queries))
+        asked_for = min(len(self), width + (0 if self.num_live == len(self) else width + 8))
+        while len(pending):
+            answer = self.index.tree.query(queries[pending], k=np.arange(1, asked_for + 1))
+            distances, places = (np.asarray(column) for column in answer)
+            rank = np.cumsum(self.is_live[places], axis=1)
+            enough = rank[:, -1] >= wanted
+            last = np.argmax(rank >= wanted, axis=1)
+            radii[pending[enough]] = distances[enough, last[enough]]
+            pending = pending[~enough]
+            asked_for = min(len(self), 2 * asked_for)
+        return radii
+
+    def _ranked(self, queries: Floats, known: Neighbours, asked: Places, places: Places) -> Neighbours:
+        """The known neighbours and the candidates of every query, ranked by (distance, slot)."""
+        if len(asked) == 0:
+            return known
+        distances = self._distances(queries, asked, places)
+        slots = self.rows.slots[places]
+        order = np.lexsort((slots, distances, asked))
+        asked = asked[order]
+        rank = np.arange(len(asked)) - np.searchsorted(asked, asked)
+        found = no_neighbours(*known.distances.shape)
+        best = rank < found.distances.shape[1]
+        order, cells = order[best], (asked[best], rank[best])
+        found.distances[cells] = distances[order]
+        found.slots[cells] = slots[order]
+        found.codes[cells] = self.rows.codes[places[order]]
+        return known.merged(found)
+
+    def _distances(self, queries: Floats, asked: Places, places: Places) -> Floats:
+        """Σ (x − y)² of every pair."""
+        distances = np.empty(len(asked))
+        at_once = max(1, _PAIR_ELEMENTS_AT_ONCE // self.rows.num_features)
+        for first in range(0, len(asked), at_once):
+            chosen = slice(first, first + at_once)
+            gaps = queries[asked[chosen]] - self.rows.table[places[chosen]]
+            distances[chosen] = np.einsum("ij,ij->i", gaps, gaps)
+        return distances
+
+
+class _Index:
+    """The tree of a block's rows, made when first needed and shared by the block's later versions."""
+
+    def __init__(self, table: Floats) -> None:
+        self._table = table
+
+    @cached_property
+    def tree(self) -> scipy.spatial.cKDTree:
+        """The tree over all rows, dead or alive."""
+        return scipy.spatial.cKDTree(self._table)
+
+
+def _rank(values: Floats, width: int) -> Floats:
+    """An upper bound on the `width`-th smallest value of every row, and nearly it: from the minima of small groups."""
+    columns = values.shape[1]
+    if columns <= width:
+        return np.full(len(values), np.inf)
+    group = max(1, min(64, columns // (8 * width)))
+    per_group = columns // group
+    minima = values[:, : group * per_group].reshape(len(values), group, per_group).min(axis=1)
+    minima = np.concatenate([minima, values[:, group * per_group :]], axis=1)
+    return np.asarray(np.partition(minima, width - 1, axis=1)[:, width - 1])
