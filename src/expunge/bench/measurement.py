@@ -1,0 +1,129 @@
+"""One line of a benchmark: what was measured, ours, the other, their ratio, and whether it meets its target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+Unit = Literal["s", "bytes"]
+Comparison = Literal["times as fast", "times the cost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of several repeats, with the lowest and the highest of them."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Spread:
+        """Of at least one sample."""
+        return cls(median(samples), min(samples), max(samples))
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain data."""
+        return {"median": self.median, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a line ought to reach: a bound on the median of its ratio, or of our own figure."""
+
+    of: Literal["ratio", "ours"]
+    bound: Literal["at least", "at most"]
+    value: float
+
+    @classmethod
+    def ratio_at_least(cls, value: float) -> Target:
+        """At least so many times as fast."""
+        return cls("ratio", "at least", value)
+
+    @classmethod
+    def ratio_at_most(cls, value: float) -> Target:
+        """At most so many times the cost."""
+        return cls("ratio", "at most", value)
+
+    @classmethod
+    def ours_at_most(cls, value: float) -> Target:
+        """At most so many seconds or bytes."""
+        return cls("ours", "at most", value)
+
+    def is_met(self, figure: float) -> bool:
+        """Whether a figure is on the right side of the bound."""
+        return figure >= self.value if self.bound == "at least" else figure <= self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A measurement, alone or against something else that was measured in turns with it."""
+
+    what: str
+    ours: Spread
+    unit: Unit = "s"
+    other_name: str | None = None
+    other: Spread | None = None
+    ratio: Spread | None = None
+    comparison: Comparison | None = None
+    target: Target | None = None
+
+    @classmethod
+    def alone(cls, what: str, ours: Sequence[float], *, target: Target | None = None) -> Line:
+        """A time with nothing to compare it with."""
+        return cls(what, Spread.of(ours), target=target)
+
+    @classmethod
+    def faster(
+        cls,
+        what: str,
+        ours: Sequence[float],
+        other_name: str,
+        other: Sequence[float],
+        *,
+        unit: Unit = "s",
+        target: Target | None = None,
+    ) -> Line:
+        """How many times less ours takes than the other; the ratio is taken within each repeat."""
+        ratio = Spread.of([b / a for a, b in zip(ours, other, strict=True)])
+        return cls(what, Spread.of(ours), unit, other_name, Spread.of(other), ratio, "times as fast", target)
+
+    @classmethod
+    def cost(
+        cls,
+        what: str,
+        ours: Sequence[float],
+        other_name: str,
+        other: Sequence[float],
+        *,
+        target: Target | None = None,
+    ) -> Line:
+        """How many times as long ours takes as the other; the ratio is taken within each repeat."""
+        ratio = Spread.of([a / b for a, b in zip(ours, other, strict=True)])
+        return cls(what, Spread.of(ours), "s", other_name, Spread.of(other), ratio, "times the cost", target)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None without one."""
+        if self.target is None:
+            return None
+        if self.target.of == "ours":
+            return self.target.is_met(self.ours.median)
+        return self.ratio is not None and self.target.is_met(self.ratio.median)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        target = self.target
+        return {
+            "what": self.what,
+            "unit": self.unit,
+            "ours": self.ours.to_dict(),
+            "other_name": self.other_name,
+            "other": None if self.other is None else self.other.to_dict(),
+            "ratio": None if self.ratio is None else self.ratio.to_dict(),
+            "comparison": self.comparison,
+            "target": None if target is None else {"of": target.of, "bound": target.bound, "value": target.value},
+            "met": self.met,
+        }

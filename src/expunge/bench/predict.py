@@ -1,0 +1,75 @@
+"""Predicting with linear models, against asking them one after another and counting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.bench.measurement import Line, Target
+from expunge.bench.timing import Advance, Progress, Task, race
+from expunge.bench.workload import fit_voters, make_queries
+from expunge.learners import ScikitModel
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much to measure."""
+
+    num_records: int
+    num_shards: int
+    num_rows: int
+    repeats: int
+
+
+FULL = Size(num_records=50_000, num_shards=1_000, num_rows=10_000, repeats=5)
+QUICK = Size(num_records=2_000, num_shards=10, num_rows=50, repeats=2)
+
+_CLASSES = (2, 10)
+ONE_ROW, MANY_ROWS = Target.ratio_at_least(50), Target.ratio_at_least(4)
+
+
+def run(*, quick: bool, progress: Progress) -> list[Line]:
+    """The suite."""
+    size = QUICK if quick else FULL
+    with progress("predict", len(_CLASSES) * 4 * size.repeats) as advance:
+        return [
+            line
+            for num_classes in _CLASSES
+            for line in measure(size, num_classes=num_classes, advance=advance, one_row=ONE_ROW, many_rows=MANY_ROWS)
+        ]
+
+
+def measure(
+    size: Size,
+    *,
+    advance: Advance,
+    num_classes: int = 2,
+    one_row: Target | None = None,
+    many_rows: Target | None = None,
+) -> list[Line]:
+    """One row and many, through the estimator; the last two are the targets."""
+    model = fit_voters(size.num_records, size.num_shards, num_classes=num_classes)
+    fitted = [each.estimator for each in model.deployment_.inside.state.models if isinstance(each, ScikitModel)]
+    lines = []
+    for num_rows, target in ((1, one_row), (size.num_rows, many_rows)):
+        X = make_queries(num_rows)
+        tasks = [Task(partial(model.predict, X)), Task(partial(majority_of, fitted, X, num_classes))]
+        together, in_turn = race(tasks, repeats=size.repeats, advance=advance)
+        rows = "1 row" if num_rows == 1 else f"{num_rows:,} rows"
+        what = f"predict {rows}, k={size.num_shards:,}, {num_classes} classes"
+        lines.append(Line.faster(what, together, "one model after another", in_turn, target=target))
+    return lines
+
+
+def majority_of(models: Sequence[Any], X: NDArray[np.float64], num_classes: int) -> NDArray[np.int64]:
+    """What a user would write: every model's labels, then the most frequent of each row."""
+    votes = np.stack([model.predict(X) for model in models])
+    cells = np.arange(len(X)) * num_classes + votes
+    counts = np.bincount(cells.ravel(), minlength=len(X) * num_classes)
+    winners: NDArray[np.int64] = counts.reshape(len(X), num_classes).argmax(axis=1)
+    return winners
