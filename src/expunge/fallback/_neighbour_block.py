@@ -28,7 +28,7 @@ _SMALLEST_TILE = 1024
 _PAIR_ELEMENTS_AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
     """For every query its nearest records in order of (distance, slot), filled up with (+∞, -1, -1)."""
 
@@ -46,6 +46,16 @@ class Neighbours:
         order = np.lexsort((slots, distances), axis=-1)[:, :width]
         return Neighbours(*(np.take_along_axis(column, order, axis=1) for column in (distances, slots, codes)))
 
+    def take(self, queries: Places) -> Neighbours:
+        """The neighbours of some of the queries."""
+        return Neighbours(self.distances[queries], self.slots[queries], self.codes[queries])
+
+    def replaced(self, queries: Places, part: Neighbours) -> Neighbours:
+        """These, with those of some queries replaced."""
+        result = Neighbours(self.distances.copy(), self.slots.copy(), self.codes.copy())
+        result.distances[queries], result.slots[queries], result.codes[queries] = part.distances, part.slots, part.codes
+        return result
+
 
 def no_neighbours(num_queries: int, width: int) -> Neighbours:
     """Nothing found yet."""
@@ -61,7 +71,7 @@ def join_neighbours(parts: Sequence[Neighbours]) -> Neighbours:
     return Neighbours(distances, slots, codes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NeighbourBlock:
     """Immutable rows in ascending slots, of which some may have died since; the rows are shared with later versions."""
 
@@ -102,10 +112,15 @@ class NeighbourBlock:
         return block if 4 * block.num_live > 3 * len(self) else NeighbourBlock.build(block.live_rows())
 
     def nearest(self, queries: Floats, known: Neighbours) -> Neighbours:
-        """The nearest of all among the neighbours known already and the living rows of this block."""
+        """The nearest of all among neighbours known already, in lower slots, and the living rows of this block."""
         width = known.distances.shape[1]
-        if self.rows.num_features <= _LARGEST_TREE_DIMENSION and len(self) >= max(_SMALLEST_TREE, 8 * width):
-            return self._ranked(queries, known, *self._by_tree(queries, width))
+        if self.rows.num_features > _LARGEST_TREE_DIMENSION or len(self) < max(_SMALLEST_TREE, 8 * width):
+            return self._nearest_by_product(queries, known)
+        asked, places, rest = self._by_tree(queries, width)
+        known = self._ranked(queries, known, asked, places)
+        return known.replaced(rest, self._nearest_by_product(queries[rest], known.take(rest))) if len(rest) else known
+
+    def _nearest_by_product(self, queries: Floats, known: Neighbours) -> Neighbours:
         tile = max(_SMALLEST_TILE, _DISTANCES_AT_ONCE // max(1, len(queries)))
         for first in range(0, len(self), tile):
             asked, places = self._by_product(queries, slice(first, first + tile), known)
@@ -133,37 +148,38 @@ class NeighbourBlock:
         asked, places = np.divmod(np.flatnonzero(within), within.shape[1])
         return asked, places
 
-    def _by_tree(self, queries: Floats, width: int) -> tuple[Places, Places]:
-        """Candidates (query, row): all rows within a hair of the distance of the last living neighbour."""
-        radii = self._reach(queries, width) * (1.0 + 1e-9) + 2.0**-500
-        lists = self.index.tree.query_ball_point(queries, radii, return_sorted=False)
-        asked = np.repeat(np.arange(len(queries)), [len(found) for found in lists])
-        places = np.concatenate([np.asarray(found, dtype=np.int64) for found in lists])
-        living = self.is_live[places]
-        return asked[living], places[living]
+    def _by_tree(self, queries: Floats, width: int) -> tuple[Places, Places, Places]:
+        """Candidates (query, row) of most queries, and the rest: those with too many dead or equally near rows.
 
-    def _reach(self, queries: Floats, width: int) -> Floats:
-        """A distance within which every query has `width` living rows (or all of them)."""
+        The tree is asked for more and more rows until the last is farther, by more than rounding, than the last
+        living neighbour that is wanted.
+        """
         wanted = min(width, self.num_live)
-        radii = np.empty(len(queries))
-        pending = np.arange(len(queries))
-        asked_for = min(len(self), width + (0 if self.num_live == len(self) else width + 8))
-        while len(pending):
+        pending, asked_for = np.arange(len(queries)), width + 8
+        asked, found = [], []
+        while len(pending) and asked_for <= min(len(self), 16 * width + 64):
             answer = self.index.tree.query(queries[pending], k=np.arange(1, asked_for + 1))
             distances, places = (np.asarray(column) for column in answer)
-            rank = np.cumsum(self.is_live[places], axis=1)
-            enough = rank[:, -1] >= wanted
-            last = np.argmax(rank >= wanted, axis=1)
-            radii[pending[enough]] = distances[enough, last[enough]]
-            pending = pending[~enough]
-            asked_for = min(len(self), 2 * asked_for)
-        return radii
+            living = self.is_live[places]
+            rank = living.cumsum(axis=1)
+            last = np.take_along_axis(distances, (rank >= wanted).argmax(axis=1)[:, None], axis=1)
+            radius = np.where(rank[:, -1:] >= wanted, last * (1.0 + 1e-9) + 2.0**-500, np.inf)
+            is_done = distances[:, -1] > radius[:, 0]
+            row, column = np.nonzero(living & (distances <= radius) & is_done[:, None])
+            asked.append(pending[row])
+            found.append(places[row, column])
+            pending, asked_for = pending[~is_done], 2 * asked_for
+        nothing = np.empty(0, dtype=np.int64)
+        return np.concatenate([nothing, *asked]), np.concatenate([nothing, *found]), pending
 
     def _ranked(self, queries: Floats, known: Neighbours, asked: Places, places: Places) -> Neighbours:
         """The known neighbours and the candidates of every query, ranked by (distance, slot)."""
+        distances = self._distances(queries, asked, places)
+        # Rows of this block come after the known ones, so those that only tie with the last of them are out.
+        closer = distances < known.distances[asked, -1]
+        asked, places, distances = asked[closer], places[closer], distances[closer]
         if len(asked) == 0:
             return known
-        distances = self._distances(queries, asked, places)
         slots = self.rows.slots[places]
         order = np.lexsort((slots, distances, asked))
         asked = asked[order]

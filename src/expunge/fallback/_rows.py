@@ -18,7 +18,7 @@ SMALLEST = 2.0**-400
 _WRONG = "hold NaN, infinity or a number beyond 2^400, which a fallback model cannot use"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """Records as a table of floats; `slots` tells them apart and orders them."""
 

@@ -45,7 +45,7 @@ class GaussianNaiveBayes(Fallback):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GaussianNaiveBayesModel(CountedModel):
     """Counts, sums and sums of squares of every class, and what follows from them."""
 

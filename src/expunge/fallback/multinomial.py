@@ -37,7 +37,7 @@ class MultinomialNaiveBayes(Fallback):
         return MultinomialNaiveBayesModel(self, rows.counts(num_classes), class_sums(rows, num_classes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MultinomialNaiveBayesModel(CountedModel):
     """How many records each class has, and the exact sum of each feature over them."""
 

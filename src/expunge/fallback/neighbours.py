@@ -42,7 +42,7 @@ class NearestNeighbours(Fallback):
         return NearestNeighboursModel(self, (num_classes, rows.num_features), blocks)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NearestNeighboursModel(FallbackModel):
     """The records in blocks of ascending slots: a deletion marks a row dead, an addition makes a block at the end.
 

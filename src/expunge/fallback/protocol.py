@@ -32,7 +32,7 @@ Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
     """Answers and how easy they were, row by row."""
 

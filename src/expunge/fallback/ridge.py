@@ -40,7 +40,7 @@ class RidgeFallback(Fallback):
         return RidgeModel(self, rows.counts(num_classes), class_sums(rows, num_classes), gram(rows))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RidgeModel(CountedModel):
     """Exact statistics of D^t; the coefficients are made from them when first needed."""
 
