@@ -1,0 +1,202 @@
+"""`expunge plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.padding import Padding
+
+from expunge.cli.app import app
+from expunge.cli.output import console, show_json, show_table
+
+if TYPE_CHECKING:
+    from expunge.planning import Offer, Plan
+
+# A column for each theorem: its title, and how the theorem's name starts.
+_THEOREMS = {
+    "T1": "T1",
+    "T2": "T2",
+    "T3": "T3",
+    "mutual inf.": "mutual information",
+    "descr. length": "description length",
+    "Rogers": "paper's count",
+    "paper*": "paper's statement",
+}
+_CAPTION = (
+    "Rogers: the paper's count through the theorem it cites, with explicit constants: valid, weaker. "
+    "paper*: every constant in O(·) set to 1: illustrative, not a bound."
+)
+
+
+@app.command()
+def plan(
+    records: Annotated[int, typer.Option(help="How many records there are (n).")],
+    shards: Annotated[int, typer.Option(help="How many shards, with a model each (k).")],
+    probability: Annotated[
+        float | None, typer.Option(help="The chance that a record is in a shard (p).  [default: 1/shards]")
+    ] = None,
+    classes: Annotated[int, typer.Option(help="How many classes there are.")] = 2,
+    accuracy: Annotated[
+        float | None,
+        typer.Option(help="Wanted chance of the right answer when all shards agree.  [default: 0.99 if alone]"),
+    ] = None,
+    accuracy_80: Annotated[
+        float | None, typer.Option("--accuracy-80", help="The same when 80% of the shards agree.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Wanted alpha; the output says what it means.")] = 1.0,
+    beta: Annotated[float, typer.Option(help="Wanted beta.")] = 1e-3,
+    gamma: Annotated[float, typer.Option(help="Wanted gamma.")] = 1e-3,
+    generations: Annotated[
+        int, typer.Option(help="How many full trainings the guarantee should be good for (G).")
+    ] = 100,
+    predictions_per_day: Annotated[float, typer.Option(help="Different questions answered a day.")] = 1000,
+    deletions_per_day: Annotated[float, typer.Option(help="Deletion requests a day.")] = 10,
+    batches_per_day: Annotated[float, typer.Option(help="How often a day requests are applied, at most.")] = 24,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw alpha against the number of predictions into a .png or .svg file.")
+    ] = None,
+) -> None:
+    """Say what can be promised for your data and traffic, what it costs, and whether retraining is cheaper.
+
+    Example: `expunge plan --records 1000000 --shards 1000 --predictions-per-day 500 --plot bounds.png`
+    """
+    from expunge.guarantees import Guarantee
+    from expunge.planning import plan as make_plan
+    from expunge.planning import plot_plan
+
+    made = make_plan(
+        num_records=records,
+        num_shards=shards,
+        inclusion_probability=probability,
+        num_classes=classes,
+        unanimous_accuracy=accuracy,
+        majority_accuracy=accuracy_80,
+        target=Guarantee(alpha, beta, gamma),
+        num_generations=generations,
+        predictions_per_day=predictions_per_day,
+        deletions_per_day=deletions_per_day,
+        batches_per_day=batches_per_day,
+    )
+    # Before anything is printed, so that a failure is the only thing said.
+    drawn = plot_plan(plot, made) if plot is not None else None
+    if as_json:
+        show_json(made.to_dict())
+    else:
+        _tell(made)
+        if drawn is not None:
+            console.print(f"\nThe bounds are drawn in {drawn}.", markup=False)
+
+
+def _tell(made: Plan) -> None:
+    _tell_question(made)
+    for show in (_show_promises, _show_theorems, _show_work):
+        console.print()
+        show(made)
+    _tell_deletion(made)
+    _paragraph("Verdict", [made.verdict.words])
+    if made.changes:
+        needed = "" if made.predictions_needed is None else f" ({made.predictions_needed:,} predictions per generation)"
+        _paragraph(
+            f"What would make updating the cheaper way{needed}, one change at a time",
+            [change.words for change in made.changes],
+        )
+    if made.remarks:
+        _paragraph("Mind", made.remarks)
+
+
+def _tell_question(made: Plan) -> None:
+    from expunge.planning.words import count
+
+    question, target = made.question, made.question.target
+    console.print(
+        f"[bold]{count(question.num_records)} records in {count(question.num_shards)} shards[/bold] of "
+        f"{count(question.records_per_shard)} records on average, {count(question.num_classes)} classes; a day: "
+        f"{count(question.predictions_per_day)} predictions, {count(question.deletions_per_day)} deletions in "
+        f"{count(question.updates_per_day)} batches."
+    )
+    _paragraph(f"Target: ({target.alpha:g}, {target.beta:g}, {target.gamma:g})-unlearning", made.meaning)
+
+
+def _show_promises(made: Plan) -> None:
+    from expunge.planning.words import percent
+
+    show_table(
+        "What each way of publishing promises, at the wanted accuracy",
+        ["publishing", "noise", "right if all agree", "if 80% agree", "predictions", "certified by"],
+        [
+            (
+                offer.name,
+                offer.noise,
+                percent(offer.unanimous_accuracy),
+                percent(offer.majority_accuracy),
+                f"{offer.predictions:,}",
+                offer.best.theorem if offer.best else "nothing",
+            )
+            for offer in made.offers
+        ],
+        caption="predictions: the most in a generation (from one full training to the next) within the target.",
+    )
+
+
+def _show_theorems(made: Plan) -> None:
+    def cell(offer: Offer, prefix: str) -> str:
+        limit = offer.limit(prefix)
+        return "–" if limit is None else f"{limit.predictions:,}"
+
+    show_table(
+        "Predictions per generation within the target, by theorem",
+        ["publishing", *_THEOREMS],
+        [(offer.name, *(cell(offer, prefix) for prefix in _THEOREMS.values())) for offer in made.offers],
+        caption=_CAPTION,
+    )
+
+
+def _show_work(made: Plan) -> None:
+    from expunge.planning.words import count, duration
+
+    exact = made.exact
+    updates = count(made.question.updates_per_day)
+    rows = [
+        (
+            offer.name,
+            duration(offer.schedule.generation_days) if offer.predictions else "–",
+            count(offer.schedule.full_retrainings_per_day),
+            count(offer.schedule.passes_per_day),
+        )
+        for offer in made.offers
+    ]
+    rows.append(("one model from scratch", "–", updates, count(exact.one_model_passes_per_day)))
+    rows.append(("ensemble from scratch", "–", updates, count(exact.ensemble_passes_per_day)))
+    show_table(
+        "Work at this traffic",
+        ["publishing", "a generation lasts", "full retrainings a day", "passes a day"],
+        rows,
+        caption="passes: over all records, by learners whose time grows linearly with their data. A generation that is "
+        "used up makes the next update a full retraining.",
+    )
+
+
+def _tell_deletion(made: Plan) -> None:
+    from expunge.planning.words import chance, count, passes, percent
+
+    cost, question = made.deletion, made.question
+    _paragraph(
+        "One deletion",
+        [
+            f"retrains {count(cost.expected_shards)} of {count(question.num_shards)} shards on average; at most "
+            f"{count(cost.oblivious_shards)} if chosen in advance and {count(cost.adaptive_shards)} whoever chooses, "
+            f"but for a chance of {chance(question.failure)}; all of them when the generation is used up.",
+            f"A batch of {count(question.batch_size)} retrains {percent(cost.batch_share)} of the shards: "
+            f"{passes(cost.passes_per_batch)} over all records. Training the ensemble: "
+            f"{passes(cost.passes_per_training)}; one model: 1 pass.",
+        ],
+    )
+
+
+def _paragraph(title: str, sentences: tuple[str, ...] | list[str]) -> None:
+    console.print(f"\n[bold]{title}[/bold]")
+    for sentence in sentences:
+        console.print(Padding(sentence, (0, 0, 0, 2)), markup=False)

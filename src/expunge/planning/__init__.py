@@ -1,0 +1,28 @@
+"""The planner: what can be promised for given data, accuracy and traffic, and what it costs."""
+
+from __future__ import annotations
+
+from expunge.planning.changes import Change
+from expunge.planning.limits import TheoremLimit
+from expunge.planning.offer import Offer
+from expunge.planning.planner import Plan, plan
+from expunge.planning.plot import plot_bounds, plot_plan
+from expunge.planning.question import MAJORITY_SHARE, Question
+from expunge.planning.verdict import Verdict
+from expunge.planning.work import Alternatives, DeletionCost, Schedule
+
+__all__ = [
+    "MAJORITY_SHARE",
+    "Alternatives",
+    "Change",
+    "DeletionCost",
+    "Offer",
+    "Plan",
+    "Question",
+    "Schedule",
+    "TheoremLimit",
+    "Verdict",
+    "plan",
+    "plot_bounds",
+    "plot_plan",
+]

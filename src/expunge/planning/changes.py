@@ -1,0 +1,188 @@
+"""What would have to change for updating to be certified and cheaper than retraining: concrete numbers, by search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from expunge.accounting import BoundedRange, Event, PureDP
+from expunge.guarantees import Guarantee, certify, max_epsilon, max_num_shards
+from expunge.mechanisms import ExponentialMechanism, Mechanism, PermuteAndFlip
+from expunge.planning.noise import calibrate, num_outcomes
+from expunge.planning.offer import Offer
+from expunge.planning.question import MAJORITY_SHARE, MOST_SHARDS, Question
+from expunge.planning.words import count, percent
+from expunge.planning.work import fewest_updates, predictions_needed
+
+_PURE: Final = ((ExponentialMechanism, BoundedRange), (PermuteAndFlip, PureDP))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One option, the value of it that would do with all others kept, and a sentence; None if no value would do."""
+
+    option: str
+    value: float | None
+    words: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping."""
+        return asdict(self)
+
+
+def needed_changes(question: Question, offers: Sequence[Offer]) -> tuple[Change, ...]:
+    """Each change that would, on its own, make updating cheaper than retraining from scratch within the target."""
+    needed = predictions_needed(question)
+    if needed is None:
+        return tuple(_cheaper_batches(question))
+    if any(offer.predictions >= needed for offer in offers):
+        return ()
+    mechanisms = [offer.mechanism for offer in offers if offer.mechanism is not None]
+    return (
+        _fewer_predictions(question, offers),
+        _larger_alpha(question, mechanisms, needed),
+        _lower_accuracy(question, needed),
+        _more_shards(question, needed),
+        _fewer_shards(question, mechanisms, needed),
+    )
+
+
+def smallest_alpha(question: Question, mechanisms: Sequence[Mechanism], predictions: int) -> Guarantee:
+    """The certificate with the smallest α for so many predictions a generation, by any of these mechanisms."""
+    guarantees = [
+        certify(
+            {mechanism.event: predictions},
+            num_shards=question.num_shards,
+            beta=question.target.beta,
+            gamma=question.target.gamma,
+            num_generations=question.num_generations,
+            num_outcomes=num_outcomes(mechanism, question),
+        )
+        for mechanism in mechanisms
+    ]
+    return min(guarantees, key=lambda guarantee: guarantee.alpha)
+
+
+def _fewer_predictions(question: Question, offers: Sequence[Offer]) -> Change:
+    length = fewest_updates(question)
+    most = max(offer.predictions for offer in offers)
+    if not most or length is None:
+        words = "Fewer predictions: no, not even one prediction per generation is certified within the target."
+        return Change("predictions_per_day", None, words)
+    daily = most * question.updates_per_day / (length - 1)
+    words = f"Fewer predictions: at most {count(daily)} a day ({count(most)} per generation)."
+    return Change("predictions_per_day", daily, words)
+
+
+def _larger_alpha(question: Question, mechanisms: Sequence[Mechanism], needed: int) -> Change:
+    guarantee = smallest_alpha(question, mechanisms, needed)
+    if guarantee.is_vacuous:
+        found = f" (the smallest is {count(guarantee.alpha)})" if math.isfinite(guarantee.alpha) else ""
+        words = f"Larger alpha: no, every alpha that {count(needed)} predictions need is vacuous{found}."
+        return Change("alpha", None, words)
+    # Rounded up, so that the words can be typed back in.
+    alpha = math.ceil(guarantee.alpha * 1000) / 1000
+    return Change("alpha", alpha, f"Larger alpha: {alpha:.3f} allows {count(needed)} predictions per generation.")
+
+
+def _lower_accuracy(question: Question, needed: int) -> Change:
+    """The accuracy that is left at the largest ε0 with which the needed predictions are certified."""
+    found = []
+    for make, event in _PURE:
+        epsilon = max_epsilon(
+            question.target,
+            num_predictions=needed,
+            num_shards=question.num_shards,
+            num_generations=question.num_generations,
+            event=event,
+        )
+        if epsilon > 0:
+            mechanism = make(epsilon=epsilon)
+            found.append(tuple(_accuracy(mechanism, question, share=share) for share in (1.0, MAJORITY_SHARE)))
+    if not found:
+        return Change("unanimous_accuracy", None, "Lower accuracy: no, not even pure guessing is certified.")
+    unanimous, majority = max(found)
+    words = (
+        f"Lower accuracy: a unanimous vote right {percent(unanimous)} of the time and an 80% vote {percent(majority)} "
+        f"(guessing: {percent(1 / question.num_classes)})."
+    )
+    return Change("unanimous_accuracy", unanimous, words)
+
+
+def _more_shards(question: Question, needed: int) -> Change:
+    """The fewest shards, to one percent, with the accuracy and the copies of each record kept."""
+    most = min(MOST_SHARDS, math.floor(question.num_records * question.copies))
+
+    def enough(num_shards: int) -> bool:
+        # As many copies of each record as now: kp is kept.
+        probability = min(1.0, question.copies / num_shards)
+        larger = replace(question, num_shards=num_shards, inclusion_probability=probability)
+        wanted = predictions_needed(larger)
+        if wanted is None:
+            return False
+        mechanism = calibrate(ExponentialMechanism.name, larger)
+        return smallest_alpha(larger, [mechanism], wanted).covers(question.target)
+
+    low, high = question.num_shards, 2 * question.num_shards
+    while high < most and not enough(high):
+        low, high = high, 2 * high
+    high = min(high, most)
+    if high <= low or not enough(high):
+        words = f"More shards: no, not even {count(most)} would do at this accuracy."
+        return Change("num_shards", None, words)
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    size = question.num_records * question.copies / high
+    words = f"More shards: about {count(high)} at this accuracy, of {count(float(f'{size:.2g}'))} records each."
+    return Change("num_shards", high, words)
+
+
+def _fewer_shards(question: Question, mechanisms: Sequence[Mechanism], needed: int) -> Change:
+    """The same noise on fewer shards: fewer secrets to protect, and a smaller majority to drown in noise."""
+    found = []
+    for mechanism in mechanisms:
+        if isinstance(mechanism, ExponentialMechanism | PermuteAndFlip):
+            events: dict[Event, int] = {mechanism.event: needed}
+            shards = max_num_shards(question.target, events=events, num_generations=question.num_generations)
+            if shards > 0:
+                found.append((_accuracy(mechanism, question, share=1.0, num_shards=shards), shards))
+    if not found:
+        return Change("num_shards", None, "Fewer shards at the same noise: no number of them would do.")
+    accuracy, most = max(found)
+    words = (
+        f"Fewer shards at the same noise: at most {count(most)}, "
+        f"and a unanimous vote is then right {percent(accuracy)} of the time."
+    )
+    return Change("num_shards", most, words)
+
+
+def _cheaper_batches(question: Question) -> Iterator[Change]:
+    """When one batch costs as much as retraining: more shards, fewer copies of each record, fewer deletions a batch."""
+    copies, probability = question.copies, question.inclusion_probability
+    if question.num_shards == 1:
+        yield Change("num_shards", 2, "More shards: with a single one every deletion retrains everything; 2 at least.")
+        return
+    # A batch costs kp(1 − (1−p)^b) passes; without spare copies, 1/p deletions touch 63% of the shards.
+    size = 1 / probability
+    if copies > 1:
+        size = math.log1p(-1 / copies) / math.log1p(-probability) if probability < 1 else 0.0
+        single = 1 / question.num_shards
+        words = f"Fewer copies: an inclusion probability of {single:.3g} puts each record into one shard on average."
+        yield Change("inclusion_probability", single, words)
+    if size <= 1:
+        words = "Smaller batches: no, a single deletion costs as much as retraining one model."
+        yield Change("batches_per_day", None, words)
+    else:
+        batches = question.deletions_per_day / size
+        words = (
+            f"Smaller batches: fewer than {count(size)} deletions each, so more than {count(batches)} batches a day."
+        )
+        yield Change("batches_per_day", batches, words)
+
+
+def _accuracy(mechanism: Mechanism, question: Question, *, share: float, num_shards: int | None = None) -> float:
+    shards = question.num_shards if num_shards is None else num_shards
+    return mechanism.accuracy(share=share, num_shards=shards, num_classes=question.num_classes)

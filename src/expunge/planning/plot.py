@@ -1,0 +1,162 @@
+"""A picture of the bounds: α against the number of predictions in a generation, one line a theorem."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from expunge.accounting import Event
+from expunge.errors import ParameterError
+from expunge.guarantees import Guarantee
+from expunge.planning.curves import Bounds, Curve
+from expunge.planning.limits import PAPER, ROGERS
+from expunge.planning.noise import num_outcomes as outcomes_of
+from expunge.planning.planner import Plan
+from expunge.planning.words import count
+
+_SUFFIXES: Final = (".png", ".svg")
+_OTHER: Final = ("#000000", "-")
+# A palette that colour-blind readers can tell apart (Okabe and Ito): a theorem has its colour whatever else is drawn.
+_STYLES: Final = {
+    "T1 (pure DP)": ("#0072B2", "-"),
+    "T2 (zCDP)": ("#D55E00", "-"),
+    "T2 (Gaussian DP)": ("#CC79A7", "-"),
+    "T3 (zCDP, few shards)": ("#009E73", "-"),
+    "description length": ("#E69F00", "-"),
+    ROGERS: ("#56B4E9", "--"),
+    PAPER: ("#777777", ":"),
+}
+
+
+def plot_plan(path: str | PathLike[str], plan: Plan) -> Path:
+    """`plot_bounds` for the mechanism that a plan prefers, or its first one if it prefers none."""
+    offers = [offer for offer in (plan.best, *plan.offers) if offer is not None]
+    offer, mechanism = next((offer, offer.mechanism) for offer in offers if offer.mechanism is not None)
+    question = plan.question
+    return plot_bounds(
+        path,
+        event=mechanism.event,
+        num_shards=question.num_shards,
+        target=question.target,
+        num_generations=question.num_generations,
+        num_outcomes=outcomes_of(mechanism, question),
+        subject=f"{offer.name}, {offer.noise}",
+    )
+
+
+def plot_bounds(
+    path: str | PathLike[str],
+    *,
+    event: Event,
+    num_shards: int,
+    target: Guarantee,
+    num_generations: int = 1,
+    num_outcomes: int = 2,
+    subject: str = "",
+) -> Path:
+    """Draw α against the number of predictions, each costing `event`, for each theorem at the target's β and γ.
+
+    PNG or SVG, by the suffix of `path`. Needs matplotlib (the extra `expunge[plot]`). Mutual information is left out:
+    its α is always 0 and its β grows instead.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in _SUFFIXES:
+        raise ParameterError(f"a plot must be a .png or .svg file, got {str(path)!r}")
+    figure_class = _figure_class()
+    bounds = Bounds(
+        event=event,
+        num_shards=num_shards,
+        target=target,
+        num_generations=num_generations,
+        num_outcomes=num_outcomes,
+    )
+    figure = figure_class(figsize=(9, 5.6), dpi=150, layout="constrained")
+    _draw(figure.add_subplot(), bounds, subject)
+    try:
+        # The date would make two equal pictures differ.
+        figure.savefig(file, metadata={"Date": None} if file.suffix.lower() == ".svg" else None)
+    except OSError as error:
+        raise ParameterError(f"the plot cannot be written to {str(path)!r}: {error.strerror or error}") from None
+    return file
+
+
+def _figure_class() -> Any:
+    """Matplotlib's Figure, without pyplot: no global state and no display."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ParameterError("a plot needs matplotlib, which is not installed: pip install 'expunge[plot]'") from None
+    return Figure
+
+
+def _draw(axes: Any, bounds: Bounds, subject: str) -> None:
+    curves = bounds.curves()
+    for curve in curves:
+        _draw_curve(axes, curve)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(1, bounds.widest)
+    axes.set_ylim(_lowest(bounds, curves), 20 * bounds.vacuous_alpha)
+    _draw_target(axes, bounds)
+    axes.set_xlabel("predictions in a generation")
+    axes.set_ylabel("α (smaller is better)")
+    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    target = bounds.target
+    about = f"k = {count(bounds.num_shards)} shards, β = {target.beta:g}, γ = {target.gamma:g}"
+    generations = f"{count(bounds.num_generations)} generation{'s' if bounds.num_generations > 1 else ''}"
+    first = f"What each theorem certifies{f' ({subject})' if subject else ''}"
+    axes.set_title(f"{first}\n{about} over {generations}", loc="left", fontsize=11)
+    if not curves:
+        return
+    axes.legend(
+        title="predictions within the target, by theorem",
+        alignment="left",
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        frameon=False,
+        fontsize=9,
+        title_fontsize=9,
+    )
+
+
+def _draw_curve(axes: Any, curve: Curve) -> None:
+    colour, dash = _STYLES.get(curve.theorem, _OTHER)
+    remark = "\n(illustrative, not a bound)" if curve.standing == "illustrative" else ""
+    axes.plot(
+        curve.predictions,
+        curve.alphas,
+        color=colour,
+        linestyle=dash,
+        linewidth=2 if curve.standing == "certified" else 1.6,
+        label=f"{curve.theorem}: {count(curve.limit)}{remark}",
+    )
+
+
+def _draw_target(axes: Any, bounds: Bounds) -> None:
+    """The target as a line, and the region in which a guarantee says nothing."""
+    vacuous = bounds.vacuous_alpha
+    axes.axhspan(vacuous, 1e9, color="#000000", alpha=0.06, linewidth=0)
+    axes.annotate(
+        "vacuous", (1, vacuous), xytext=(6, 5), textcoords="offset points", fontsize=9, color="#555555", va="bottom"
+    )
+    if bounds.target.alpha > 0:
+        axes.axhline(bounds.target.alpha, color="#222222", linewidth=1.2, linestyle=(0, (6, 3)))
+        axes.annotate(
+            f"target α = {bounds.target.alpha:g}",
+            (bounds.widest, bounds.target.alpha),
+            xytext=(-4, 4),
+            textcoords="offset points",
+            fontsize=9,
+            ha="right",
+        )
+
+
+def _lowest(bounds: Bounds, curves: list[Curve]) -> float:
+    """Low enough for the first point of every curve, and the target, within reason."""
+    starts = [curve.alphas[0] for curve in curves]
+    if bounds.target.alpha > 0:
+        starts.append(bounds.target.alpha)
+    return max(1e-4, min([1.0, *starts]) / 2)

@@ -1,0 +1,135 @@
+"""The verdict in plain words, and what α, β and γ mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from expunge.guarantees import Guarantee
+from expunge.planning.changes import smallest_alpha
+from expunge.planning.offer import Offer
+from expunge.planning.question import Question
+from expunge.planning.words import chance, count, duration, passes, percent
+from expunge.planning.work import Alternatives, DeletionCost
+
+Recommendation = Literal["update", "retrain_one_model", "retrain_ensemble"]
+
+#: Below it a model of one shard learns from little; a rule of thumb, not a theorem.
+SMALL_SHARD = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do. `is_vacuous`: nothing at all can be promised within the target by the offers at hand."""
+
+    recommendation: Recommendation
+    is_vacuous: bool
+    words: str
+
+
+def meaning(target: Guarantee, num_generations: int) -> tuple[str, str, str]:
+    """What α, β and γ promise, one sentence each."""
+    factor = count(float(f"{math.exp(min(target.alpha, 700)):.3g}"))
+    generations = "the one generation" if num_generations == 1 else f"all {count(num_generations)} generations together"
+    return (
+        f"alpha = {target.alpha:g}: whatever one looks for in the updated models is at most {factor} times as likely "
+        "as after retraining without the deleted records, even if people chose what to delete by what they saw;",
+        f"beta = {target.beta:g}: plus a probability of {chance(target.beta)} at most;",
+        f"gamma = {target.gamma:g}: and all this may fail with a chance of {chance(target.gamma)} at most, over "
+        f"{generations} (a generation lies between two full trainings).",
+    )
+
+
+def judge(question: Question, offers: Sequence[Offer], exact: Alternatives) -> Verdict:
+    """Whether to update, or to retrain from scratch, and why."""
+    instead, words_instead = _instead(exact)
+    if question.target.is_vacuous:
+        reason = f"The target is vacuous ({question.target.reason}), so meeting it would promise nothing."
+        return Verdict(instead, True, f"{reason} {words_instead}")
+    best = best_offer(offers)
+    if best is None:
+        return Verdict(instead, True, f"{_nothing(question, offers)} {words_instead}")
+    if best.schedule.passes_per_day >= exact.cheapest:
+        words = (
+            f"The best that is certified is {count(best.predictions)} predictions per generation ({best.name}), "
+            f"used up in {duration(best.schedule.generation_days)}; updating would cost "
+            f"{passes(best.schedule.passes_per_day)} over the data a day."
+        )
+        return Verdict(instead, False, f"{words} {words_instead}")
+    return Verdict("update", False, _update(best, exact))
+
+
+def best_offer(offers: Sequence[Offer]) -> Offer | None:
+    """The certified offer with the least work, the most predictions, the most accuracy; None if there is none."""
+    certified = [offer for offer in offers if offer.predictions > 0]
+    return min(certified, key=_preference, default=None)
+
+
+def _preference(offer: Offer) -> tuple[float, int, float]:
+    return offer.schedule.passes_per_day, -offer.predictions, -offer.majority_accuracy
+
+
+def remarks(question: Question, cost: DeletionCost) -> tuple[str, ...]:
+    """What else should be known before going ahead."""
+    found = []
+    if question.records_per_shard < SMALL_SHARD:
+        found.append(
+            f"Each model learns from {count(float(f'{question.records_per_shard:.3g}'))} records only; "
+            f"below about {SMALL_SHARD:,} the ensemble is often less accurate than one model."
+        )
+    if cost.batch_share > 0.5 and question.inclusion_probability < 0.5:
+        found.append(
+            f"A batch of {count(float(f'{question.batch_size:.3g}'))} deletions touches {percent(cost.batch_share)} of "
+            f"the shards; well under {count(float(f'{1 / question.inclusion_probability:.3g}'))} saves work."
+        )
+    if question.copies < 1:
+        missed = (1 - question.inclusion_probability) ** question.num_shards
+        found.append(f"{percent(missed)} of the records are in no shard and teach the ensemble nothing.")
+    return tuple(found)
+
+
+def _nothing(question: Question, offers: Sequence[Offer]) -> str:
+    mechanisms = [offer.mechanism for offer in offers if offer.mechanism is not None]
+    one_prediction = smallest_alpha(question, mechanisms, 1)
+    words = (
+        f"Nothing can be promised: at this accuracy not even one prediction per generation is certified within "
+        f"{_claim(question.target)}."
+    )
+    if one_prediction.is_vacuous:
+        return f"{words} No larger alpha helps: a single prediction has no certificate that is not vacuous."
+    return f"{words} The best certificate for a single prediction is {_claim(one_prediction)}."
+
+
+def _instead(exact: Alternatives) -> tuple[Recommendation, str]:
+    one_model, ensemble = exact.one_model_passes_per_day, exact.ensemble_passes_per_day
+    # kp = 1 may come out a rounding error below 1.
+    if one_model <= ensemble * (1 + 1e-9):
+        return (
+            "retrain_one_model",
+            "Retrain one model from scratch instead, after each batch of deletions: exact for everyone, unlimited "
+            f"predictions, {passes(one_model)} over the data a day.",
+        )
+    return (
+        "retrain_ensemble",
+        "Retrain the whole ensemble after each batch of deletions instead: exact for everyone, unlimited predictions, "
+        f"{passes(ensemble)} over the data a day.",
+    )
+
+
+def _update(best: Offer, exact: Alternatives) -> str:
+    plan = best.schedule
+    saving = exact.cheapest / plan.passes_per_day
+    words = (
+        f"Update: {best.name} ({best.noise}) serves {count(best.predictions)} predictions per generation, "
+        f"which last {duration(plan.generation_days)}, for {passes(plan.passes_per_day)} over the data a day: "
+        f"{count(float(f'{saving:.3g}'))} times less than retraining from scratch after each batch."
+    )
+    if plan.covered_days is not None:
+        words += f" The certificate covers {duration(plan.covered_days)}; after that every update retrains everything."
+    return words
+
+
+def _claim(guarantee: Guarantee) -> str:
+    return f"({guarantee.alpha:.4g}, {guarantee.beta:g}, {guarantee.gamma:g})"

@@ -1,0 +1,104 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import expunge.cli.plan  # noqa: F401  (registers the command)
+from expunge.cli import app, main
+from expunge.guarantees import Guarantee
+from expunge.planning import plan
+
+PROGRAM = "import expunge.cli.plan; from expunge.cli import main; main()"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def test_json_is_the_plan():
+    result = invoke(
+        *("--records", "200000", "--shards", "400", "--probability", "0.005", "--classes", "4"),
+        *("--accuracy", "0.9", "--accuracy-80", "0.8", "--alpha", "4", "--beta", "0.01", "--gamma", "0.02"),
+        *("--generations", "7", "--predictions-per-day", "12.5", "--deletions-per-day", "40"),
+        *("--batches-per-day", "8", "--json"),
+    )
+    assert result.exit_code == 0, result.output
+    expected = plan(
+        num_records=200_000,
+        num_shards=400,
+        inclusion_probability=0.005,
+        num_classes=4,
+        unanimous_accuracy=0.9,
+        majority_accuracy=0.8,
+        target=Guarantee(4, 0.01, 0.02),
+        num_generations=7,
+        predictions_per_day=12.5,
+        deletions_per_day=40,
+        batches_per_day=8,
+    )
+    assert json.loads(result.stdout) == expected.to_dict()
+
+
+def test_the_defaults_are_the_functions():
+    result = invoke("--records", "1000000", "--shards", "1000", "--json")
+    assert json.loads(result.stdout) == plan(num_records=10**6, num_shards=1000).to_dict()
+
+
+def run_program(*arguments):
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_program_in_100_columns(tmp_path):
+    picture = tmp_path / "bounds.png"
+    result = run_program("plan", "--records", "1000000", "--shards", "1000", "--plot", str(picture))
+    assert result.returncode == 0, result.stderr
+    assert max(len(line) for line in result.stdout.splitlines() if str(tmp_path) not in line) <= 100
+    for part in ("permute-and-flip", "T1 (pure DP)", "Verdict", "Retrain one model", "2.72 times", "Fewer predictions"):
+        assert part in result.stdout
+    # Nothing is cut off, in any cell.
+    assert "…" not in result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--shards", "0"), "num_shards"),
+        (("--shards", "10", "--alpha", "-1"), "alpha"),
+        (("--shards", "10", "--beta", "1"), "beta"),
+        (("--shards", "10", "--probability", "2"), "inclusion_probability"),
+        (("--shards", "10", "--accuracy", "1"), "unanimous_accuracy"),
+        (("--shards", "10", "--plot", "bounds.pdf"), ".png or .svg"),
+    ],
+)
+def test_a_bad_value_is_one_line_and_exit_code_2(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["expunge", "plan", "--records", "1000", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("\n") == 1
+    assert error.startswith("expunge: ")
+    assert message in error
+
+
+def test_what_is_not_a_number_or_missing_is_refused():
+    assert invoke("--records", "many", "--shards", "10").exit_code == 2
+    assert invoke("--records", "1000").exit_code == 2
+
+
+def test_help_has_an_example():
+    result = CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "100"})
+    assert result.exit_code == 0
+    assert "Example: expunge plan --records" in result.output
