@@ -211,7 +211,7 @@ class Deployment:
     def guarantee(self, *, beta: float = 1e-3, gamma: float = 1e-3) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations."""
         if not self._sampler.is_independent:
-            return Guarantee(math.inf, beta, gamma, theorem="none", note=_NOT_INDEPENDENT)
+            return Guarantee(math.inf, beta, gamma, note=_NOT_INDEPENDENT)
         found = self._publisher.guarantee(
             num_shards=self._num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
         )

@@ -166,7 +166,8 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     ) -> Self:
         """Take in new records under ids that are not in use, as one batch, all or nothing."""
         check_is_fitted(self)
-        table = self._validated_rows(X, allow_missing=True)  # what is wrong is then said of the record
+        # What is wrong with a row, or a data frame's columns, is said of the record by the records themselves.
+        table = X if is_frame(X) else self._validated_rows(X, allow_missing=True)
         self.deployment_.add(table, y, ids, subjects=subjects, weights=sample_weight)
         return self
 

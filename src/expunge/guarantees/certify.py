@@ -105,4 +105,4 @@ def _with_failure(cost: TranscriptCost, num_shards: int, beta: float, gamma: flo
 
 def _nothing(cost: TranscriptCost, beta: float, gamma: float) -> Guarantee:
     note = "something was published without privacy: no bound on what it reveals" if not cost.is_private else ""
-    return Guarantee(math.inf, beta, gamma, theorem="none", assumptions=BASE_ASSUMPTIONS, note=note)
+    return Guarantee(math.inf, beta, gamma, assumptions=BASE_ASSUMPTIONS, note=note)

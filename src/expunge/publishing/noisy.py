@@ -92,7 +92,7 @@ class NoisyPublisher:
         event = self.mechanism.event
         if self._ledger.budget is None:
             note = _NO_PRIVACY if isinstance(event, NonPrivate) else _NO_BUDGET
-            return Guarantee(math.inf, beta, gamma, theorem="none", note=note)
+            return Guarantee(math.inf, beta, gamma, note=note)
         count = int(min(self._capacity, LARGEST_COUNT))
         events = {event: count} if count else {}
         return certify(events, num_shards=num_shards, beta=beta, gamma=gamma, num_generations=num_generations)

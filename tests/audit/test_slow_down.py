@@ -1,0 +1,71 @@
+"""The run-time theorem (4.2), corrected: how many shards one request retrains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from expunge.audit import DeleteMostShared
+from expunge.ensemble import learn, update
+from expunge.guarantees import adaptive_quantile, oblivious_quantile, printed_form
+from expunge.interaction import EnsemblePair, interact
+from expunge.learners import LookupTableLearner
+from expunge.randomness import Randomness
+from expunge.records import Add, Delete, Records
+from expunge.sampling import IndependentSampler
+
+
+def points(n: int) -> Records:
+    return Records.build(np.arange(float(n)).reshape(-1, 1), np.zeros(n, dtype=int), classes=[0, 1])
+
+
+def shard_counts(round_number, state):
+    records = state.records
+    slots = records.live_slots().tolist()
+    return [(records.id_of(slot), len(state.membership.shards_of(slot))) for slot in slots]
+
+
+@pytest.mark.parametrize(("num_shards", "p"), [(20, None), (20, 0.3)])
+def test_an_oblivious_request_touches_a_binomial_number_of_shards(num_shards, p):
+    """N^t ~ Bin(k, p) for deletions and additions fixed in advance: χ² at 1e-6 on 2,000 requests."""
+    rng = Randomness.from_seed(4)
+    sampler = IndependentSampler(p)
+    state = learn(points(1000), LookupTableLearner(), num_shards=num_shards, sampler=sampler, rng=rng)
+    touched = []
+    for i in range(1000):
+        for batch in ([Delete(i)], [Add(id=1000 + i, features=[-1.0 - i], label=0)]):
+            state, report = update(state, batch, rng=rng)
+            touched.append(report.num_retrained)
+    law = stats.binom(num_shards, sampler.inclusion_probability(num_shards))
+    seen = np.bincount(touched, minlength=num_shards + 1)
+    expected = 2000 * law.pmf(np.arange(num_shards + 1))
+    rare = expected < 5
+    seen, expected = np.append(seen[~rare], seen[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+    assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > 1e-6
+
+
+def test_the_slow_down_attack_stays_below_the_corrected_bound():
+    """The bound at ξ = 1e-7 may fail with probability 1e-7 a round: 10 rounds, false alarm 1e-6."""
+    n, k = 300, 20
+    pair = EnsemblePair(LookupTableLearner(), IndependentSampler(), k)
+    played = interact(pair, shard_counts, DeleteMostShared(), points(n), rng=Randomness.from_seed(5), max_rounds=10)
+    retrained = [dict(shown)[batch[0].id] for shown, batch in zip(played.published, played.asked, strict=False)]
+    bound = adaptive_quantile(num_shards=k, inclusion_probability=1 / k, num_records=n + 10, failure=1e-7)
+    assert retrained == sorted(retrained, reverse=True)
+    assert retrained[0] > oblivious_quantile(num_shards=k, inclusion_probability=1 / k, failure=0.1)
+    assert retrained[0] <= bound
+
+
+def test_the_bound_as_printed_fails():
+    """Bin(100, 1/100) at ξ = 1e-3: the printed 4.72 is exceeded with probability 3.4e-3, and by sampled shards too."""
+    printed = printed_form(mean=1.0, log_inverse=np.log(1e3))
+    assert printed == pytest.approx(4.717, abs=1e-3)
+    assert stats.binom(100, 0.01).sf(np.floor(printed)) == pytest.approx(3.4e-3, rel=0.02)
+    rng = Randomness.from_seed(6)
+    sizes = np.concatenate(
+        [np.bincount(np.concatenate(IndependentSampler().draw(20_000, 100, rng)), minlength=20_000) for _ in range(3)]
+    )
+    exceeded = int((sizes > printed).sum())
+    # If the printed bound held, at most 1e-3 of the records would exceed it: rejected at 1e-6.
+    assert stats.binomtest(exceeded, len(sizes), 1e-3, alternative="greater").pvalue < 1e-6
