@@ -65,9 +65,19 @@ def test_the_program_in_100_columns(tmp_path):
     assert max(len(line) for line in result.stdout.splitlines() if str(tmp_path) not in line) <= 100
     for part in ("permute-and-flip", "T1 (pure DP)", "Verdict", "Retrain one model", "2.72 times", "Fewer predictions"):
         assert part in result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_long_numbers_fit_too():
+    result = run_program(
+        *("plan", "--records", "1000000000", "--shards", "1000000", "--alpha", "5", "--predictions-per-day", "50")
+    )
+    assert result.returncode == 0, result.stderr
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100
+    for part in ("permute-and-flip", "ε0 = 9.19e-06", "T2 (Gaussian DP)", "63.8 days", "Update: gaussian"):
+        assert part in result.stdout
     # Nothing is cut off, in any cell.
     assert "…" not in result.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def _show_promises(made: Plan) -> None:
 
     show_table(
         "What each way of publishing promises, at the wanted accuracy",
-        ["publishing", "noise", "right if all agree", "if 80% agree", "predictions", "certified by"],
+        ["publishing", "noise", "all agree", "80% agree", "predictions", "certified by"],
         [
             (
                 offer.name,
@@ -137,7 +137,8 @@ def _show_promises(made: Plan) -> None:
             )
             for offer in made.offers
         ],
-        caption="predictions: the most in a generation (from one full training to the next) within the target.",
+        caption="agree: the chance of the right answer when all (80%) of the shards agree on it. predictions: the most "
+        "in a generation, from one full training to the next, within the target.",
     )
 
 
