@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -54,7 +54,7 @@ def _warm_up(task: Task) -> int:
 
 
 def _seconds(task: Task, number: int) -> float:
-    started = time.perf_counter()
+    started = perf_counter()
     for _ in range(number):
         task.run()
-    return max(time.perf_counter() - started, 1e-9)
+    return max(perf_counter() - started, 1e-9)

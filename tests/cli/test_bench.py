@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from expunge.bench import SUITES
+from expunge.cli import app, main
+
+FAST = ["guarantee", "sampling"]
+
+
+def invoke(*arguments: str) -> str:
+    found = CliRunner().invoke(app, ["bench", *arguments], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert found.exit_code == 0
+    return found.stdout
+
+
+def test_json_has_every_field() -> None:
+    data = json.loads(invoke(*FAST, "--quick", "--json"))
+    assert data["command"] == "expunge bench guarantee sampling --quick"
+    assert data["quick"] is True
+    assert [suite["name"] for suite in data["suites"]] == FAST
+    assert set(data["environment"]) == {"date", "expunge", "python", "numpy", "scikit_learn", "num_cores"}
+    fields = {"what", "unit", "ours", "other_name", "other", "ratio", "comparison", "target", "met"}
+    for suite in data["suites"]:
+        for line in suite["lines"]:
+            assert set(line) == fields
+            assert 0 < line["ours"]["low"] <= line["ours"]["median"] <= line["ours"]["high"]
+
+
+def test_the_page_names_its_command_and_no_place(tmp_path: Path) -> None:
+    out = tmp_path / "page.md"
+    invoke("guarantee", "--quick", "--out", str(out))
+    text = out.read_text(encoding="utf-8")
+    assert "`expunge bench guarantee --quick --out page.md`" in text
+    assert str(tmp_path) not in text
+
+
+def test_the_tables_on_the_terminal_say_that_a_run_was_quick() -> None:
+    text = invoke("guarantee", "--quick")
+    assert "certify k=1,000, l=1,000: laplace" in text
+    assert "A quick run" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [(["nonsense"], "no benchmark 'nonsense'"), (["guarantee", "--quick", "--out", "no/such/page.md"], "no folder")],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    arguments: list[str], word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["expunge", "bench", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert word in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_help_names_every_suite_and_gives_an_example() -> None:
+    text = " ".join(invoke("--help").replace("│", " ").split())
+    assert all(name in text for name in SUITES)
+    assert "Example: expunge bench" in text
+
+
+def test_help_does_not_load_the_benchmarks() -> None:
+    program = "import sys, expunge.cli; sys.exit('expunge.bench' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
