@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --generate-hashes --python-version 3.11 pyproject.toml
 DEMO_FLAGS ?=
+# Workers that each start a thread per core for small matrices only wait for one another.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format lock bench clean
@@ -31,7 +33,7 @@ demo: $(VENV)/base.stamp  ## train, predict, delete, add, and watch plain SISA f
 	$(BIN)/expunge demo $(DEMO_FLAGS)
 
 test: $(VENV)/all.stamp  ## the whole test suite
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 check: $(VENV)/all.stamp  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .

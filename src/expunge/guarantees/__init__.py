@@ -6,6 +6,9 @@ from expunge.guarantees.approximate import t2_approximate, t2_curve, t2_gaussian
 from expunge.guarantees.ceiling import repeated_query_ceiling, repeated_query_failure
 from expunge.guarantees.certify import all_bounds, certify
 from expunge.guarantees.concentrated import mutual_information, t3
+from expunge.guarantees.consensus import ConsensusDesign, certify_design, design_consensus
+from expunge.guarantees.consensus_certificate import ConsensusCertificate, certify_consensus
+from expunge.guarantees.consensus_search import ConsensusRow, best_alpha, consensus_table, fewest_shards
 from expunge.guarantees.cost import TranscriptCost
 from expunge.guarantees.description_length import description_length
 from expunge.guarantees.exact import ExactSystem, voting_system
@@ -31,6 +34,9 @@ __all__ = [
     "LARGEST_COUNT",
     "SMALLEST_EVENT",
     "TABLE_TARGET",
+    "ConsensusCertificate",
+    "ConsensusDesign",
+    "ConsensusRow",
     "ExactSystem",
     "Guarantee",
     "IllustrativeBound",
@@ -41,11 +47,17 @@ __all__ = [
     "adapt",
     "adaptive_quantile",
     "all_bounds",
+    "best_alpha",
     "binomial_quantile",
     "certify",
+    "certify_consensus",
+    "certify_design",
     "closed_form",
+    "consensus_table",
     "description_length",
+    "design_consensus",
     "example_systems",
+    "fewest_shards",
     "from_expected",
     "looseness_table",
     "max_epsilon",

@@ -1,0 +1,74 @@
+"""`expunge reproduce`: the tables of the paper and of the theory, computed afresh."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from expunge.cli.app import app
+from expunge.cli.output import progress, show_json, show_table
+
+reproduce = typer.Typer(no_args_is_help=True, help="Compute the tables of the paper and of the theory afresh.")
+app.add_typer(reproduce, name="reproduce")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
+
+
+@reproduce.callback()
+def _about() -> None:
+    """Compute the tables of the paper and of the theory afresh."""
+
+
+@reproduce.command()
+def theory(as_json: AsJson = False) -> None:
+    """How many predictions each theorem certifies per generation at (1, 1e-3, 1e-3), with noise.
+
+    `paper` is the paper's statement with Rogers-style constants, `best` the best of all theorems here, `ceiling` a
+    number that a concrete system shows cannot be certified by anyone one query later.
+
+    Example: `expunge reproduce theory --json`
+    """
+    from expunge.guarantees import theory_table, unanimous_table
+
+    with progress("searching", 1) as advance:
+        rows = [dict(row) for row in theory_table()]
+        unanimous = [dict(row) for row in unanimous_table()]
+        advance(1)
+    if as_json:
+        show_json(rows)
+        return
+    columns = ["k", "epsilon0", "paper", "t1", "best", "ceiling"]
+    show_table("Predictions per generation with certified α ≤ 1 at β = γ = 1e-3", columns, _cells(rows, columns))
+    show_table(
+        "The same with ε0 such that a unanimous binary vote is answered rightly 99 times in 100",
+        columns,
+        _cells(unanimous, columns),
+    )
+
+
+@reproduce.command()
+def consensus(as_json: AsJson = False) -> None:
+    """The lowest share of agreeing shards that consensus publishing releases for sure, at many targets (T4).
+
+    Example: `expunge reproduce consensus --json`
+    """
+    from expunge.guarantees import consensus_table
+
+    with progress("designing and certifying", 1) as advance:
+        rows = [asdict(row) for row in consensus_table()]
+        advance(1)
+    if as_json:
+        show_json(rows)
+        return
+    columns = ["k", "alpha", "beta", "gamma", "form", "generations", "l_max", "share"]
+    show_table("Top-vote share that is always released clean, one-sided", columns, _cells(rows, columns))
+
+
+def _cells(rows: list[dict[str, object]], columns: list[str]) -> list[list[str]]:
+    return [["–" if row.get(name) is None else _short(row[name]) for name in columns] for row in rows]
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,53 @@
+"""The demo as a user runs it: a real process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "expunge", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def report():
+    done = run("demo", "--seed", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # quiet in a pipe
+    return json.loads(done.stdout)
+
+
+def test_the_demo_shows_what_it_promises(report):
+    assert report["accuracy_before"] > 0.8
+    assert abs(report["accuracy_after"] - report["accuracy_before"]) < 0.06
+    assert report["untouched_models_are_the_same"] is True
+    for step in report["steps"]:
+        assert 0 < step["models_trained"] < step["models_if_retrained"]
+    assert report["work_saved"] > 0.9
+
+
+def test_the_demo_shows_sisa_failing(report):
+    attack = report["attack"]
+    assert attack["accuracy_unlearned"] == 0.0
+    assert 0.35 < attack["accuracy_retrained"] < 0.95
+    assert report["guarantee_majority"]["is_vacuous"] is True
+
+
+def test_the_demo_tells_its_story():
+    done = run("demo")
+    assert done.returncode == 0
+    for words in ("Trained", "Only shards that held a changed record", "Why plain SISA fails", "What is promised"):
+        assert words in done.stdout
+
+
+def test_bad_input_is_one_line_and_exit_code_2():
+    done = run("demo", "--seed", "many")
+    assert done.returncode == 2
+    assert "many" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run("nonsense").returncode == 2
+    assert run("--version").stdout.strip().count(".") == 2
