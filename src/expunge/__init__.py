@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from expunge.errors import ExpungeError
     from expunge.estimator import UnlearningClassifier
     from expunge.guarantees import Guarantee
+    from expunge.planning import Plan, plan
     from expunge.randomness import Randomness
     from expunge.records import Add, AddMany, Delete, DeleteSubject, Records
     from expunge.sampling import IndependentSampler, PartitionSampler
@@ -31,11 +32,13 @@ _HOMES = {
     "Guarantee": "guarantees",
     "IndependentSampler": "sampling",
     "PartitionSampler": "sampling",
+    "Plan": "planning",
     "PrivacyBudget": "accounting",
     "Randomness": "randomness",
     "Records": "records",
     "UnlearningClassifier": "estimator",
     "learn": "ensemble",
+    "plan": "planning",
     "update": "ensemble",
 }
 
@@ -50,12 +53,14 @@ __all__ = [
     "Guarantee",
     "IndependentSampler",
     "PartitionSampler",
+    "Plan",
     "PrivacyBudget",
     "Randomness",
     "Records",
     "UnlearningClassifier",
     "__version__",
     "learn",
+    "plan",
     "update",
 ]
 

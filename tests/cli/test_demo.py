@@ -47,7 +47,7 @@ def test_the_demo_tells_its_story():
 def test_bad_input_is_one_line_and_exit_code_2():
     done = run("demo", "--seed", "many")
     assert done.returncode == 2
-    assert "many" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "--seed" in done.stderr
+    assert done.stderr.count("\n") == 1
     assert run("nonsense").returncode == 2
     assert run("--version").stdout.strip().count(".") == 2

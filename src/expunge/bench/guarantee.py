@@ -30,7 +30,7 @@ _TARGET = Target.ours_at_most(0.1)
 def run(*, quick: bool, progress: Progress) -> list[Line]:
     """The suite."""
     size = QUICK if quick else FULL
-    mechanisms = noisy_mechanisms()
+    mechanisms = noisy_mechanisms(size.num_shards)
     with progress("guarantee", len(mechanisms) * size.repeats) as advance:
         times = race([_certifying(each, size) for each in mechanisms], repeats=size.repeats, advance=advance)
     what = f"certify k={size.num_shards:,}, l={size.num_predictions:,}: "

@@ -35,24 +35,24 @@ QUICK = Size(num_queries=500, num_classes=10, repeats=2)
 
 _TARGET = Target.ours_at_most(1.0)
 _NUM_SHARDS = 1_000
-_EPSILON = 0.02  # a unanimous vote of 1,000 shards is answered rightly about 999 times in 1,000
 
 
-def noisy_mechanisms() -> list[Mechanism]:
-    """Every mechanism with noise that 1,000 shards can bear."""
+def noisy_mechanisms(num_shards: int) -> list[Mechanism]:
+    """Every mechanism with noise that so many shards can bear: a unanimous vote is answered rightly nearly always."""
+    epsilon = 20 / num_shards
     return [
-        ExponentialMechanism(epsilon=_EPSILON),
-        PermuteAndFlip(epsilon=_EPSILON),
-        LaplaceNoisyMax(epsilon=_EPSILON),
-        GaussianNoisyMax.from_epsilon(epsilon=_EPSILON),
-        ConfidentGaussianNoisyMax.from_epsilon(epsilon=_EPSILON, threshold=_NUM_SHARDS / 2),
+        ExponentialMechanism(epsilon=epsilon),
+        PermuteAndFlip(epsilon=epsilon),
+        LaplaceNoisyMax(epsilon=epsilon),
+        GaussianNoisyMax.from_epsilon(epsilon=epsilon),
+        ConfidentGaussianNoisyMax.from_epsilon(epsilon=epsilon, threshold=num_shards / 2),
     ]
 
 
 def run(*, quick: bool, progress: Progress) -> list[Line]:
     """The suite."""
     size = QUICK if quick else FULL
-    mechanisms = [Majority(), *noisy_mechanisms()]
+    mechanisms = [Majority(), *noisy_mechanisms(_NUM_SHARDS)]
     counts = _votes(size)
     rng = Randomness.from_system()
     tasks = [Task(partial(each.release, counts, rng)) for each in mechanisms]

@@ -46,7 +46,10 @@ SUITES: dict[str, Suite] = {
     "sampling": Suite("Drawing independent shards with p = 1/k, both directions of the index included.", sampling.run),
     "mechanisms": Suite("Releasing answers from given vote counts, with noise from the system.", mechanisms.run),
     "guarantee": Suite("The best of all theorems for l predictions by k shards in one generation.", guarantee.run),
-    "consensus": Suite("What the consensus gate adds to plain majority voting of linear models.", consensus.run),
+    "consensus": Suite(
+        "What the consensus gate adds to a request for a plain majority of linear models, votes and checks included.",
+        consensus.run,
+    ),
 }
 
 

@@ -36,14 +36,31 @@ def _options(
 
 
 def main() -> None:
-    """Run the program; what the user did wrong is said in one line."""
+    """Run the program; what the user did wrong is said in one line, with exit code 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
     except ExpungeError as error:
         complain(str(error))
-        sys.exit(2)
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)
+    except OSError as error:
+        complain(str(error))
+    except Exception as error:
+        _explain(error)
+    sys.exit(2)
+
+
+def _explain(error: Exception) -> None:
+    """Say what was wrong with the command line; anything else is a bug and keeps its traceback."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error)
+    elif type(error).__name__ == "Abort":
+        complain("interrupted")
+        sys.exit(130)
+    elif hasattr(error, "format_message"):
+        complain(error.format_message())
+    else:
+        raise error

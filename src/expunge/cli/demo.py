@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,10 +34,15 @@ def demo(
 
 
 def _as_data(report: DemoReport) -> dict[str, object]:
-    data = asdict(report)
-    for name in ("guarantee_majority", "guarantee_noisy"):
-        data[name] = getattr(report, name).to_dict()
-    return {**data, "work_saved": report.work_saved}
+    data = {field.name: getattr(report, field.name) for field in fields(report)}
+    return {
+        **data,
+        "steps": [asdict(step) for step in report.steps],
+        "attack": asdict(report.attack),
+        "guarantee_majority": report.guarantee_majority.to_dict(),
+        "guarantee_noisy": report.guarantee_noisy.to_dict(),
+        "work_saved": report.work_saved,
+    }
 
 
 def _tell(report: DemoReport) -> None:
