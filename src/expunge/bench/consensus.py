@@ -21,7 +21,7 @@ class Size:
     repeats: int
 
 
-FULL = Size(num_records=50_000, num_shards=1_000, num_rows=10_000, repeats=15)
+FULL = Size(num_records=50_000, num_shards=1_000, num_rows=10_000, repeats=31)
 QUICK = Size(num_records=1_000, num_shards=10, num_rows=50, repeats=2)
 
 _TARGET = Target.ratio_at_most(1.1)
