@@ -24,9 +24,9 @@ from expunge.execution import Executor, Serial
 from expunge.features import Features, as_features, row_keys, take
 from expunge.guarantees import Guarantee
 from expunge.learners import Learner, SlicedLearner
-from expunge.publishing import BudgetStatus, Publisher
+from expunge.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
 from expunge.randomness import Randomness
-from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Records, Update
+from expunge.records import AddMany, Change, Delete, DeleteSubject, RecordId, Records, Update
 from expunge.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
@@ -49,6 +49,7 @@ class Inside:
     state: EnsembleState
     last_report: UpdateReport | None
     models_trained: int
+    serving: Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Deployment:
         sampler: Sampler,
         publisher: Publisher,
         rng: Randomness,
+        front: Front | None = None,
         max_generations: int = 100,
         executor: Executor | None = None,
         advance: Advance = ignore_progress,
@@ -95,7 +97,9 @@ class Deployment:
         self._lock = threading.RLock()
         self._background: threading.Thread | None = None
         self._background_error: BaseException | None = None
-        self._state = self._learn(records, advance)
+        self._front = front or DirectFront()
+        self._state = self._learn(records, advance, rng)
+        self._serving = self._open_round(self._state, publisher, rng, None)
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -108,10 +112,17 @@ class Deployment:
         return self._state.records
 
     @property
+    def student(self) -> StudentRound:
+        """The student of this round, whole: it may be given away (only with a `StudentFront`)."""
+        if not isinstance(self._serving, StudentRound):
+            raise ParameterError("this deployment has no student: publish through a StudentFront")
+        return self._serving
+
+    @property
     def inside(self) -> Inside:
         """For operators and audits only: the models, the shards, and what the last update touched."""
         with self._lock:
-            return Inside(self._state, self._last_report, self._models_trained)
+            return Inside(self._state, self._last_report, self._models_trained, self._serving)
 
     @property
     def status(self) -> Status:
@@ -134,13 +145,13 @@ class Deployment:
         rows = as_features(X)
         with self._lock:
             self._raise_background_error()
-            if self._publisher.is_repeatable:
-                return self._release(rows)
+            if self._serving.is_repeatable:
+                return self._serving.answer(rows)
             keys = row_keys(rows)
             first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in self._answers}
             if first:
                 places = np.array(sorted(first.values()))
-                codes = self._release(take(rows, places))
+                codes = self._serving.answer(take(rows, places))
                 self._answers.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
             answer = np.array([self._answers[key] for key in keys], dtype=np.int64)
             if self._publisher.on_exhausted == "retrain_now" and self._publisher.must_retrain:
@@ -175,9 +186,9 @@ class Deployment:
                 )
                 self._start_generation(records, advance)
             else:
-                self._state, report = update(
-                    self._state, batch, rng=self._rng, executor=self._executor, advance=advance
-                )
+                state, report = update(self._state, batch, rng=self._rng, executor=self._executor, advance=advance)
+                self._serving = self._open_round(state, self._publisher, self._rng, report.change)
+                self._state = state
             self._models_trained += report.num_retrained
             self._last_report = report
             self._round += 1
@@ -208,10 +219,13 @@ class Deployment:
             self._models_trained += self._num_shards
             self._answers = {}
 
-    def guarantee(self, *, beta: float = 1e-3, gamma: float = 1e-3) -> Guarantee:
-        """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations."""
+    def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
+        """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
+
+        `beta` and `gamma` may be chosen for noisy publishing (1e-3 each if not); consensus publishing has its target.
+        """
         if not self._sampler.is_independent:
-            return Guarantee(math.inf, beta, gamma, note=_NOT_INDEPENDENT)
+            return Guarantee(math.inf, beta or 0.0, gamma or 0.0, note=_NOT_INDEPENDENT)
         found = self._publisher.guarantee(
             num_shards=self._num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
         )
@@ -224,29 +238,33 @@ class Deployment:
             thread.join()
         self._raise_background_error()
 
-    def _learn(self, records: Records, advance: Advance) -> EnsembleState:
+    def _learn(self, records: Records, advance: Advance, rng: Randomness) -> EnsembleState:
         return learn(
             records,
             self._learner,
             num_shards=self._num_shards,
             sampler=self._sampler,
-            rng=self._rng,
+            rng=rng,
             executor=self._executor,
             advance=advance,
         )
 
-    def _release(self, rows: Features) -> NDArray[np.int64]:
-        return self._publisher.release(self._state.count_votes(rows), self._rng)
+    def _open_round(self, state: EnsembleState, publisher: Publisher, rng: Randomness, change: Change | None) -> Round:
+        """The front made ready for D^t, with coins that nothing else uses."""
+        coins = Randomness.from_system() if rng.is_system else Randomness.from_seed(int(rng.seeds(1)[0]))
+        previous = getattr(self, "_serving", None)
+        return self._front.open_round(Opening(state, publisher, rng, coins, self._executor, previous, change))
 
     def _start_generation(self, records: Records, advance: Advance) -> None:
         """Fresh randomness, fresh models, empty books; if training fails, all of the old stays."""
-        old, self._rng = self._rng, self._rng.renewed()
-        try:
-            self._state = self._learn(records, advance)
-        except BaseException:
-            self._rng = old
-            raise
-        self._publisher = self._publisher.new_generation()
+        rng = self._rng.renewed()
+        state = self._learn(records, advance, rng)
+        self._switch_generation(state, rng)
+
+    def _switch_generation(self, state: EnsembleState, rng: Randomness) -> None:
+        publisher = self._publisher.new_generation(rng)
+        serving = self._open_round(state, publisher, rng, None)
+        self._state, self._rng, self._publisher, self._serving = state, rng, publisher, serving
         self._generation += 1
 
     def _start_background_retraining(self) -> None:
@@ -261,25 +279,15 @@ class Deployment:
 
     def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
         try:
-            state = learn(
-                start.records,
-                self._learner,
-                num_shards=self._num_shards,
-                sampler=self._sampler,
-                rng=rng,
-                executor=self._executor,
-            )
+            state = self._learn(start.records, ignore_progress, rng)
+            with self._lock:
+                if self._state is not start or self._publisher is not spent:
+                    return  # an update came first, and has retrained everything itself
+                self._switch_generation(state, rng)
+                self._models_trained += self._num_shards
+                self._answers = {}
         except Exception as error:
             self._background_error = error
-            return
-        with self._lock:
-            if self._state is not start or self._publisher is not spent:
-                return  # an update came first, and has retrained everything itself
-            self._state, self._rng = state, rng
-            self._publisher = self._publisher.new_generation()
-            self._generation += 1
-            self._models_trained += self._num_shards
-            self._answers = {}
 
     def _raise_background_error(self) -> None:
         error, self._background_error = self._background_error, None

@@ -24,7 +24,7 @@ from expunge.learners.protocol import make_voter as _make_voter
 from expunge.learners.slices import SlicedModel, SlicedShard, fit_slices
 from expunge.membership import Membership, Slots
 from expunge.randomness import Randomness
-from expunge.records import Records, Update
+from expunge.records import Change, Records, Update
 from expunge.sampling import Sampler
 
 __all__ = ["EnsembleState", "UpdateReport", "learn", "update"]
@@ -90,6 +90,7 @@ class UpdateReport:
     slices_trained: int
     removed: int
     added: int
+    change: Change | None = None  # in terms of slots; None where they were renumbered
 
     @property
     def num_retrained(self) -> int:
@@ -155,14 +156,16 @@ def update(
     models = list(state.models)
     for shard, model in zip(touched, trained, strict=True):
         models[shard] = model
-    done = replace(blank, models=tuple(models))
+    done, renumbered = replace(blank, models=tuple(models)), False
     if records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 32:
         done = done.compacted()
+        renumbered = True
     report = UpdateReport(
         touched=touched,
         slices_trained=sum(num_slices - first for first in first_slices),
         removed=len(change.removed),
         added=len(change.added),
+        change=None if renumbered else change,
     )
     return done, report
 

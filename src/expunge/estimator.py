@@ -19,12 +19,27 @@ from expunge.accounting import Accountant, PrivacyBudget
 from expunge.deployment import Deployment
 from expunge.errors import InputError, ParameterError
 from expunge.execution import make_executor
+from expunge.fallback import Fallback
 from expunge.features import Features, is_frame, is_sparse
 from expunge.guarantees import Guarantee
+from expunge.guarantees import max_predictions as certified_predictions
 from expunge.learners import Learner, ScikitLearner, SlicedLearner
-from expunge.mechanisms import Majority, Mechanism
+from expunge.mechanisms import Mechanism
 from expunge.mechanisms import calibrated_mechanism as calibrate
-from expunge.publishing import BudgetStatus, Exhaustion, NoisyPublisher
+from expunge.planning import recommend_shards
+from expunge.publishing import (
+    DEFAULT_MAX_PREDICTIONS,
+    DEFAULT_TARGET,
+    BudgetStatus,
+    ConsensusPublisher,
+    DirectFront,
+    Exhaustion,
+    Front,
+    NoisyPublisher,
+    Publisher,
+    RouterFront,
+    StudentFront,
+)
 from expunge.randomness import Randomness
 from expunge.records import RecordId, Records
 from expunge.sampling import IndependentSampler, PartitionSampler, Sampler
@@ -37,14 +52,21 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     ----------
     estimator : a scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None.
         Preprocessing that looks at data belongs into a Pipeline here, so that it is unlearned too.
-    n_shards : the number of shards k.
+    n_shards : the number of shards k, or "auto" for what the planner finds for the target (k and p).
     inclusion_probability : the chance p of a record to be in a shard; 1/k if None.
     sampling : "independent" (the default, and the only one that guarantees cover), "partition" (SISA, equal sizes),
         "random_partition" (SISA, every record picks its shard), or a `Sampler`.
-    mechanism : how votes become a label: "majority" (no privacy), "exponential", "permute-and-flip", "laplace",
-        "gaussian", "confident", or a `Mechanism`. A name stands for the least noise that answers a unanimous vote
+    mechanism : how votes become a label: "consensus" (agreement is free, a failed consensus means that the next update
+        retrains everything), "majority" (no privacy), "exponential", "permute-and-flip", "laplace", "gaussian",
+        "confident", or a `Mechanism`. A noisy one's name stands for the smallest ε0 that answers a unanimous vote
         rightly 99 times in 100.
-    budget : `PrivacyBudget` or (ε, δ) that one generation may spend on predictions; None for no limit and no guarantee.
+    target : the `Guarantee(alpha, beta, gamma)` to be met; for consensus (5, 1e-3, 1e-3) if None. A noisy mechanism
+        with a target answers as many queries in a generation as the theorems certify for it.
+    max_predictions : how many predictions a generation may publish; for consensus 1,000,000 if None.
+    budget : `PrivacyBudget` or (ε, δ) that one generation of a noisy mechanism may spend.
+    publish : "direct" (the shards answer), "router" (`fallback` answers what is hard, so that generations stay clean),
+        "student" (a `student` taught on the public `pool` answers everything, without limit), or a `Front`.
+    pool, student, fallback : see `publish`; `student` may be any classifier or learner (the estimator if None).
     accountant : "best", "paper", "basic", "advanced", "zcdp", "pld", or an `Accountant`.
     on_exhausted : "retrain_on_update", "retrain_now" or "refuse".
     max_generations : how many full trainings the guarantee is good for.
@@ -75,14 +97,20 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self,
         estimator: Any = None,
         *,
-        n_shards: int = 10,
+        n_shards: int | str = 10,
         inclusion_probability: float | None = None,
         sampling: str | Sampler = "independent",
-        mechanism: str | Mechanism = "majority",
+        mechanism: str | Mechanism = "consensus",
+        target: Guarantee | None = None,
+        max_predictions: int | None = None,
         budget: PrivacyBudget | tuple[float, float] | None = None,
         accountant: str | Accountant = "best",
         on_exhausted: Exhaustion = "retrain_on_update",
         max_generations: int = 100,
+        publish: str | Front = "direct",
+        pool: Features = None,
+        student: Any = None,
+        fallback: Fallback | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -91,10 +119,16 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self.inclusion_probability = inclusion_probability
         self.sampling = sampling
         self.mechanism = mechanism
+        self.target = target
+        self.max_predictions = max_predictions
         self.budget = budget
         self.accountant = accountant
         self.on_exhausted = on_exhausted
         self.max_generations = max_generations
+        self.publish = publish
+        self.pool = pool
+        self.student = student
+        self.fallback = fallback
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -126,22 +160,21 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             weights=weights,
             allow_missing=_accepts_missing(self._base()),
         )
-        self.classes_ = records.classes
-        self.deployment_ = Deployment(
+        num_shards, probability = self._sizes(records)
+        rng = self._randomness()
+        deployment = Deployment(
             records,
-            self._learner(),
-            num_shards=self._num_shards(),
-            sampler=self._sampler(),
-            publisher=NoisyPublisher(
-                self._mechanism(records.num_classes),
-                budget=_budget(self.budget),
-                accountant=self.accountant,
-                on_exhausted=self.on_exhausted,
-            ),
-            rng=self._randomness(),
+            as_learner(self._base()),
+            num_shards=num_shards,
+            sampler=self._sampler(probability),
+            publisher=self._publisher(num_shards, records.num_classes, rng),
+            rng=rng,
+            front=self._front(),
             max_generations=self.max_generations,
             executor=make_executor(self.n_jobs),
         )
+        self.classes_ = records.classes
+        self.deployment_ = deployment
         return self
 
     def predict(self, X: Features) -> NDArray[Any]:
@@ -171,7 +204,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self.deployment_.add(table, y, ids, subjects=subjects, weights=sample_weight)
         return self
 
-    def guarantee(self, *, beta: float = 1e-3, gamma: float = 1e-3) -> Guarantee:
+    def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ)-unlearning guarantee that holds in every round, with where it comes from."""
         check_is_fitted(self)
         return self.deployment_.guarantee(beta=beta, gamma=gamma)
@@ -199,36 +232,82 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _base(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _learner(self) -> Learner | SlicedLearner:
-        base = self._base()
-        if isinstance(base, BaseEstimator):
-            return ScikitLearner(base)
-        if isinstance(base, SlicedLearner | Learner):
-            return base
-        raise ParameterError(f"estimator must be a scikit-learn classifier or a Learner, got {base!r}")
-
-    def _num_shards(self) -> int:
+    def _sizes(self, records: Records) -> tuple[int, float | None]:
+        """k and p, asked of the planner if wanted."""
+        if self.n_shards == "auto":
+            target = DEFAULT_TARGET if self.target is None else self.target
+            advice = recommend_shards(
+                num_records=len(records),
+                num_classes=records.num_classes,
+                target=target,
+                num_generations=self.max_generations,
+                max_predictions=self._max_predictions(),
+            )
+            return advice.num_shards, self.inclusion_probability or advice.inclusion_probability
         if isinstance(self.n_shards, bool) or not isinstance(self.n_shards, int | np.integer) or self.n_shards < 1:
-            raise ParameterError(f"n_shards must be a whole number of at least 1, got {self.n_shards!r}")
-        return int(self.n_shards)
+            raise ParameterError(f"n_shards must be a whole number of at least 1 or 'auto', got {self.n_shards!r}")
+        return int(self.n_shards), self.inclusion_probability
 
-    def _sampler(self) -> Sampler:
+    def _max_predictions(self) -> int:
+        return DEFAULT_MAX_PREDICTIONS if self.max_predictions is None else self.max_predictions
+
+    def _sampler(self, probability: float | None) -> Sampler:
         if isinstance(self.sampling, Sampler):
             return self.sampling
         if self.sampling == "independent":
-            return IndependentSampler(self.inclusion_probability)
+            return IndependentSampler(probability)
         if self.inclusion_probability is not None:
             raise ParameterError("inclusion_probability needs sampling='independent'")
         if self.sampling in ("partition", "random_partition"):
             return PartitionSampler(equal_sizes=self.sampling == "partition")
         raise ParameterError(f"sampling must be independent, partition or random_partition, got {self.sampling!r}")
 
-    def _mechanism(self, num_classes: int) -> Mechanism:
-        if isinstance(self.mechanism, Mechanism):
-            return self.mechanism
-        if self.mechanism == Majority.name:
-            return Majority()
-        return calibrate(self.mechanism, num_shards=self._num_shards(), num_classes=num_classes)
+    def _publisher(self, num_shards: int, num_classes: int, rng: Randomness) -> Publisher:
+        if self.mechanism == "consensus":
+            if self.budget is not None:
+                raise ParameterError("budget is for noisy mechanisms; consensus takes a target and max_predictions")
+            return ConsensusPublisher(
+                num_shards=num_shards,
+                rng=rng,
+                target=DEFAULT_TARGET if self.target is None else self.target,
+                max_predictions=self._max_predictions(),
+                max_generations=self.max_generations,
+                on_exhausted=self.on_exhausted,
+            )
+        mechanism = self.mechanism
+        if not isinstance(mechanism, Mechanism):
+            mechanism = calibrate(mechanism, num_shards=num_shards, num_classes=num_classes)
+        limits = [] if self.max_predictions is None else [self.max_predictions]
+        if self.target is not None:
+            limits.append(
+                certified_predictions(
+                    self.target,
+                    event=mechanism.event,
+                    num_shards=num_shards,
+                    num_generations=self.max_generations,
+                )
+            )
+        return NoisyPublisher(
+            mechanism,
+            budget=_budget(self.budget),
+            max_predictions=min(limits, default=None),
+            accountant=self.accountant,
+            on_exhausted=self.on_exhausted,
+        )
+
+    def _front(self) -> Front:
+        if not isinstance(self.publish, str):
+            return self.publish
+        if self.publish == "student":
+            if self.pool is None:
+                raise ParameterError("publish='student' needs a pool of public points")
+            student = as_learner(self._base() if self.student is None else self.student)
+            return StudentFront(self.pool, student)
+        if self.publish == "router":
+            return RouterFront() if self.fallback is None else RouterFront(self.fallback)
+        if self.publish == "direct":
+            return DirectFront()
+        raise ParameterError(f"publish must be direct, router, student or a Front, got {self.publish!r}")
 
     def _randomness(self) -> Randomness:
         if self.random_state is None:
@@ -265,6 +344,15 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _keeps_container(self, X: Features) -> bool:
         """Data frames reach the estimator as they are, for its column names; so do lists of texts."""
         return is_frame(X) or (_takes_texts(self._base()) and np.ndim(X) == 1)
+
+
+def as_learner(estimator: Any) -> Learner | SlicedLearner:
+    """A scikit-learn classifier as a learner; a learner as it is."""
+    if isinstance(estimator, BaseEstimator):
+        return ScikitLearner(estimator)
+    if isinstance(estimator, SlicedLearner | Learner):
+        return estimator
+    raise ParameterError(f"estimator must be a scikit-learn classifier or a Learner, got {estimator!r}")
 
 
 def _accepts_missing(estimator: Any) -> bool:

@@ -28,6 +28,9 @@ class Sampler(Protocol):
     def is_independent(self) -> bool:
         """Whether the shards are drawn independently of one another, which every guarantee rests on."""
 
+    def inclusion_probability(self, num_shards: int) -> float:
+        """The chance that a record is in a given shard."""
+
     def draw(self, num_records: int, num_shards: int, rng: Randomness) -> list[Slots]:
         """The ascending positions (0..num_records-1) that each shard of a fresh ensemble receives."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from expunge.planning.advice import ShardAdvice, recommend_shards
 from expunge.planning.changes import Change
 from expunge.planning.limits import TheoremLimit
 from expunge.planning.offer import Offer
@@ -20,9 +21,11 @@ __all__ = [
     "Plan",
     "Question",
     "Schedule",
+    "ShardAdvice",
     "TheoremLimit",
     "Verdict",
     "plan",
     "plot_bounds",
     "plot_plan",
+    "recommend_shards",
 ]

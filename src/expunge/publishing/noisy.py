@@ -15,6 +15,7 @@ from expunge.mechanisms import Majority, Mechanism
 from expunge.publishing.publisher import BudgetStatus, Exhaustion
 from expunge.randomness import Randomness
 
+DEFAULT_FAILURE = 1e-3
 _NO_BUDGET = "no budget was set, so the number of predictions in a generation has no limit"
 _NO_PRIVACY = "plain majority is published without privacy, so what it reveals about the shards has no bound"
 
@@ -22,7 +23,8 @@ _NO_PRIVACY = "plain majority is published without privacy, so what it reveals a
 class NoisyPublisher:
     """Answers through `mechanism`, counted in a ledger; every release is charged before it is drawn.
 
-    Without a budget nothing is limited and no guarantee is given. `on_exhausted` is `Exhaustion`.
+    A generation is limited by an (ε,δ) budget, by a number of predictions (what a target (α,β,γ) allows), or by both;
+    without either no guarantee is given. `on_exhausted` is `Exhaustion`.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class NoisyPublisher:
         mechanism: Mechanism,
         *,
         budget: PrivacyBudget | None,
+        max_predictions: int | None = None,
         accountant: Accountant | str = "best",
         on_exhausted: Exhaustion = "retrain_on_update",
     ) -> None:
@@ -39,7 +42,9 @@ class NoisyPublisher:
         self.on_exhausted = on_exhausted
         self._ledger = Ledger(budget, accountant=accountant)
         # Refuse at the start what the accountant cannot bound, and learn the most that a generation may publish.
-        self._capacity = self._ledger.predictions_left(mechanism.event)
+        allowed = self._ledger.predictions_left(mechanism.event)
+        self._max_predictions = max_predictions
+        self._capacity = allowed if max_predictions is None else min(allowed, max_predictions)
 
     @property
     def is_repeatable(self) -> bool:
@@ -48,15 +53,15 @@ class NoisyPublisher:
 
     @property
     def capacity(self) -> float:
-        """How many predictions the budget allows in a generation; infinite without one."""
+        """How many predictions a generation allows; infinite without a limit."""
         return self._capacity
 
     @property
     def must_retrain(self) -> bool:
         """Whether more was published than the budget covers (or, when refusing, all of it is used up)."""
         if self.on_exhausted == "refuse":
-            return self._ledger.is_exhausted or self._predictions >= self._capacity
-        return self._ledger.is_exhausted
+            return self._predictions >= self._capacity
+        return self._predictions > self._capacity
 
     @property
     def _predictions(self) -> int:
@@ -70,38 +75,45 @@ class NoisyPublisher:
             spent=ledger.spent,
             left=ledger.left,
             predictions=self._predictions,
-            predictions_left=ledger.predictions_left(self.mechanism.event),
+            predictions_left=self._predictions_left,
             exhausted=self.must_retrain,
         )
 
     def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
         """Charge for every row together, then answer."""
-        try:
-            self._ledger.charge(self.mechanism.event, len(counts), enforce=self.on_exhausted == "refuse")
-        except BudgetExhaustedError:
-            left = self._ledger.predictions_left(self.mechanism.event)
-            message = f"the budget allows {left} more predictions in this generation, {len(counts)} were asked for"
-            raise BudgetExhaustedError(f"{message}; an update after it is used up starts anew") from None
+        if self.on_exhausted == "refuse" and len(counts) > self._predictions_left:
+            raise BudgetExhaustedError(
+                f"the budget allows {self._predictions_left} more predictions in this generation, {len(counts)} were "
+                "asked for; an update after it is used up starts anew"
+            )
+        self._ledger.charge(self.mechanism.event, len(counts), enforce=False)
         return self.mechanism.release(counts, rng)
 
-    def guarantee(self, *, num_shards: int, beta: float, gamma: float, num_generations: int) -> Guarantee:
+    @property
+    def _predictions_left(self) -> float:
+        return max(0, self._capacity - self._predictions)
+
+    def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
         """The best theorem for a generation that publishes as much as the budget allows.
 
         The budget and not what happens to be spent so far is certified, because a requester may choose when to stop.
         """
         event = self.mechanism.event
-        if self._ledger.budget is None:
+        beta = DEFAULT_FAILURE if beta is None else beta
+        gamma = DEFAULT_FAILURE if gamma is None else gamma
+        if math.isinf(self._capacity):
             note = _NO_PRIVACY if isinstance(event, NonPrivate) else _NO_BUDGET
             return Guarantee(math.inf, beta, gamma, note=note)
         count = int(min(self._capacity, LARGEST_COUNT))
         events = {event: count} if count else {}
         return certify(events, num_shards=num_shards, beta=beta, gamma=gamma, num_generations=num_generations)
 
-    def new_generation(self) -> NoisyPublisher:
+    def new_generation(self, rng: Randomness) -> NoisyPublisher:
         """The same rules, empty books."""
         return NoisyPublisher(
             self.mechanism,
             budget=self._ledger.budget,
+            max_predictions=self._max_predictions,
             accountant=self._ledger.accountant,
             on_exhausted=self.on_exhausted,
         )
@@ -114,6 +126,7 @@ class NoisyPublisher:
         return {
             "mechanism": self.mechanism,
             "on_exhausted": self.on_exhausted,
+            "max_predictions": self._max_predictions,
             "capacity": self._capacity,
             "ledger": self._ledger.snapshot(),
         }
@@ -121,5 +134,6 @@ class NoisyPublisher:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.mechanism = state["mechanism"]
         self.on_exhausted = state["on_exhausted"]
+        self._max_predictions = state["max_predictions"]
         self._capacity = state["capacity"]
         self._ledger = Ledger.from_snapshot(state["ledger"])

@@ -47,10 +47,10 @@ class Publisher(Protocol):
     def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
         """Pay for a batch of answers, all or nothing, then draw them; class codes, or DECLINED."""
 
-    def guarantee(self, *, num_shards: int, beta: float, gamma: float, num_generations: int) -> Guarantee:
-        """What is promised of models updated while `must_retrain` was false."""
+    def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
+        """What is promised of models updated while `must_retrain` was false; None leaves β and γ to the publisher."""
 
-    def new_generation(self) -> Self:
+    def new_generation(self, rng: Randomness) -> Self:
         """A publisher for fresh randomness."""
 
     def snapshot(self) -> dict[str, Any]:

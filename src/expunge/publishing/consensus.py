@@ -1,0 +1,128 @@
+"""Consensus publishing (T4): agreeing answers are free, a failed consensus only means a full retraining later."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.errors import GuaranteeError
+from expunge.guarantees import ConsensusDesign, Guarantee, design_consensus
+from expunge.mechanisms.consensus import ConsensusGate, plurality
+from expunge.publishing.publisher import BudgetStatus, Exhaustion
+from expunge.randomness import Randomness
+
+DEFAULT_TARGET = Guarantee(5.0, 1e-3, 1e-3)
+DEFAULT_MAX_PREDICTIONS = 10**6
+_DECLINED = -1
+
+
+class ConsensusPublisher:
+    """Plain plurality behind the gate: every answer is given, and the gate watches whether the shards agreed.
+
+    Once it saw a failed consensus, or `max_predictions` answers, the generation is dirty and the next update is a full
+    retraining. Where `num_shards` is too small for any certified gate the answers are the same and nothing is promised.
+    The threshold is drawn from `rng` once a generation and is as secret as the shards.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_shards: int,
+        rng: Randomness,
+        target: Guarantee = DEFAULT_TARGET,
+        max_predictions: int = DEFAULT_MAX_PREDICTIONS,
+        max_generations: int = 100,
+        two_sided: bool = False,
+        on_exhausted: Exhaustion = "retrain_on_update",
+    ) -> None:
+        self.on_exhausted = on_exhausted
+        self.target = target
+        self.num_shards = num_shards
+        self._max_predictions = max_predictions
+        self._design, self._reason = _design(num_shards, target, max_predictions, max_generations, two_sided)
+        self._start(rng)
+
+    def _start(self, rng: Randomness) -> None:
+        design = self._design
+        self._predictions = 0
+        self._gate = None
+        if design is not None:
+            self._gate = ConsensusGate.draw(
+                rng,
+                survival=design.survival,
+                max_queries=self._max_predictions,
+                abstain_survival=design.abstain_survival,
+            )
+
+    @property
+    def design(self) -> ConsensusDesign | None:
+        """The certified gate, None where there is none."""
+        return self._design
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Without a gate nothing is counted; with one, a repeated question must not be counted twice."""
+        return self._gate is None
+
+    @property
+    def must_retrain(self) -> bool:
+        """Whether a consensus failed, or the answers are used up."""
+        return self._gate is not None and self._gate.dirty
+
+    @property
+    def status(self) -> BudgetStatus:
+        """Agreeing answers cost nothing; what runs out is their number."""
+        left = math.inf if self._gate is None else max(0, self._max_predictions - self._predictions)
+        return BudgetStatus(
+            spent=0.0,
+            left=math.inf if not self.must_retrain else 0.0,
+            predictions=self._predictions,
+            predictions_left=0 if self.must_retrain else left,
+            exhausted=self.must_retrain,
+        )
+
+    def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
+        """The plurality for every row, after the gate took note of the votes; DECLINED where it abstains."""
+        self._predictions += len(counts)
+        codes = plurality(counts)
+        if self._gate is not None and len(counts):
+            codes = np.where(self._gate.observe(counts, self.num_shards), _DECLINED, codes)
+        return codes
+
+    def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
+        """The target, certified; or vacuous, with the reason why no gate exists."""
+        if self._design is not None:
+            return self._design.guarantee
+        return Guarantee(math.inf, self.target.beta, self.target.gamma, note=self._reason)
+
+    def new_generation(self, rng: Randomness) -> ConsensusPublisher:
+        """The same gate with a fresh secret threshold."""
+        fresh = ConsensusPublisher.__new__(ConsensusPublisher)
+        fresh.__dict__.update(self.__dict__)
+        fresh._start(rng)
+        return fresh
+
+    def snapshot(self) -> dict[str, Any]:
+        """The books, without the secret threshold."""
+        return {"predictions": self._predictions, "dirty": self.must_retrain}
+
+
+def _design(
+    num_shards: int, target: Guarantee, max_predictions: int, max_generations: int, two_sided: bool
+) -> tuple[ConsensusDesign | None, str]:
+    try:
+        design = design_consensus(
+            num_shards=num_shards,
+            max_queries=max_predictions,
+            generations=max_generations,
+            alpha=target.alpha,
+            beta=target.beta,
+            gamma=target.gamma,
+            two_sided=two_sided,
+        )
+    except GuaranteeError as error:
+        return None, str(error)
+    return design, ""
