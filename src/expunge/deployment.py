@@ -33,6 +33,9 @@ _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no
 _SEEDED = "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
 
 
+_UNSAVED = ("_updating", "_lock", "_background", "_background_error")
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What the requester learns about a request: that it was applied."""
@@ -63,11 +66,23 @@ class Status:
     budget: BudgetStatus
 
 
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """Everything that a switch replaces, made ready beforehand."""
+
+    state: EnsembleState
+    publisher: Publisher
+    rng: Randomness
+    serving: Round
+    generation: int
+
+
 class Deployment:
     """An ensemble in service, in memory.
 
     `max_generations` is the G that the certificate is good for: after G generations every update is a full retraining.
-    Safe to use from several threads. All randomness comes from `rng`, which is renewed from the operating system for
+    Safe to use from several threads: one update at a time trains while predictions go on from the round before, and
+    then the round is switched at once. All randomness comes from `rng`, which is renewed from the operating system for
     every generation unless it is a fixed seed.
     """
 
@@ -94,7 +109,8 @@ class Deployment:
         self._generation, self._round, self._models_trained = 1, 0, num_shards
         self._answers: dict[bytes, int] = {}
         self._last_report: UpdateReport | None = None
-        self._lock = threading.RLock()
+        self._updating = threading.RLock()  # taken first, for as long as an update trains
+        self._lock = threading.RLock()  # taken second, for what takes no time
         self._background: threading.Thread | None = None
         self._background_error: BaseException | None = None
         self._front = front or DirectFront()
@@ -174,26 +190,18 @@ class Deployment:
         `max_generations` are used up.
         """
         batch = list(batch)
-        with self._lock:
+        with self._updating:
             self._raise_background_error()
+            # What is published while this trains comes after the request, and so counts towards the next one only.
             if self._publisher.must_retrain or self._generation > self._max_generations:
-                records, change = self._state.records.apply(batch)
-                report = UpdateReport(
-                    touched=tuple(range(self._num_shards)),
-                    slices_trained=self._num_shards,
-                    removed=len(change.removed),
-                    added=len(change.added),
-                )
-                self._start_generation(records, advance)
+                following, report = self._retrained(batch, advance)
             else:
-                state, report = update(self._state, batch, rng=self._rng, executor=self._executor, advance=advance)
-                self._serving = self._open_round(state, self._publisher, self._rng, report.change)
-                self._state = state
-            self._models_trained += report.num_retrained
-            self._last_report = report
-            self._round += 1
-            self._answers = {}
-            return Receipt(uuid4().hex, "applied", self._round)
+                following, report = self._updated(batch, advance)
+            with self._lock:
+                self._switch(following, report.num_retrained)
+                self._last_report = report
+                self._round += 1
+                return Receipt(uuid4().hex, "applied", self._round)
 
     def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one batch."""
@@ -213,11 +221,11 @@ class Deployment:
 
     def retrain(self, *, advance: Advance = ignore_progress) -> None:
         """Retrain everything now, with fresh randomness: a new generation of the same round."""
-        with self._lock:
+        with self._updating:
             self._raise_background_error()
-            self._start_generation(self._state.records, advance)
-            self._models_trained += self._num_shards
-            self._answers = {}
+            following = self._fresh_generation(self._state.records, advance, self._rng.renewed())
+            with self._lock:
+                self._switch(following, self._num_shards)
 
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
@@ -255,17 +263,36 @@ class Deployment:
         previous = getattr(self, "_serving", None)
         return self._front.open_round(Opening(state, publisher, rng, coins, self._executor, previous, change))
 
-    def _start_generation(self, records: Records, advance: Advance) -> None:
-        """Fresh randomness, fresh models, empty books; if training fails, all of the old stays."""
-        rng = self._rng.renewed()
-        state = self._learn(records, advance, rng)
-        self._switch_generation(state, rng)
+    def _updated(self, batch: list[Update], advance: Advance) -> tuple[_Following, UpdateReport]:
+        """R_A: the touched shards retrained, in the same generation."""
+        publisher, rng = self._publisher, self._rng
+        state, report = update(self._state, batch, rng=rng, executor=self._executor, advance=advance)
+        serving = self._open_round(state, publisher, rng, report.change)
+        return _Following(state, publisher, rng, serving, self._generation), report
 
-    def _switch_generation(self, state: EnsembleState, rng: Randomness) -> None:
+    def _retrained(self, batch: list[Update], advance: Advance) -> tuple[_Following, UpdateReport]:
+        """Everything retrained on D ∘ u, in a new generation."""
+        records, change = self._state.records.apply(batch)
+        report = UpdateReport(
+            touched=tuple(range(self._num_shards)),
+            slices_trained=self._num_shards,
+            removed=len(change.removed),
+            added=len(change.added),
+        )
+        return self._fresh_generation(records, advance, self._rng.renewed()), report
+
+    def _fresh_generation(self, records: Records, advance: Advance, rng: Randomness) -> _Following:
+        """Fresh randomness, fresh models, empty books."""
+        state = self._learn(records, advance, rng)
         publisher = self._publisher.new_generation(rng)
-        serving = self._open_round(state, publisher, rng, None)
-        self._state, self._rng, self._publisher, self._serving = state, rng, publisher, serving
-        self._generation += 1
+        return _Following(state, publisher, rng, self._open_round(state, publisher, rng, None), self._generation + 1)
+
+    def _switch(self, following: _Following, num_trained: int) -> None:
+        """From one round or generation to the next, all at once."""
+        self._state, self._publisher = following.state, following.publisher
+        self._rng, self._serving, self._generation = following.rng, following.serving, following.generation
+        self._models_trained += num_trained
+        self._answers = {}
 
     def _start_background_retraining(self) -> None:
         if self._background is not None and self._background.is_alive():
@@ -279,13 +306,11 @@ class Deployment:
 
     def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
         try:
-            state = self._learn(start.records, ignore_progress, rng)
-            with self._lock:
-                if self._state is not start or self._publisher is not spent:
-                    return  # an update came first, and has retrained everything itself
-                self._switch_generation(state, rng)
-                self._models_trained += self._num_shards
-                self._answers = {}
+            following = self._fresh_generation(start.records, ignore_progress, rng)
+            with self._updating, self._lock:
+                # If an update came first it has retrained everything itself, or will at the next one.
+                if self._state is start and self._publisher is spent:
+                    self._switch(following, self._num_shards)
         except Exception as error:
             self._background_error = error
 
@@ -298,12 +323,13 @@ class Deployment:
         """A copy has its own books: serving a copy beside the original spends the budget twice."""
         with self._lock:
             state = self.__dict__.copy()
-        for name in ("_lock", "_background", "_background_error"):
+        for name in _UNSAVED:
             del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._updating = threading.RLock()
         self._lock = threading.RLock()
         self._background = None
         self._background_error = None

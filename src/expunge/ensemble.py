@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from expunge.errors import ParameterError
 from expunge.execution import Executor, Serial
@@ -245,6 +246,14 @@ class _Tasks(Sequence[list[Any]]):
 
 
 def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
-    if isinstance(learner, SlicedLearner):
-        return [fit_slices(learner, data) for data in shards]
-    return fit_many(learner, shards)
+    # Small models do not profit from threaded linear algebra, and on a busy machine its threads wait for one another;
+    # with one thread a model's last bits do not depend on the number of cores either. Parallelism is the executor's.
+    with _linear_algebra().limit(limits=1, user_api="blas"):
+        if isinstance(learner, SlicedLearner):
+            return [fit_slices(learner, data) for data in shards]
+        return fit_many(learner, shards)
+
+
+@cache
+def _linear_algebra() -> ThreadpoolController:
+    return ThreadpoolController()

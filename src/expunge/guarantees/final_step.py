@@ -14,7 +14,12 @@ from expunge.guarantees.guarantee import Guarantee
 
 
 def adapt(nonadaptive: Guarantee, transcript: Guarantee) -> Guarantee:
-    """Non-adaptive (α,β,γ) and a transcript bound (a,b,g) give adaptive (α+a, βe^a+b, γ+g)."""
+    """Non-adaptive (α,β,γ) and a transcript bound (a,b,g) give adaptive (α+a, βe^a+b, γ+g).
+
+    `transcript` must be one of the theorems of this package. "H(m) ≤ b but for m of probability g" alone is not enough
+    when only the updates u are conditioned on: H(u) may average a bad m into every u. The theorems here hold in that
+    form too, because their failure is bounded jointly and Markov's inequality is applied after averaging.
+    """
     growth = math.exp(transcript.alpha) if transcript.alpha < 700 else math.inf
     beta = nonadaptive.beta * growth if nonadaptive.beta > 0 else 0.0
     return Guarantee(

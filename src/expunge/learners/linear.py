@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.protocol import ABSTAIN, Codes
 
-_SCORES_AT_ONCE = 1 << 19  # float64 scores that stay in the second-level cache while they are compared and summed
+_SCORES_AT_ONCE = 1 << 16  # float64 scores of a class that stay in the second-level cache while they are compared
 
 # Of one shard: (weights, intercepts, class codes of the rows), a constant class code, or None for ⊥.
 LinearScores = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
@@ -19,7 +19,11 @@ LinearVote = LinearScores | int | None
 
 
 class LinearVoter:
-    """Scores of every shard as one product X·W + b; a class that a shard never saw scores -∞ there."""
+    """Scores of every shard as matrix products; a class that a shard never saw scores -∞ there.
+
+    There is one product for each class (a single one for two classes), so that the classes are compared over whole
+    rows of shards. The intercepts are the last row of the weights, against a column of ones.
+    """
 
     def __init__(self, shards: Sequence[LinearVote], num_classes: int, num_features: int) -> None:
         self._num_classes = num_classes
@@ -28,13 +32,13 @@ class LinearVoter:
         speaking = [shard for shard in shards if shard is not None]
         if num_classes == 2:
             pairs = [_binary(shard, num_features) for shard in speaking]
-            self._weights = np.array([w for w, _ in pairs]).reshape(len(pairs), num_features).T.copy()
-            self._intercepts = np.array([b for _, b in pairs], dtype=np.float64)
+            self._weights = [_stacked([w for w, _ in pairs], [b for _, b in pairs], num_features)]
         else:
             full = [_full(shard, num_classes, num_features) for shard in speaking]
-            rows = len(full) * num_classes
-            self._weights = np.array([w for w, _ in full]).reshape(rows, num_features).T.copy()
-            self._intercepts = np.array([b for _, b in full], dtype=np.float64).reshape(rows)
+            self._weights = [
+                _stacked([w[code] for w, _ in full], [b[code] for _, b in full], num_features)
+                for code in range(num_classes)
+            ]
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
@@ -46,8 +50,8 @@ class LinearVoter:
                 ones = np.count_nonzero(codes, axis=1)
                 part[:, 0], part[:, 1] = num_speaking - ones, ones
             else:
-                for code in range(self._num_classes):
-                    part[:, code] = np.count_nonzero(codes == code, axis=1)
+                cells = codes + np.arange(0, part.size, self._num_classes)[:, np.newaxis]
+                part[:] = np.bincount(cells.ravel(), minlength=part.size).reshape(part.shape)
         return counts
 
     def votes(self, X: Features) -> Codes:
@@ -59,16 +63,38 @@ class LinearVoter:
 
     def _chunks(self, X: Features) -> Any:
         """(first row, codes of the speaking shards) for runs of rows."""
-        sparse = is_sparse(X)
-        table = X if sparse else np.asarray(X, dtype=np.float64)
-        at_once = max(1, _SCORES_AT_ONCE // max(1, self._weights.shape[1]))
+        table = X if is_sparse(X) else np.asarray(X, dtype=np.float64)
+        at_once = max(1, _SCORES_AT_ONCE // max(1, self._weights[0].shape[1]))
         for first in range(0, num_rows(X), at_once):
-            scores = table[first : first + at_once] @ self._weights
-            if self._num_classes == 2:
-                yield first, scores > -self._intercepts
-            else:
-                scores += self._intercepts
-                yield first, scores.reshape(len(scores), -1, self._num_classes).argmax(axis=2)
+            rows = table[first : first + at_once]
+            if not is_sparse(rows):
+                rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+            yield first, self._scores(rows, 0) > 0 if self._num_classes == 2 else self._winners(rows)
+
+    def _winners(self, rows: Any) -> NDArray[np.unsignedinteger]:
+        """The class with the largest score, the first among equals."""
+        best = self._scores(rows, 0)
+        codes = np.zeros(best.shape, dtype=np.min_scalar_type(self._num_classes))
+        for code in range(1, self._num_classes):
+            scores = self._scores(rows, code)
+            higher = scores > best
+            np.maximum(best, scores, out=best)
+            # The latest class that is higher has the largest code: the maximum assigns it without a branch.
+            np.maximum(codes, higher.astype(codes.dtype) * codes.dtype.type(code), out=codes)
+        return codes
+
+    def _scores(self, rows: Any, place: int) -> NDArray[np.float64]:
+        weights = self._weights[place]
+        scores: NDArray[np.float64] = rows @ weights[:-1] + weights[-1] if is_sparse(rows) else rows @ weights
+        return scores
+
+
+def _stacked(weights: list[Any], intercepts: list[Any], num_features: int) -> NDArray[np.float64]:
+    """Of one class: a column for every shard, its intercept last."""
+    columns = np.empty((num_features + 1, len(weights)))
+    columns[:-1] = np.array(weights).reshape(len(weights), num_features).T
+    columns[-1] = intercepts
+    return columns
 
 
 def _binary(shard: LinearVote, num_features: int) -> tuple[NDArray[np.float64], float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.errors import GuaranteeError
+from expunge.errors import GuaranteeError, ParameterError
 from expunge.guarantees import ConsensusDesign, Guarantee, design_consensus
 from expunge.mechanisms.consensus import ConsensusGate, plurality
 from expunge.publishing.publisher import BudgetStatus, Exhaustion
@@ -38,7 +39,9 @@ class ConsensusPublisher:
         two_sided: bool = False,
         on_exhausted: Exhaustion = "retrain_on_update",
     ) -> None:
-        self.on_exhausted = on_exhausted
+        if on_exhausted == "refuse":
+            raise ParameterError("on_exhausted='refuse' is for noisy mechanisms: consensus answers every query")
+        self.on_exhausted: Exhaustion = on_exhausted
         self.target = target
         self.num_shards = num_shards
         self._max_predictions = max_predictions
@@ -47,6 +50,7 @@ class ConsensusPublisher:
 
     def _start(self, rng: Randomness) -> None:
         design = self._design
+        self._lock = threading.Lock()
         self._predictions = 0
         self._gate = None
         if design is not None:
@@ -86,10 +90,11 @@ class ConsensusPublisher:
 
     def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
         """The plurality for every row, after the gate took note of the votes; DECLINED where it abstains."""
-        self._predictions += len(counts)
         codes = plurality(counts)
-        if self._gate is not None and len(counts):
-            codes = np.where(self._gate.observe(counts, self.num_shards), _DECLINED, codes)
+        with self._lock:
+            self._predictions += len(counts)
+            if self._gate is not None and len(counts):
+                codes = np.where(self._gate.observe(counts, self.num_shards), _DECLINED, codes)
         return codes
 
     def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
@@ -104,6 +109,13 @@ class ConsensusPublisher:
         fresh.__dict__.update(self.__dict__)
         fresh._start(rng)
         return fresh
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
 
     def snapshot(self) -> dict[str, Any]:
         """The books, without the secret threshold."""
