@@ -52,13 +52,14 @@ DECLINING = {
     "estimator",
     [
         UnlearningClassifier(),
-        UnlearningClassifier(DecisionTreeClassifier(), n_shards=7),
-        UnlearningClassifier(GaussianNB(), n_shards=25, inclusion_probability=0.3),
-        UnlearningClassifier(sampling="partition", n_shards=4),
+        UnlearningClassifier(mechanism="majority"),
+        UnlearningClassifier(DecisionTreeClassifier(), mechanism="majority", n_shards=7),
+        UnlearningClassifier(GaussianNB(), mechanism="majority", n_shards=25, inclusion_probability=0.3),
+        UnlearningClassifier(sampling="partition", mechanism="majority", n_shards=4),
     ],
     ids=str,
 )
-def test_scikit_learns_own_checks_under_majority(estimator):
+def test_scikit_learns_own_checks_without_noise(estimator):
     results = check_estimator(estimator, on_fail=None, on_skip=None)
     assert [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")] == []
     # scikit-learn skips one check where an environment variable is not set, and nothing else
@@ -292,7 +293,14 @@ def test_refusing(iris):
 
 
 def test_majority_is_vacuous_and_says_so(iris):
-    guarantee = fitted(iris).guarantee()
-    assert guarantee.is_vacuous
-    assert "majority" in guarantee.reason
-    assert fitted(iris).budget_.predictions_left == float("inf")
+    model = fitted(iris, mechanism="majority")
+    assert model.guarantee().is_vacuous
+    assert "majority" in model.guarantee().reason
+    assert model.budget_.predictions_left == float("inf")
+
+
+def test_the_planner_chooses_the_shards(iris):
+    model = UnlearningClassifier(GaussianNB(), n_shards="auto", max_predictions=1000, random_state=0).fit(*iris)
+    assert model.deployment_.status.num_shards > 300
+    assert model.deployment_.inside.state.sampler.probability == 1.0  # there are fewer records than a shard wants
+    assert not model.guarantee().is_vacuous

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+from expunge import Guarantee, UnlearningClassifier
+from expunge.errors import InputError, ParameterError, RecordError
+from expunge.learners import ScikitLearner, SlicedScikitLearner
+from expunge.publishing import StudentFront
+from expunge.publishing.student import selection_share
+
+OPTIONS = {
+    "n_shards": 300,
+    "inclusion_probability": 0.1,
+    "target": Guarantee(8.0, 0.05, 0.05),
+    "max_predictions": 100_000,
+    "max_generations": 3,
+    "random_state": 0,
+}
+
+
+def blobs(n, seed):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    return rng.normal(size=(n, 2)) + 3 * np.array([[0, 1], [1, -1], [-1, -1]])[y], y
+
+
+@pytest.fixture(scope="module")
+def data():
+    return blobs(600, 0)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    return blobs(400, 1)[0]
+
+
+@pytest.fixture
+def model(data, pool):
+    return UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(*data)
+
+
+def test_the_student_serves_without_limit_and_keeps_the_certificate(model):
+    X, y = blobs(5000, 2)
+    assert (model.predict(X) == y).mean() > 0.95
+    spent = model.budget_.predictions
+    assert 0 < spent <= 400
+    model.predict(X + 0.1)
+    assert model.budget_.predictions == spent
+    assert not model.guarantee().is_vacuous
+    assert model.guarantee().theorem.startswith("T4")
+
+
+def test_the_student_is_given_away_whole(model):
+    student = model.deployment_.student
+    copy = pickle.loads(pickle.dumps(student))
+    X, _ = blobs(50, 3)
+    np.testing.assert_array_equal(copy.answer(X), model.deployment_.predict_codes(X))
+    assert len(student.kept) == len(student.labels)
+    plain = UnlearningClassifier(n_shards=3).fit(*blobs(30, 0))
+    with pytest.raises(ParameterError, match="student"):
+        plain.deployment_.student  # noqa: B018
+
+
+def test_rounds_of_deletions(model):
+    """Every round selects and labels afresh; the labels are charged, and the generation stays clean."""
+    trained = 0
+    for i in range(4):
+        before = model.budget_.predictions
+        model.delete([i])
+        assert model.budget_.predictions > before
+        trained += model.deployment_.student.was_trained
+    assert model.deployment_.status.generation == 1
+    assert 0 <= trained <= 4
+    assert not model.guarantee().is_vacuous
+
+
+def test_a_student_is_kept_while_what_it_was_taught_stays_the_same(data):
+    centres = 3 * np.array([[0.0, 1], [1, -1], [-1, -1]])
+    clear = np.repeat(centres, 20, axis=0) + np.random.default_rng(5).normal(0, 0.05, (60, 2))
+    model = UnlearningClassifier(publish="student", pool=clear, **OPTIONS).fit(*data)
+    first = model.deployment_.student
+    assert first.was_trained
+    model.delete([0])
+    assert model.deployment_.student.model is first.model
+    assert not model.deployment_.student.was_trained
+    moved = model.deployment_.records.ids()[:350]
+    model.delete(moved)
+    model.add(data[0][moved], (data[1][moved] + 1) % 3, [f"new-{i}" for i in moved])
+    assert model.deployment_.student.model is not first.model
+
+
+def test_a_record_in_the_pool_is_refused(data, pool):
+    X, y = data
+    with pytest.raises(RecordError, match="7 is also in the public pool"):
+        UnlearningClassifier(publish="student", pool=np.vstack([pool, X[7]]), **OPTIONS).fit(X, y)
+    model = UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(X, y)
+    with pytest.raises(RecordError, match="'mine' is also in the public pool"):
+        model.add(pool[:1], [0], ["mine"])
+    assert "mine" not in model.deployment_.records
+    assert model.deployment_.status.round == 0
+
+
+def test_any_student(data, pool):
+    for student in (DecisionTreeClassifier(), RidgeClassifier()):
+        model = UnlearningClassifier(publish="student", pool=pool, student=student, **OPTIONS).fit(*data)
+        assert model.score(*data) > 0.9
+
+
+def test_semi_supervised_teaching_uses_the_rest_of_the_pool(data, pool):
+    seen = []
+
+    class Recorder:
+        def fit(self, X, y, seed, *, weights=None):
+            seen.append(len(y))
+            return ScikitLearner(LogisticRegression()).fit(X, y, seed)
+
+    front = StudentFront(pool, Recorder(), selection_share=0.99, self_training=2, confidence=0.6)
+    UnlearningClassifier(publish=front, **OPTIONS).fit(*data)
+    assert len(seen) == 3
+    assert seen[0] < seen[1] <= 400
+    seen.clear()
+    shifted = StudentFront(pool, Recorder(), self_training=0, augment=lambda X, rng: X + rng.normal(0, 0.1, X.shape))
+    model = UnlearningClassifier(publish=shifted, **OPTIONS).fit(*data)
+    assert seen == [2 * len(model.deployment_.student.kept)]
+
+
+def test_string_labels(data, pool):
+    names = np.array(["a", "b", "c"])[data[1]]
+    model = UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(data[0], names)
+    assert model.score(data[0], names) > 0.95
+
+
+def test_the_selection_keeps_the_predicted_chance():
+    """Points whose true dissent is exactly what was seen rarely exceed what is surely released (exact binomials)."""
+    shares = np.concatenate([np.full(500, 1.0), np.full(100, 0.97), np.full(100, 0.9), np.full(100, 0.5)])
+    lowest = selection_share(shares, num_votes=100, num_shards=1000, sure_dissent=160, dirty_chance=0.01)
+    assert 0.9 < lowest <= 0.97
+    chance = stats.binom(1000, 1 - lowest).sf(160)
+    assert chance * 600 < 0.01
+    assert selection_share(np.full(5, 0.6), num_votes=100, num_shards=1000, sure_dissent=10, dirty_chance=0.01) > 0.99
+
+
+def test_bad_pools_and_options(data, pool):
+    with pytest.raises(ParameterError, match="pool"):
+        UnlearningClassifier(publish="student", **OPTIONS).fit(*data)
+    with pytest.raises(InputError, match="pool has the form"):
+        UnlearningClassifier(publish="student", pool=pool[:, :1], **OPTIONS).fit(*data)
+    with pytest.raises(ParameterError, match="empty"):
+        StudentFront(pool[:0], ScikitLearner(LogisticRegression()))
+    with pytest.raises(ParameterError, match="selection_share"):
+        StudentFront(pool, ScikitLearner(LogisticRegression()), selection_share=2.0)
+    with pytest.raises(ParameterError, match="slices"):
+        StudentFront(pool, SlicedScikitLearner(LogisticRegression(), num_slices=2))
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(200, 2)), rng.integers(3, size=200)
+    with pytest.raises(InputError, match="agree"):
+        UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(*noise)
