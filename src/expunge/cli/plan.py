@@ -45,7 +45,7 @@ def plan(
     accuracy_80: Annotated[
         float | None, typer.Option("--accuracy-80", help="The same when 80% of the shards agree.")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Wanted alpha; the output says what it means.")] = 1.0,
+    alpha: Annotated[float, typer.Option(help="Wanted alpha; the output says what it means.")] = 5.0,
     beta: Annotated[float, typer.Option(help="Wanted beta.")] = 1e-3,
     gamma: Annotated[float, typer.Option(help="Wanted gamma.")] = 1e-3,
     generations: Annotated[
@@ -54,6 +54,19 @@ def plan(
     predictions_per_day: Annotated[float, typer.Option(help="Different questions answered a day.")] = 1000,
     deletions_per_day: Annotated[float, typer.Option(help="Deletion requests a day.")] = 10,
     batches_per_day: Annotated[float, typer.Option(help="How often a day requests are applied, at most.")] = 24,
+    max_predictions: Annotated[
+        int, typer.Option(help="Consensus: answers of the ensemble in a generation, at most.")
+    ] = 10**6,
+    pool: Annotated[
+        int, typer.Option(help="Public points that a student can learn from; 0 if there are none.")
+    ] = 10_000,
+    shares: Annotated[
+        Path | None,
+        typer.Option(help="A file of observed top-vote shares (0 to 1), to predict how often consensus fails."),
+    ] = None,
+    ensemble_share: Annotated[
+        float | None, typer.Option(help="The share of the queries that a router sends to the ensemble.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw alpha against the number of predictions into a .png or .svg file.")
@@ -65,7 +78,7 @@ def plan(
     """
     from expunge.guarantees import Guarantee
     from expunge.planning import plan as make_plan
-    from expunge.planning import plot_plan
+    from expunge.planning import plot_plan, read_vote_shares
 
     made = make_plan(
         num_records=records,
@@ -79,6 +92,10 @@ def plan(
         predictions_per_day=predictions_per_day,
         deletions_per_day=deletions_per_day,
         batches_per_day=batches_per_day,
+        max_predictions=max_predictions,
+        pool_size=pool,
+        vote_shares=None if shares is None else read_vote_shares(shares),
+        ensemble_share=ensemble_share,
     )
     # Before anything is printed, so that a failure is the only thing said.
     drawn = plot_plan(plot, made) if plot is not None else None
@@ -92,11 +109,12 @@ def plan(
 
 def _tell(made: Plan) -> None:
     _tell_question(made)
-    for show in (_show_promises, _show_theorems, _show_work):
+    for show in (_show_promises, _show_theorems, _show_consensus, _show_work):
         console.print()
         show(made)
     _tell_deletion(made)
     _paragraph("Verdict", [made.verdict.words])
+    _paragraph("Recommended for this data and traffic", [made.recommended.words])
     if made.changes:
         needed = "" if made.predictions_needed is None else f" ({made.predictions_needed:,} predictions per generation)"
         _paragraph(
@@ -121,8 +139,6 @@ def _tell_question(made: Plan) -> None:
 
 
 def _show_promises(made: Plan) -> None:
-    from expunge.planning.words import percent
-
     show_table(
         "What each way of publishing promises, at the wanted accuracy",
         ["publishing", "noise", "all agree", "80% agree", "predictions", "certified by"],
@@ -130,9 +146,9 @@ def _show_promises(made: Plan) -> None:
             (
                 offer.name,
                 offer.noise,
-                percent(offer.unanimous_accuracy),
-                percent(offer.majority_accuracy),
-                f"{offer.predictions:,}",
+                _optional(offer.unanimous_accuracy),
+                _optional(offer.majority_accuracy),
+                "unlimited" if offer.is_unlimited else f"{offer.predictions:,}",
                 offer.best.theorem if offer.best else "nothing",
             )
             for offer in made.offers
@@ -148,11 +164,51 @@ def _show_theorems(made: Plan) -> None:
         return "–" if limit is None else f"{limit.predictions:,}"
 
     show_table(
-        "Predictions per generation within the target, by theorem",
+        "Noise: predictions per generation within the target, by theorem",
         ["publishing", *_THEOREMS],
-        [(offer.name, *(cell(offer, prefix) for prefix in _THEOREMS.values())) for offer in made.offers],
+        [
+            (offer.name, *(cell(offer, prefix) for prefix in _THEOREMS.values()))
+            for offer in made.offers
+            if offer.mechanism
+        ],
         caption=_CAPTION,
     )
+
+
+def _show_consensus(made: Plan) -> None:
+    from expunge.planning.words import count, percent
+
+    ways = [(offer, offer.consensus) for offer in made.offers if offer.consensus is not None]
+    rows = [
+        (
+            offer.name,
+            _optional(terms.sure_release_share),
+            _optional(terms.ensemble_share),
+            "–" if terms.forecast is None else percent(terms.forecast.below_sure),
+            "–" if terms.forecast is None else percent(terms.forecast.dirty_generations),
+            "–" if terms.passes_per_update is None else count(terms.passes_per_update),
+        )
+        for offer, terms in ways
+        if offer.predictions
+    ]
+    if rows:
+        show_table(
+            "Consensus: answers on which the shards agree are free, a failed consensus retrains everything",
+            ["publishing", "free from a share of", "asks for", "too low", "dirty", "extra passes"],
+            rows,
+            caption="asks for: the part of the queries that the ensemble answers. too low: the part of these, in the "
+            "sample, that is not surely free. dirty: generations that a failed consensus ends, by that sample. "
+            "extra passes: per update, beside retraining shards.",
+        )
+    for offer, terms in ways:
+        if not offer.predictions:
+            console.print(f"{offer.name}: {terms.reason}.", markup=False)
+
+
+def _optional(value: float | None) -> str:
+    from expunge.planning.words import percent
+
+    return "–" if value is None else percent(value)
 
 
 def _show_work(made: Plan) -> None:

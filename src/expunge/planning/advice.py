@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from expunge.errors import GuaranteeError
+from expunge.errors import GuaranteeError, ParameterError
 from expunge.guarantees import Guarantee, fewest_shards
 
 #: A vote of this share is to be released for sure.
@@ -35,12 +35,19 @@ def recommend_shards(
     """
     wanted = max(_RECORDS_PER_SHARD, _RECORDS_PER_CLASS * num_classes)
     try:
-        num_shards = _fewest(target.alpha, target.beta, target.gamma, num_generations, max_predictions)
+        num_shards = shards_for_consensus(
+            target=target, num_generations=num_generations, max_predictions=max_predictions
+        )
         reason = f"the fewest shards that surely release a vote of {WANTED_SHARE:.0%} within the target"
-    except GuaranteeError as error:
+    except (GuaranteeError, ParameterError) as error:
         num_shards, reason = 100, str(error)
     probability = min(1.0, max(1 / num_shards, wanted / max(1, num_records)))
     return ShardAdvice(num_shards, probability, reason)
+
+
+def shards_for_consensus(*, target: Guarantee, num_generations: int, max_predictions: int) -> int:
+    """The fewest shards with which a vote of 90% is released for sure; GuaranteeError if no number will do."""
+    return _fewest(target.alpha, target.beta, target.gamma, num_generations, max_predictions)
 
 
 @lru_cache(maxsize=64)

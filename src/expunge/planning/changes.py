@@ -1,15 +1,20 @@
-"""What would have to change for updating to be certified and cheaper than retraining: concrete numbers, by search."""
+"""What would have to change for updating to be certified and cheaper than retraining: concrete numbers, by search.
+
+Most of it is about noise; `consensus_changes` is about consensus.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from expunge.accounting import BoundedRange, Event, PureDP
 from expunge.guarantees import Guarantee, certify, max_epsilon, max_num_shards
 from expunge.mechanisms import ExponentialMechanism, Mechanism, PermuteAndFlip
+from expunge.planning.change import Change
+from expunge.planning.consensus_changes import consensus_changes
 from expunge.planning.noise import calibrate, num_outcomes
 from expunge.planning.offer import Offer
 from expunge.planning.question import MAJORITY_SHARE, MOST_SHARDS, Question
@@ -19,29 +24,18 @@ from expunge.planning.work import fewest_updates, predictions_needed
 _PURE: Final = ((ExponentialMechanism, BoundedRange), (PermuteAndFlip, PureDP))
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One option, the value of it that would do with all others kept, and a sentence; None if no value would do."""
-
-    option: str
-    value: float | None
-    words: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping."""
-        return asdict(self)
-
-
 def needed_changes(question: Question, offers: Sequence[Offer]) -> tuple[Change, ...]:
     """Each change that would, on its own, make updating cheaper than retraining from scratch within the target."""
     needed = predictions_needed(question)
     if needed is None:
         return tuple(_cheaper_batches(question))
-    if any(offer.predictions >= needed for offer in offers):
+    noisy = [offer for offer in offers if offer.mechanism is not None]
+    if any(offer.predictions >= needed for offer in noisy):
         return ()
-    mechanisms = [offer.mechanism for offer in offers if offer.mechanism is not None]
+    mechanisms = [offer.mechanism for offer in noisy if offer.mechanism is not None]
     return (
-        _fewer_predictions(question, offers),
+        *consensus_changes(question, offers),
+        _fewer_predictions(question, noisy),
         _larger_alpha(question, mechanisms, needed),
         _lower_accuracy(question, needed),
         _more_shards(question, needed),

@@ -5,11 +5,40 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
-from expunge.guarantees import Guarantee
+from expunge.guarantees import LARGEST_COUNT, Guarantee
 from expunge.mechanisms import Mechanism
+from expunge.planning.agreement import Forecast
 from expunge.planning.limits import TheoremLimit
 from expunge.planning.question import Question
 from expunge.planning.work import Schedule, schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsensusTerms:
+    """What is particular to publishing by consensus (T4).
+
+    Answers with a top-vote share of at least `sure_release_share` never make the generation dirty, those with more than
+    `max_dissent` dissenters always do. `max_predictions` is l_max. In the steady state the ensemble is asked
+    `queries_per_update` times between updates, and a generation takes `updates_per_generation` of them on average.
+    `passes_per_update` is spent beside retraining shards: throw-away ensembles, and the student's own learning.
+    `ensemble_share`: what part of the traffic the ensemble answers. `forecast` comes from a sample of queries.
+    `assumption`: what the costs suppose without having seen it. `reason`: why nothing is offered.
+    """
+
+    sure_release_share: float | None
+    max_predictions: int
+    max_dissent: int | None = None
+    queries_per_update: float | None = None
+    updates_per_generation: float | None = None
+    passes_per_update: float | None = None
+    ensemble_share: float | None = None
+    forecast: Forecast | None = None
+    assumption: str = ""
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,19 +46,21 @@ class Offer:
     """One way of publishing, set so that the wanted accuracy is reached.
 
     `mechanism` is None for a way that needs none; `noise` describes it in a word. The accuracies are the chance of the
-    right answer when all shards agree, and when 80% of them do and the others stand together. `limits` has one entry a
-    theorem; `guarantee` is the certificate for a generation that publishes as much as the best of them allows, None if
-    not even one prediction is certified within the target.
+    right answer when all shards agree, and when 80% of them do and the others stand together; None if others than the
+    shards answer, or nobody. `limits` has one entry a theorem; `guarantee` is the certificate for a generation that
+    publishes as much as the best of them allows, None if not even one prediction is certified within the target.
+    `consensus` is None for noisy mechanisms.
     """
 
     name: str
     mechanism: Mechanism | None
     noise: str
-    unanimous_accuracy: float
-    majority_accuracy: float
+    unanimous_accuracy: float | None
+    majority_accuracy: float | None
     limits: tuple[TheoremLimit, ...]
     guarantee: Guarantee | None
     schedule: Schedule
+    consensus: ConsensusTerms | None = None
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -43,8 +74,18 @@ class Offer:
 
     @property
     def predictions(self) -> int:
-        """How many predictions a generation may publish."""
+        """How many predictions a generation may publish; LARGEST_COUNT stands for no limit."""
         return self.best.predictions if self.best else 0
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether there is no limit to the predictions, as for a student."""
+        return self.predictions >= LARGEST_COUNT
+
+    @property
+    def assumption(self) -> str:
+        """What its costs suppose about the traffic without having seen it; empty if nothing."""
+        return self.consensus.assumption if self.consensus else ""
 
     def limit(self, prefix: str) -> TheoremLimit | None:
         """The largest limit among the theorems whose name starts so; None if there is none."""
@@ -58,10 +99,11 @@ class Offer:
             "parameters": self.parameters,
             "unanimous_accuracy": self.unanimous_accuracy,
             "majority_accuracy": self.majority_accuracy,
-            "predictions_per_generation": self.predictions,
+            "predictions_per_generation": None if self.is_unlimited else self.predictions,
             "best_theorem": self.best.theorem if self.best else None,
             "limits": [limit.to_dict() for limit in self.limits],
             "guarantee": self.guarantee.to_dict() if self.guarantee else None,
+            "consensus": self.consensus.to_dict() if self.consensus else None,
             **self.schedule.to_dict(),
         }
 

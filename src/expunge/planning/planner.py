@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
+from numpy.typing import ArrayLike
+
 from expunge.guarantees import Guarantee
-from expunge.planning.changes import Change, needed_changes
+from expunge.planning.change import Change
+from expunge.planning.changes import needed_changes
+from expunge.planning.choice import best_offer
+from expunge.planning.consensus import consensus_offers
 from expunge.planning.noise import noisy_offers
 from expunge.planning.offer import Offer
-from expunge.planning.question import Question, one_copy
-from expunge.planning.verdict import Verdict, best_offer, judge, meaning, remarks
+from expunge.planning.question import DEFAULT_MAX_PREDICTIONS, DEFAULT_POOL_SIZE, Question, one_copy
+from expunge.planning.recommendation import Recommendation, recommend
+from expunge.planning.verdict import Verdict, judge, meaning, remarks
 from expunge.planning.work import Alternatives, DeletionCost, alternatives, deletion_cost, predictions_needed
 
 #: The ways of publishing that are compared, in the order in which they are shown.
-WAYS: Final[tuple[Callable[[Question], list[Offer]], ...]] = (noisy_offers,)
+WAYS: Final[tuple[Callable[[Question], list[Offer]], ...]] = (noisy_offers, consensus_offers)
 
-_DEFAULT_TARGET: Final = Guarantee(1.0, 1e-3, 1e-3)
+_DEFAULT_TARGET: Final = Guarantee(5.0, 1e-3, 1e-3)
 _DEFAULT_ACCURACY: Final = 0.99
 
 
@@ -27,8 +34,7 @@ class Plan:
 
     `offers`: one for each way of publishing. `deletion`: what deletions cost whatever the way. `exact`: the work of
     retraining from scratch. `predictions_needed`: per generation, for updating to be cheaper than that; None if no
-    number will do. `changes`: what would have to change when updating is not worth it. `meaning`: what the target
-    says, in words.
+    number will do. `meaning`: what the target says, in words.
     """
 
     question: Question
@@ -37,14 +43,25 @@ class Plan:
     exact: Alternatives
     predictions_needed: int | None
     verdict: Verdict
-    changes: tuple[Change, ...]
     remarks: tuple[str, ...]
     meaning: tuple[str, ...]
 
     @property
     def best(self) -> Offer | None:
         """The certified offer with the least work; None if nothing is certified within the target."""
-        return best_offer(self.offers)
+        return best_offer(self.offers, self.exact)
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """What would have to change when updating is not worth it; searched for when first asked for."""
+        if self.verdict.recommendation == "update" or self.question.target.is_vacuous:
+            return ()
+        return needed_changes(self.question, self.offers)
+
+    @cached_property
+    def recommended(self) -> Recommendation:
+        """The shards and the way of publishing that the planner would choose; searched for when first asked for."""
+        return recommend(self.question)
 
     def offer(self, name: str) -> Offer:
         """The offer of that name."""
@@ -63,6 +80,7 @@ class Plan:
             "recommendation": self.verdict.recommendation,
             "is_vacuous": self.verdict.is_vacuous,
             "verdict": self.verdict.words,
+            "recommended": self.recommended.to_dict(),
             "changes": [change.to_dict() for change in self.changes],
             "remarks": list(self.remarks),
         }
@@ -82,6 +100,10 @@ def plan(
     deletions_per_day: float = 10,
     batches_per_day: float = 24,
     failure: float = 1e-6,
+    max_predictions: int = DEFAULT_MAX_PREDICTIONS,
+    pool_size: int = DEFAULT_POOL_SIZE,
+    vote_shares: ArrayLike | None = None,
+    ensemble_share: float | None = None,
 ) -> Plan:
     """What each way of publishing can promise, what deletions cost, and whether it is worth it.
 
@@ -92,7 +114,13 @@ def plan(
     same question in the same round is free; deletions are applied in at most `batches_per_day` batches.
     `failure` is ξ, the chance that a worst-case number of retrained shards is exceeded.
 
-    A plan is pure arithmetic on public numbers: it looks at no record and no vote.
+    Consensus publishing is planned for `max_predictions` (l_max) answers of the ensemble in a generation; a student
+    learns from `pool_size` public points (0: there are none). `vote_shares` is a sample of queries, each given as the
+    share of the shards behind its top answer: from it the planner predicts how often a generation becomes dirty.
+    `ensemble_share` is the share of the queries that a router would send to the ensemble.
+
+    A plan is arithmetic on these numbers. The certificates depend on public ones alone; a sample of vote shares is
+    the operator's secret, and so is a plan made with it.
     """
     if unanimous_accuracy is None and majority_accuracy is None:
         unanimous_accuracy = _DEFAULT_ACCURACY
@@ -109,6 +137,11 @@ def plan(
         deletions_per_day=deletions_per_day,
         batches_per_day=batches_per_day,
         failure=failure,
+        max_predictions=max_predictions,
+        pool_size=pool_size,
+        ensemble_share=ensemble_share,
+        # The question turns it into a tuple of numbers, or says what is wrong with it.
+        vote_shares=vote_shares,  # type: ignore[arg-type]
     )
     return answer(question)
 
@@ -118,16 +151,13 @@ def answer(question: Question) -> Plan:
     offers = tuple(offer for way in WAYS for offer in way(question))
     exact = alternatives(question)
     deletion = deletion_cost(question)
-    verdict = judge(question, offers, exact)
-    worthwhile = verdict.recommendation == "update" or question.target.is_vacuous
     return Plan(
         question=question,
         offers=offers,
         deletion=deletion,
         exact=exact,
         predictions_needed=predictions_needed(question),
-        verdict=verdict,
-        changes=() if worthwhile else needed_changes(question, offers),
-        remarks=remarks(question, deletion),
+        verdict=judge(question, offers, exact),
+        remarks=remarks(question, deletion, offers),
         meaning=meaning(question.target, question.num_generations),
     )

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from expunge.errors import ParameterError
 from expunge.guarantees import Guarantee
 
@@ -15,12 +18,19 @@ MAJORITY_SHARE: Final = 0.8
 #: The largest number of records, shards, and events a day.
 LARGEST_SIZE: Final = 10**12
 MOST_SHARDS: Final = 10**9
+#: Predictions per generation that a consensus gate is made for, and points in a student's pool, at most.
+MOST_QUERIES: Final = 10**9
+#: What they are unless given.
+DEFAULT_MAX_PREDICTIONS: Final = 10**6
+DEFAULT_POOL_SIZE: Final = 10_000
 
 _COUNTS: Final = {
     "num_records": (1, LARGEST_SIZE),
     "num_shards": (1, MOST_SHARDS),
     "num_classes": (2, 10**6),
     "num_generations": (1, LARGEST_SIZE),
+    "max_predictions": (1, MOST_QUERIES),
+    "pool_size": (0, MOST_QUERIES),
 }
 _POSITIVE: Final = {
     "inclusion_probability": 1,
@@ -46,6 +56,10 @@ class Question:
     deletions_per_day: float
     batches_per_day: float
     failure: float
+    max_predictions: int = DEFAULT_MAX_PREDICTIONS
+    pool_size: int = DEFAULT_POOL_SIZE
+    ensemble_share: float | None = None
+    vote_shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, (least, most) in _COUNTS.items():
@@ -56,6 +70,9 @@ class Question:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _fraction(name, getattr(self, name)))
         object.__setattr__(self, "failure", _fraction("failure", self.failure))
+        if self.ensemble_share is not None:
+            object.__setattr__(self, "ensemble_share", _positive("ensemble_share", self.ensemble_share, 1))
+        object.__setattr__(self, "vote_shares", _shares(self.vote_shares))
         _require_target(self.target)
         if not self.wanted:
             raise ParameterError("unanimous_accuracy or majority_accuracy must be given, got neither")
@@ -65,6 +82,11 @@ class Question:
         """The wanted accuracies, by the share of the votes."""
         pairs = ((1.0, self.unanimous_accuracy), (MAJORITY_SHARE, self.majority_accuracy))
         return {share: accuracy for share, accuracy in pairs if accuracy is not None}
+
+    @property
+    def sample(self) -> NDArray[np.float64] | None:
+        """The observed top-vote shares as an array; None if there are none."""
+        return None if self.vote_shares is None else np.array(self.vote_shares)
 
     @property
     def updates_per_day(self) -> float:
@@ -104,6 +126,10 @@ class Question:
             "updates_per_day": self.updates_per_day,
             "batch_size": self.batch_size,
             "failure": self.failure,
+            "max_predictions": self.max_predictions,
+            "pool_size": self.pool_size,
+            "ensemble_share": self.ensemble_share,
+            "vote_shares": None if self.vote_shares is None else _summary(self.vote_shares),
         }
 
 
@@ -129,6 +155,31 @@ def _fraction(name: str, value: Any) -> float:
     if number == 1:
         raise ParameterError(f"{name} must be below 1, got {value!r}")
     return number
+
+
+def _shares(values: Any) -> tuple[float, ...] | None:
+    if values is None:
+        return None
+    try:
+        shares = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("vote_shares must be numbers") from None
+    if shares.ndim != 1 or shares.size == 0:
+        raise ParameterError(f"vote_shares must be a sequence of at least one number, got shape {shares.shape}")
+    wrong = shares[~((shares >= 0) & (shares <= 1))]
+    if wrong.size:
+        raise ParameterError(f"vote_shares must be from 0 to 1, got {float(wrong[0])!r}")
+    return tuple(shares.tolist())
+
+
+def _summary(shares: tuple[float, ...]) -> dict[str, float]:
+    """The sample in four numbers: it may be long."""
+    return {
+        "count": len(shares),
+        "lowest": min(shares),
+        "median": float(np.median(shares)),
+        "mean": math.fsum(shares) / len(shares),
+    }
 
 
 def _require_target(target: object) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from expunge.guarantees import Guarantee
 from expunge.planning.changes import smallest_alpha
+from expunge.planning.choice import best_offer
+from expunge.planning.consensus import DIRECT
 from expunge.planning.offer import Offer
 from expunge.planning.question import Question
 from expunge.planning.words import chance, count, duration, passes, percent
@@ -48,30 +50,21 @@ def judge(question: Question, offers: Sequence[Offer], exact: Alternatives) -> V
     if question.target.is_vacuous:
         reason = f"The target is vacuous ({question.target.reason}), so meeting it would promise nothing."
         return Verdict(instead, True, f"{reason} {words_instead}")
-    best = best_offer(offers)
+    best = best_offer(offers, exact)
     if best is None:
         return Verdict(instead, True, f"{_nothing(question, offers)} {words_instead}")
     if best.schedule.passes_per_day >= exact.cheapest:
+        lasts = duration(best.schedule.generation_days)
         words = (
-            f"The best that is certified is {count(best.predictions)} predictions per generation ({best.name}), "
-            f"used up in {duration(best.schedule.generation_days)}; updating would cost "
+            f"The best that is certified is {_served(best)} ({best.name}), "
+            f"{'a generation lasting' if best.consensus else 'used up in'} {lasts}; updating would cost "
             f"{passes(best.schedule.passes_per_day)} over the data a day."
         )
         return Verdict(instead, False, f"{words} {words_instead}")
     return Verdict("update", False, _update(best, exact))
 
 
-def best_offer(offers: Sequence[Offer]) -> Offer | None:
-    """The certified offer with the least work, the most predictions, the most accuracy; None if there is none."""
-    certified = [offer for offer in offers if offer.predictions > 0]
-    return min(certified, key=_preference, default=None)
-
-
-def _preference(offer: Offer) -> tuple[float, int, float]:
-    return offer.schedule.passes_per_day, -offer.predictions, -offer.majority_accuracy
-
-
-def remarks(question: Question, cost: DeletionCost) -> tuple[str, ...]:
+def remarks(question: Question, cost: DeletionCost, offers: Sequence[Offer]) -> tuple[str, ...]:
     """What else should be known before going ahead."""
     found = []
     if question.records_per_shard < SMALL_SHARD:
@@ -87,7 +80,23 @@ def remarks(question: Question, cost: DeletionCost) -> tuple[str, ...]:
     if question.copies < 1:
         missed = (1 - question.inclusion_probability) ** question.num_shards
         found.append(f"{percent(missed)} of the records are in no shard and teach the ensemble nothing.")
-    return tuple(found)
+    return (*found, *_sample_remarks(offers))
+
+
+def _sample_remarks(offers: Sequence[Offer]) -> Iterator[str]:
+    """A sample without a hard query says little where many queries come between two updates."""
+    for offer in offers:
+        terms = offer.consensus
+        seen = terms.forecast if terms is not None and offer.name == DIRECT else None
+        if terms is None or seen is None or terms.queries_per_update is None:
+            continue
+        if seen.below_sure == 0 and seen.below_sure_at_most * terms.queries_per_update > 1:
+            asked = count(float(f"{terms.queries_per_update:.3g}"))
+            yield (
+                f"None of the {count(seen.sampled)} sampled vote shares is too low. That only says, with 95% "
+                f"confidence, that fewer than {chance(seen.below_sure_at_most)} queries are; there are {asked} between "
+                "updates, and one is enough for a full retraining. A larger sample says more."
+            )
 
 
 def _nothing(question: Question, offers: Sequence[Offer]) -> str:
@@ -98,8 +107,8 @@ def _nothing(question: Question, offers: Sequence[Offer]) -> str:
         f"{_claim(question.target)}."
     )
     if one_prediction.is_vacuous:
-        return f"{words} No larger alpha helps: a single prediction has no certificate that is not vacuous."
-    return f"{words} The best certificate for a single prediction is {_claim(one_prediction)}."
+        return f"{words} No larger alpha helps: a single noisy one has no certificate that is not vacuous."
+    return f"{words} The best certificate for a single noisy prediction is {_claim(one_prediction)}."
 
 
 def _instead(exact: Alternatives) -> tuple[Recommendation, str]:
@@ -122,13 +131,24 @@ def _update(best: Offer, exact: Alternatives) -> str:
     plan = best.schedule
     saving = exact.cheapest / plan.passes_per_day
     words = (
-        f"Update: {best.name} ({best.noise}) serves {count(best.predictions)} predictions per generation, "
-        f"which last {duration(plan.generation_days)}, for {passes(plan.passes_per_day)} over the data a day: "
+        f"Update: {_how(best)} serves {_served(best)}, which last {duration(plan.generation_days)}, for "
+        f"{passes(plan.passes_per_day)} over the data a day: "
         f"{count(float(f'{saving:.3g}'))} times less than retraining from scratch after each batch."
     )
     if plan.covered_days is not None:
         words += f" The certificate covers {duration(plan.covered_days)}; after that every update retrains everything."
+    if best.assumption:
+        words += f" This supposes that {best.assumption}: give a sample of vote shares to see what it costs if not."
     return words
+
+
+def _how(offer: Offer) -> str:
+    return offer.name if offer.consensus else f"{offer.name} ({offer.noise})"
+
+
+def _served(offer: Offer) -> str:
+    number = "unlimited" if offer.is_unlimited else count(offer.predictions)
+    return f"{number} predictions per generation"
 
 
 def _claim(guarantee: Guarantee) -> str:

@@ -1,13 +1,14 @@
 """What deletions cost, in units of one pass over all records by a learner whose time is linear in its data.
 
 Training the ensemble costs kp, one deletion kp·p in expectation, a batch of b deletions kp(1 − (1−p)^b), and one
-model on everything 1. A generation that is used up makes the next update a full retraining.
+model on everything 1. A generation that is used up makes the next update a full retraining. A throw-away ensemble of k̃
+shards costs k̃p in every round.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -116,15 +117,25 @@ def schedule(question: Question, *, predictions: int, pays_gamma: bool) -> Sched
     With U updates and P predictions a day, ⌊lU/P⌋ updates find a generation of l predictions not yet used up, and the
     next one is a full retraining.
     """
+    found = steady_state(question, length=updates_per_generation(question, predictions), pays_gamma=pays_gamma)
+    days = predictions / question.predictions_per_day if predictions < LARGEST_COUNT else None
+    return replace(found, generation_days=days)
+
+
+def steady_state(question: Question, *, length: float, pays_gamma: bool, passes_per_update: float = 0.0) -> Schedule:
+    """The steady state of a deployment whose generations take `length` updates on average, the last one in full.
+
+    `passes_per_update` is spent in every round beside the retraining of shards.
+    """
     updates = question.updates_per_day
-    length = updates_per_generation(question, predictions)
     partial = question.copies * batch_share(question)
     full = updates / length
+    endless = math.isinf(length)
     return Schedule(
-        generation_days=predictions / question.predictions_per_day if predictions < LARGEST_COUNT else None,
+        generation_days=None if endless else length / updates,
         full_retrainings_per_day=full,
-        passes_per_day=full * question.copies + (updates - full) * partial,
-        covered_days=question.num_generations * length / updates if pays_gamma and math.isfinite(length) else None,
+        passes_per_day=full * question.copies + (updates - full) * partial + updates * passes_per_update,
+        covered_days=question.num_generations * length / updates if pays_gamma and not endless else None,
     )
 
 
@@ -132,7 +143,7 @@ def updates_per_generation(question: Question, predictions: int) -> float:
     """How many updates a generation takes, the full retraining at its end included; infinite if it never ends."""
     if predictions >= LARGEST_COUNT:
         return math.inf
-    return math.floor(predictions / _predictions_per_update(question)) + 1
+    return math.floor(predictions / predictions_per_update(question)) + 1
 
 
 def predictions_needed(question: Question) -> int | None:
@@ -144,11 +155,11 @@ def predictions_needed(question: Question) -> int | None:
     length = fewest_updates(question)
     if length is None:
         return None
-    return max(1, math.ceil((length - 1) * _predictions_per_update(question)))
+    return max(1, math.ceil((length - 1) * predictions_per_update(question)))
 
 
-def _predictions_per_update(question: Question) -> Fraction:
-    """Exactly, because it decides between whole numbers."""
+def predictions_per_update(question: Question) -> Fraction:
+    """Different questions between two updates; exactly, because it decides between whole numbers."""
     return Fraction(question.predictions_per_day) / Fraction(question.updates_per_day)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from expunge.errors import GuaranteeError, ParameterError
 from expunge.guarantees import ConsensusDesign, Guarantee, design_consensus
 from expunge.mechanisms.consensus import ConsensusGate, plurality
-from expunge.publishing.publisher import BudgetStatus, Exhaustion
+from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion
 from expunge.randomness import Randomness
 
 DEFAULT_TARGET = Guarantee(5.0, 1e-3, 1e-3)
@@ -39,6 +39,9 @@ class ConsensusPublisher:
         two_sided: bool = False,
         on_exhausted: Exhaustion = "retrain_on_update",
     ) -> None:
+        require_exhaustion(on_exhausted)
+        if max_generations < 1:
+            raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
         if on_exhausted == "refuse":
             raise ParameterError("on_exhausted='refuse' is for noisy mechanisms: consensus answers every query")
         self.on_exhausted: Exhaustion = on_exhausted

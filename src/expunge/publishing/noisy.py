@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.accounting import Accountant, Ledger, NonPrivate, PrivacyBudget
-from expunge.errors import BudgetExhaustedError, ParameterError
+from expunge.errors import BudgetExhaustedError
 from expunge.guarantees import LARGEST_COUNT, Guarantee, certify
 from expunge.mechanisms import Majority, Mechanism
-from expunge.publishing.publisher import BudgetStatus, Exhaustion
+from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion
 from expunge.randomness import Randomness
 
 DEFAULT_FAILURE = 1e-3
@@ -36,8 +36,7 @@ class NoisyPublisher:
         accountant: Accountant | str = "best",
         on_exhausted: Exhaustion = "retrain_on_update",
     ) -> None:
-        if on_exhausted not in ("retrain_on_update", "retrain_now", "refuse"):
-            raise ParameterError(f"on_exhausted must be retrain_on_update, retrain_now or refuse, got {on_exhausted!r}")
+        require_exhaustion(on_exhausted)
         self.mechanism = mechanism
         self.on_exhausted = on_exhausted
         self._ledger = Ledger(budget, accountant=accountant)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.errors import ParameterError
 from expunge.guarantees import Guarantee
 from expunge.randomness import Randomness
 
 Exhaustion = Literal["retrain_on_update", "retrain_now", "refuse"]
 """What happens when the budget is spent: predictions go on and the next update retrains everything (the paper's rule);
 a full retraining starts at once, in the background; or predictions are refused until the next update."""
+
+
+def require_exhaustion(value: object) -> None:
+    """Refuse an `on_exhausted` that does not exist."""
+    if value not in get_args(Exhaustion):
+        raise ParameterError(f"on_exhausted must be one of {', '.join(get_args(Exhaustion))}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

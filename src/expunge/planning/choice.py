@@ -1,0 +1,28 @@
+"""Which offer is the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from expunge.planning.offer import Offer
+from expunge.planning.work import Alternatives
+
+
+def best_offer(offers: Sequence[Offer], exact: Alternatives) -> Offer | None:
+    """The certified offer with the least work, the most predictions, the most accuracy; None if there is none.
+
+    What is cheaper than retraining from scratch without supposing anything about the traffic goes before what is so
+    only if the traffic is as supposed.
+    """
+    certified = [offer for offer in offers if offer.predictions > 0]
+    return cheaper_offer(offers, exact) or min(certified, key=_preference, default=None)
+
+
+def cheaper_offer(offers: Sequence[Offer], exact: Alternatives) -> Offer | None:
+    """The best of the certified offers that are cheaper than retraining from scratch; None if there is none."""
+    cheaper = [offer for offer in offers if offer.predictions > 0 and offer.schedule.passes_per_day < exact.cheapest]
+    return min(cheaper, key=lambda offer: (bool(offer.assumption), _preference(offer)), default=None)
+
+
+def _preference(offer: Offer) -> tuple[float, int, float]:
+    return offer.schedule.passes_per_day, -offer.predictions, -(offer.majority_accuracy or 0.0)
