@@ -41,6 +41,7 @@ def _as_data(report: DemoReport) -> dict[str, object]:
         "attack": asdict(report.attack),
         "guarantee_majority": report.guarantee_majority.to_dict(),
         "guarantee_noisy": report.guarantee_noisy.to_dict(),
+        "guarantee_consensus": report.guarantee_consensus.to_dict(),
         "work_saved": report.work_saved,
     }
 
@@ -65,10 +66,14 @@ def _tell(report: DemoReport) -> None:
         f"accuracy afterwards {report.accuracy_after:.1%}."
     )
     _tell_attack(report)
+    consensus = report.guarantee_consensus
     console.print("\n[bold]What is promised[/bold]")
     console.print(f"  plain majority (used above): {report.guarantee_majority}")
     console.print(
         f"  noisy answers, {report.noisy_predictions} predictions a generation: {report.guarantee_noisy}\n"
+        f"  consensus publishing with {consensus.parameters['num_shards']} shards, "
+        f"{consensus.parameters['max_queries']} predictions a generation on which at least "
+        f"{consensus.parameters['sure_release_share']:.0%} of the shards agree: {consensus}\n"
         "  `expunge plan` says what can be promised for your own numbers."
     )
 

@@ -15,10 +15,10 @@ from expunge.accounting import PrivacyBudget
 from expunge.audit import LookupResult, attack_lookup
 from expunge.datasets import load_digits
 from expunge.deployment import Deployment
-from expunge.guarantees import Guarantee
+from expunge.guarantees import Guarantee, design_consensus
 from expunge.learners import ScikitLearner
 from expunge.mechanisms import Majority, calibrated_mechanism
-from expunge.publishing import NoisyPublisher
+from expunge.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, NoisyPublisher
 from expunge.randomness import Randomness
 from expunge.records import AddMany, Delete, DeleteSubject, Records, Update
 from expunge.sampling import IndependentSampler
@@ -28,6 +28,7 @@ INCLUSION_PROBABILITY = 1 / 20
 NUM_DELETIONS = 50
 NUM_ADDITIONS = 20
 NUM_PAIRS = 100
+CONSENSUS_SHARDS = 1000
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -57,6 +58,7 @@ class DemoReport:
     guarantee_majority: Guarantee
     guarantee_noisy: Guarantee
     noisy_predictions: int
+    guarantee_consensus: Guarantee
     attack: LookupResult
 
     @property
@@ -119,6 +121,7 @@ def run_demo(*, rng: Randomness, progress: Progress) -> DemoReport:
         guarantee_majority=deployment.guarantee(),
         guarantee_noisy=noisy,
         noisy_predictions=predictions,
+        guarantee_consensus=_consensus_guarantee(),
         attack=attack,
     )
 
@@ -148,6 +151,19 @@ def _noisy_guarantee() -> tuple[Guarantee, int]:
     publisher = NoisyPublisher(mechanism, budget=PrivacyBudget(1.0, 1e-6))
     found = publisher.guarantee(num_shards=NUM_SHARDS, beta=1e-3, gamma=1e-3, num_generations=1)
     return found, int(publisher.capacity)
+
+
+def _consensus_guarantee() -> Guarantee:
+    """What consensus publishing promises a deployment that is large enough for it."""
+    design = design_consensus(
+        num_shards=CONSENSUS_SHARDS,
+        max_queries=DEFAULT_MAX_PREDICTIONS,
+        generations=100,
+        alpha=DEFAULT_TARGET.alpha,
+        beta=DEFAULT_TARGET.beta,
+        gamma=DEFAULT_TARGET.gamma,
+    )
+    return design.guarantee
 
 
 def _accuracy(deployment: Deployment, X: Any, y: Any) -> float:
