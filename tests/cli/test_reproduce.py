@@ -37,3 +37,11 @@ def test_consensus_as_json():
     assert found[1000, 5.0, 1e-3, "transcript", 1, 10**4] <= 0.688 + 0.002
     assert found[1000, 5.0, 1e-3, "paper", 100, 10**4] <= 0.838 + 0.002
     assert found[1000, 1.0, 1e-3, "paper", 1, 10**4] is None
+
+
+def test_looseness_is_never_negative():
+    result = CliRunner().invoke(app, ["reproduce", "looseness", "--json"])
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)
+    assert {row["mechanism"] for row in rows} >= {"exponential", "permute-and-flip", "laplace", "gaussian", "majority"}
+    assert all(row["certified"] >= row["needed"] and not row["is_violated"] for row in rows)

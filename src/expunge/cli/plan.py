@@ -148,13 +148,13 @@ def _show_promises(made: Plan) -> None:
                 offer.noise,
                 _optional(offer.unanimous_accuracy),
                 _optional(offer.majority_accuracy),
-                "unlimited" if offer.is_unlimited else f"{offer.predictions:,}",
-                offer.best.theorem if offer.best else "nothing",
+                "∞" if offer.is_unlimited else f"{offer.predictions:,}",
+                offer.best.theorem.removesuffix(" (paper form)") if offer.best else "nothing",
             )
             for offer in made.offers
         ],
         caption="agree: the chance of the right answer when all (80%) of the shards agree on it. predictions: the most "
-        "in a generation, from one full training to the next, within the target.",
+        "in a generation, from one full training to the next, within the target; ∞: no limit.",
     )
 
 
@@ -193,12 +193,13 @@ def _show_consensus(made: Plan) -> None:
     ]
     if rows:
         show_table(
-            "Consensus: answers on which the shards agree are free, a failed consensus retrains everything",
-            ["publishing", "free from a share of", "asks for", "too low", "dirty", "extra passes"],
+            "Consensus: agreeing answers are free, a failed consensus means a full retraining",
+            ["publishing", "share needed", "to ensemble", "below it", "dirty", "extra"],
             rows,
-            caption="asks for: the part of the queries that the ensemble answers. too low: the part of these, in the "
-            "sample, that is not surely free. dirty: generations that a failed consensus ends, by that sample. "
-            "extra passes: per update, beside retraining shards.",
+            caption="share needed: of the shards behind the top answer, for it to be surely free. to ensemble: the "
+            "part of the queries that it answers. below it: the part of these, in the sample, with a lower share. "
+            "dirty: generations that a failed consensus ends, by that sample. extra: passes per update, beside "
+            "retraining shards.",
         )
     for offer, terms in ways:
         if not offer.predictions:

@@ -64,6 +64,49 @@ def consensus(as_json: AsJson = False) -> None:
         return
     columns = ["k", "alpha", "beta", "gamma", "form", "generations", "l_max", "share"]
     show_table("Top-vote share that is always released clean, one-sided", columns, _cells(rows, columns))
+    _show_two_sided()
+
+
+def _show_two_sided() -> None:
+    """Theorem E: the gate also abstains, cleanly, where the shards hardly agree."""
+    from expunge.guarantees import design_consensus
+
+    rows = []
+    for num_shards in (1000, 3000, 10_000):
+        design = design_consensus(
+            num_shards=num_shards,
+            max_queries=10_000,
+            generations=1,
+            alpha=5.0,
+            beta=1e-3,
+            gamma=1e-3,
+            two_sided=True,
+        )
+        low = design.sure_abstain_share
+        rows.append([num_shards, f"{design.sure_release_share:.4f}", "–" if low is None else f"{low:.4f}"])
+    show_table(
+        "Two-sided at (5, 1e-3, 1e-3), 10,000 queries, one generation, certified",
+        ["k", "always released from", "always declined up to"],
+        rows,
+    )
+
+
+@reproduce.command()
+def looseness(as_json: AsJson = False) -> None:
+    """How much α a small system really needs, by enumerating everything, against what is certified for it.
+
+    Example: `expunge reproduce looseness`
+    """
+    from expunge.guarantees import looseness_table
+
+    with progress("enumerating", 1) as advance:
+        rows = [dict(row) for row in looseness_table()]
+        advance(1)
+    if as_json:
+        show_json(rows)
+        return
+    columns = list(rows[0])
+    show_table("Certified and needed α on small systems", columns, _cells(rows, columns))
 
 
 def _cells(rows: list[dict[str, object]], columns: list[str]) -> list[list[str]]:
