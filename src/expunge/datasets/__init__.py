@@ -1,5 +1,7 @@
-"""Datasets: digits as the built-in default."""
+"""Datasets: digits as the built-in default, MNIST and Fashion-MNIST from files of yours."""
 
 from expunge.datasets.digits import Digits, load_digits
+from expunge.datasets.idx import read_idx
+from expunge.datasets.images import Images, data_folder, load_fashion_mnist, load_mnist
 
-__all__ = ["Digits", "load_digits"]
+__all__ = ["Digits", "Images", "data_folder", "load_digits", "load_fashion_mnist", "load_mnist", "read_idx"]

@@ -1,0 +1,90 @@
+"""MNIST and Fashion-MNIST, from the files their authors published, kept in a folder of yours.
+
+Nothing is downloaded. The four gzipped IDX files of a dataset are looked for in `FOLDER/mnist` and
+`FOLDER/fashion-mnist`, where FOLDER is what the environment variable EXPUNGE_DATA says, and `unlearning-datasets` in
+the user's cache (XDG_CACHE_HOME, or ~/.cache) otherwise. A file whose SHA-256 is not the published one is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.datasets.idx import read_idx
+from expunge.errors import InputError
+
+FOLDER_VARIABLE = "EXPUNGE_DATA"
+
+# dataset: file: SHA-256
+PUBLISHED: dict[str, dict[str, str]] = {
+    "mnist": {
+        "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    },
+    "fashion-mnist": {
+        "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Images:
+    """Grey images, (number, rows, columns) of bytes, and their class codes; read-only."""
+
+    X: NDArray[np.uint8]
+    y: NDArray[np.int64]
+    X_test: NDArray[np.uint8]
+    y_test: NDArray[np.int64]
+
+
+def load_mnist(folder: Path | None = None) -> Images:
+    """Handwritten digits: 60,000 images to train on and 10,000 to test with, 28 × 28 pixels."""
+    return _load("mnist", folder)
+
+
+def load_fashion_mnist(folder: Path | None = None) -> Images:
+    """Pieces of clothing, as many and as large as MNIST's digits."""
+    return _load("fashion-mnist", folder)
+
+
+def data_folder() -> Path:
+    """Where datasets are looked for: EXPUNGE_DATA, or `unlearning-datasets` in the user's cache."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named:
+        return Path(named)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "unlearning-datasets"
+
+
+def _load(name: str, folder: Path | None) -> Images:
+    within = (data_folder() if folder is None else folder) / name
+    digests = PUBLISHED[name]
+    absent = [file for file in digests if not (within / file).is_file()]
+    if absent:
+        raise InputError(
+            f"{name} is not in {within} ({absent[0]} is missing): put its published IDX files there, or name the "
+            f"folder above it in {FOLDER_VARIABLE}"
+        )
+    train = _read_pair(within, digests, "train")
+    test = _read_pair(within, digests, "t10k")
+    return Images(*train, *test)
+
+
+def _read_pair(within: Path, digests: dict[str, str], part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    images_file, labels_file = f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"
+    images = read_idx(within / images_file, sha256=digests[images_file])
+    labels = read_idx(within / labels_file, sha256=digests[labels_file])
+    if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+        raise InputError(f"{within} holds images of shape {images.shape} and labels of shape {labels.shape}")
+    codes = labels.astype(np.int64)
+    codes.flags.writeable = False
+    return images, codes
