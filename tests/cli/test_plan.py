@@ -23,7 +23,7 @@ def test_json_is_the_plan():
         *("--records", "200000", "--shards", "400", "--probability", "0.005", "--classes", "4"),
         *("--accuracy", "0.9", "--accuracy-80", "0.8", "--alpha", "4", "--beta", "0.01", "--gamma", "0.02"),
         *("--generations", "7", "--predictions-per-day", "12.5", "--deletions-per-day", "40"),
-        *("--batches-per-day", "8", "--json"),
+        *("--batches-per-day", "8", "--max-predictions", "5000", "--pool", "300", "--ensemble-share", "0.25", "--json"),
     )
     assert result.exit_code == 0, result.output
     expected = plan(
@@ -38,6 +38,9 @@ def test_json_is_the_plan():
         predictions_per_day=12.5,
         deletions_per_day=40,
         batches_per_day=8,
+        max_predictions=5000,
+        pool_size=300,
+        ensemble_share=0.25,
     )
     assert json.loads(result.stdout) == expected.to_dict()
 
@@ -63,9 +66,67 @@ def test_the_program_in_100_columns(tmp_path):
     result = run_program("plan", "--records", "1000000", "--shards", "1000", "--plot", str(picture))
     assert result.returncode == 0, result.stderr
     assert max(len(line) for line in result.stdout.splitlines() if str(tmp_path) not in line) <= 100
-    for part in ("permute-and-flip", "T1 (pure DP)", "Verdict", "Retrain one model", "2.72 times", "Fewer predictions"):
+    for part in (
+        "permute-and-flip",
+        "T1 (pure DP)",
+        "T4, Theorem D",
+        "Verdict",
+        "148 times",
+        "Update: consensus+student",
+    ):
         assert part in result.stdout
+    assert "677 shards" in result.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_where_consensus_needs_more_shards_the_program_says_how_many():
+    result = run_program("plan", "--records", "1000000", "--shards", "100")
+    assert result.returncode == 0, result.stderr
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100
+    for part in (
+        "num_shards=100 is too few",
+        "Retrain one model",
+        "More shards, for consensus: 677",
+        "Fewer predictions",
+    ):
+        assert part in result.stdout
+
+
+def test_a_sample_of_vote_shares(tmp_path):
+    file = tmp_path / "shares.csv"
+    file.write_text("share\n" + "0.99\n" * 999 + "0.5\n")
+    result = run_program("plan", "--records", "1000000", "--shards", "1000", "--shares", str(file))
+    assert result.returncode == 0, result.stderr
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100
+    for part in ("0.1%", "99.900%", "With 95% confidence"):
+        assert part in result.stdout
+    data = json.loads(invoke("--records", "1000000", "--shards", "1000", "--shares", str(file), "--json").stdout)
+    expected = plan(num_records=10**6, num_shards=1000, vote_shares=[0.99] * 999 + [0.5])
+    assert data == expected.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"", "no vote shares"),
+        (b"share\n", "no vote shares"),
+        (b"0.9\n1.2\n", "'1.2' in line 2"),
+        (b"0.9\nmany\n", "'many' in line 2"),
+        (b"\xff\xfe\x00", "no text"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_exit_code_2(content, message, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "shares.csv"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["expunge", "plan", "--records", "1000", "--shards", "10", "--shares", str(file)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    out, error = capsys.readouterr()
+    assert (out, error.count("\n")) == ("", 1)
+    assert message in error
 
 
 def test_long_numbers_fit_too():
@@ -74,7 +135,14 @@ def test_long_numbers_fit_too():
     )
     assert result.returncode == 0, result.stderr
     assert max(len(line) for line in result.stdout.splitlines()) <= 100
-    for part in ("permute-and-flip", "ε0 = 9.19e-06", "T2 (Gaussian DP)", "63.8 days", "Update: gaussian"):
+    for part in (
+        "permute-and-flip",
+        "ε0 = 9.19e-06",
+        "T2 (Gaussian DP)",
+        "63.8 days",
+        "Update: gaussian",
+        "designed for at most",
+    ):
         assert part in result.stdout
     # Nothing is cut off, in any cell.
     assert "…" not in result.stdout
@@ -88,6 +156,9 @@ def test_long_numbers_fit_too():
         (("--shards", "10", "--beta", "1"), "beta"),
         (("--shards", "10", "--probability", "2"), "inclusion_probability"),
         (("--shards", "10", "--accuracy", "1"), "unanimous_accuracy"),
+        (("--shards", "10", "--max-predictions", "0"), "max_predictions"),
+        (("--shards", "10", "--pool", "-1"), "pool_size"),
+        (("--shards", "10", "--ensemble-share", "1.5"), "ensemble_share"),
         (("--shards", "10", "--plot", "bounds.pdf"), ".png or .svg"),
     ],
 )

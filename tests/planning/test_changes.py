@@ -4,8 +4,14 @@ from expunge.guarantees import Guarantee, certify, max_epsilon, max_num_shards
 from expunge.mechanisms import ExponentialMechanism, PermuteAndFlip
 from expunge.planning import plan
 
-BASE = {"num_records": 10**8, "num_shards": 1000, "predictions_per_day": 60, "deletions_per_day": 10}
 TARGET = Guarantee(1, 1e-3, 1e-3)
+BASE = {
+    "num_records": 10**8,
+    "num_shards": 1000,
+    "predictions_per_day": 60,
+    "deletions_per_day": 10,
+    "target": TARGET,
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +27,7 @@ def test_the_case_needs_changes(made):
     assert made.predictions_needed == 6
     assert made.best.predictions == 2
     assert made.verdict.recommendation == "retrain_one_model"
-    assert len(made.changes) == 5
+    assert len(made.changes) == 7
 
 
 def test_fewer_predictions_are_enough_and_no_more(made):
@@ -31,9 +37,11 @@ def test_fewer_predictions_are_enough_and_no_more(made):
 
 
 def test_a_larger_alpha_is_enough_and_no_less(made):
-    alpha = change_of(made, "alpha").value
-    assert plan(**BASE, target=Guarantee(alpha, 1e-3, 1e-3)).verdict.recommendation == "update"
-    assert plan(**BASE, target=Guarantee(alpha - 0.002, 1e-3, 1e-3)).verdict.recommendation != "update"
+    alpha = change_of(made, "alpha", "noise").value
+    assert plan(**{**BASE, "target": Guarantee(alpha, 1e-3, 1e-3)}).verdict.recommendation == "update"
+    for value, enough in ((alpha, True), (alpha - 0.002, False)):
+        offers = plan(**{**BASE, "target": Guarantee(value, 1e-3, 1e-3)}).offers
+        assert (max(offer.predictions for offer in offers if offer.mechanism is not None) >= 6) == enough
 
 
 def test_lower_accuracy_is_the_solvers(made):
@@ -47,7 +55,7 @@ def test_lower_accuracy_is_the_solvers(made):
 
 
 def test_more_shards_are_enough_and_not_many_too_many(made):
-    shards = change_of(made, "num_shards", "More").value
+    shards = change_of(made, "num_shards", "More shards, for noise").value
     enough = plan(**{**BASE, "num_shards": shards})
     assert enough.offer("exponential").predictions >= 6
     assert enough.verdict.recommendation == "update"
@@ -67,10 +75,10 @@ def test_fewer_shards_are_the_solvers(made):
 
 
 def test_what_cannot_help_is_said_to_be_no_help():
-    made = plan(num_records=1000, num_shards=100, predictions_per_day=10**6)
+    made = plan(num_records=1000, num_shards=100, predictions_per_day=10**6, target=TARGET)
     assert change_of(made, "predictions_per_day").value is None
-    assert change_of(made, "alpha").value is None
-    assert change_of(made, "num_shards", "More").value is None
+    assert change_of(made, "alpha", "noise").value is None
+    assert change_of(made, "num_shards", "More shards, for noise").value is None
     assert all("no" in change.words for change in made.changes if change.value is None)
 
 

@@ -61,8 +61,9 @@ def test_the_known_counts_at_99_percent():
 @pytest.mark.parametrize("target", [TARGET, Guarantee(8, 1e-2, 1e-2)])
 def test_every_offer_is_what_the_solver_finds(target):
     made = plan(num_records=10**6, num_shards=3000, num_classes=5, target=target, unanimous_accuracy=0.9)
-    assert [offer.name for offer in made.offers] == list(MECHANISM_NAMES)
-    for offer in made.offers:
+    noisy = [offer for offer in made.offers if offer.mechanism is not None]
+    assert [offer.name for offer in noisy] == list(MECHANISM_NAMES)
+    for offer in noisy:
         outcomes = 5 + (offer.name == "confident")
         solved = max_predictions(
             target, event=offer.mechanism.event, num_shards=3000, num_generations=100, num_outcomes=outcomes

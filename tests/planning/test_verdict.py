@@ -6,9 +6,11 @@ from expunge.guarantees import Guarantee
 from expunge.planning import plan
 from expunge.planning.verdict import meaning
 
+TARGET = Guarantee(1, 1e-3, 1e-3)
+
 
 def make(**options):
-    return plan(**{"num_records": 10**6, "num_shards": 1000, **options})
+    return plan(**{"num_records": 10**6, "num_shards": 1000, "target": TARGET, **options})
 
 
 def test_nothing_within_the_target_is_said_plainly():
@@ -18,16 +20,16 @@ def test_nothing_within_the_target_is_said_plainly():
     assert made.verdict.recommendation == "retrain_one_model"
     assert made.verdict.words.startswith("Nothing can be promised")
     # The best certificate for one prediction is outside the target, and is shown.
-    alpha = float(re.search(r"single prediction is \(([\d.]+),", made.verdict.words)[1])
+    alpha = float(re.search(r"single noisy prediction is \(([\d.]+),", made.verdict.words)[1])
     assert 1 < alpha < 1.5
     assert make(num_shards=100, target=Guarantee(alpha + 0.001, 1e-3, 1e-3)).best.predictions == 1
 
 
 def test_when_no_alpha_helps_that_is_said_too():
-    made = plan(num_records=1000, num_shards=10, unanimous_accuracy=0.999999, target=Guarantee(1, 1e-6, 1e-6))
+    made = plan(num_records=1000, num_shards=10, unanimous_accuracy=0.999999, target=Guarantee(0.01, 1e-6, 1e-6))
     assert made.verdict.is_vacuous
     assert "No larger alpha helps" in made.verdict.words
-    alpha = next(change for change in made.changes if change.option == "alpha")
+    alpha = next(change for change in made.changes if "alpha, for noise" in change.words)
     assert alpha.value is None
     assert "vacuous" in alpha.words
 

@@ -16,6 +16,7 @@ def test_count(value, words):
 
 def test_certainty_is_not_claimed_by_rounding():
     assert percent(1) == "100%"
+    assert percent(0) == "0%"
     assert percent(0.9999999) == "99.999%"
     assert percent(0.9995) == "99.950%"
     assert percent(0.5) == "50%"

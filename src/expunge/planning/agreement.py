@@ -39,8 +39,8 @@ class CleanLaw:
 
     @classmethod
     def constant(cls, dirty_chance: float, *, queries: int) -> CleanLaw:
-        """When so many queries together make the generation dirty with this chance."""
-        return cls(np.ones(1), np.array([math.exp(math.log1p(-dirty_chance) / queries)]))
+        """When so many queries together make the generation dirty with this chance, whatever T."""
+        return cls(np.ones(1), np.array([(1 - dirty_chance) ** (1 / queries)]))
 
     @classmethod
     def from_sample(cls, design: ConsensusDesign, shares: NDArray[np.float64]) -> CleanLaw:

@@ -63,10 +63,10 @@ def _fewer_predictions(question: Question, offers: Sequence[Offer]) -> Change:
     length = fewest_updates(question)
     most = max(offer.predictions for offer in offers)
     if not most or length is None:
-        words = "Fewer predictions: no, not even one prediction per generation is certified within the target."
+        words = "Fewer predictions, for noise: no, not even one per generation is certified within the target."
         return Change("predictions_per_day", None, words)
     daily = most * question.updates_per_day / (length - 1)
-    words = f"Fewer predictions: at most {count(daily)} a day ({count(most)} per generation)."
+    words = f"Fewer predictions, for noise: at most {count(daily)} a day ({count(most)} per generation)."
     return Change("predictions_per_day", daily, words)
 
 
@@ -74,11 +74,13 @@ def _larger_alpha(question: Question, mechanisms: Sequence[Mechanism], needed: i
     guarantee = smallest_alpha(question, mechanisms, needed)
     if guarantee.is_vacuous:
         found = f" (the smallest is {count(guarantee.alpha)})" if math.isfinite(guarantee.alpha) else ""
-        words = f"Larger alpha: no, every alpha that {count(needed)} predictions need is vacuous{found}."
+        words = f"Larger alpha, for noise: no, every alpha that {count(needed)} predictions need is vacuous{found}."
         return Change("alpha", None, words)
     # Rounded up, so that the words can be typed back in.
     alpha = math.ceil(guarantee.alpha * 1000) / 1000
-    return Change("alpha", alpha, f"Larger alpha: {alpha:.3f} allows {count(needed)} predictions per generation.")
+    return Change(
+        "alpha", alpha, f"Larger alpha, for noise: {alpha:.3f} allows {count(needed)} predictions per generation."
+    )
 
 
 def _lower_accuracy(question: Question, needed: int) -> Change:
@@ -124,13 +126,15 @@ def _more_shards(question: Question, needed: int) -> Change:
         low, high = high, 2 * high
     high = min(high, most)
     if high <= low or not enough(high):
-        words = f"More shards: no, not even {count(most)} would do at this accuracy."
+        words = f"More shards, for noise: no, not even {count(most)} would do at this accuracy."
         return Change("num_shards", None, words)
     while high - low > max(1, low // 100):
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     size = question.num_records * question.copies / high
-    words = f"More shards: about {count(high)} at this accuracy, of {count(float(f'{size:.2g}'))} records each."
+    words = (
+        f"More shards, for noise: about {count(high)} at this accuracy, of {count(float(f'{size:.2g}'))} records each."
+    )
     return Change("num_shards", high, words)
 
 

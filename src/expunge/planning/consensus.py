@@ -22,7 +22,7 @@ from expunge.planning.limits import TheoremLimit
 from expunge.planning.offer import ConsensusTerms, Offer
 from expunge.planning.question import Question
 from expunge.planning.words import percent
-from expunge.planning.work import predictions_per_update, schedule, steady_state
+from expunge.planning.work import Schedule, predictions_per_update, schedule, steady_state
 
 DIRECT: Final = "consensus"
 ROUTER: Final = "consensus+router"
@@ -67,13 +67,8 @@ def gate(question: Question) -> ConsensusDesign:
     if question.num_shards > MOST_SHARDS:
         raise GuaranteeError(f"consensus gates are designed for at most {MOST_SHARDS:,} shards")
     target = question.target
-    design: ConsensusDesign = _gate(
-        question.num_shards,
-        question.max_predictions,
-        question.num_generations,
-        (target.alpha, target.beta, target.gamma),
-    )
-    return design
+    claim = target.alpha, target.beta, target.gamma
+    return _gate(question.num_shards, question.max_predictions, question.num_generations, claim)
 
 
 @lru_cache(maxsize=64)
@@ -158,9 +153,10 @@ def _student(question: Question) -> _Way:
 
 
 def _offer(question: Question, design: ConsensusDesign, way: _Way) -> Offer:
-    length = way.law.updates_per_generation(
-        queries_per_update=way.queries_per_update, max_queries=question.max_predictions
-    )
+    length, work = _steady(question, way, way.law)
+    cautious = None
+    if way.seen is not None:
+        _, cautious = _steady(question, way, CleanLaw.constant(way.seen.below_sure_at_most, queries=1))
     # A plurality is answered, without noise; what a fallback or a student answers is their own affair.
     accuracy = 1.0 if way.name == DIRECT else None
     return Offer(
@@ -171,7 +167,7 @@ def _offer(question: Question, design: ConsensusDesign, way: _Way) -> Offer:
         majority_accuracy=accuracy,
         limits=(TheoremLimit(way.theorem, way.predictions, pays_gamma=True),),
         guarantee=design.guarantee,
-        schedule=steady_state(question, length=length, pays_gamma=True, passes_per_update=way.passes_per_update),
+        schedule=work,
         consensus=ConsensusTerms(
             sure_release_share=design.sure_release_share,
             max_dissent=design.max_dissent,
@@ -181,9 +177,16 @@ def _offer(question: Question, design: ConsensusDesign, way: _Way) -> Offer:
             passes_per_update=way.passes_per_update,
             ensemble_share=way.ensemble_share,
             forecast=way.seen,
+            cautious=cautious,
             assumption=way.assumption,
         ),
     )
+
+
+def _steady(question: Question, way: _Way, law: CleanLaw) -> tuple[float, Schedule]:
+    length = law.updates_per_generation(queries_per_update=way.queries_per_update, max_queries=question.max_predictions)
+    work = steady_state(question, length=length, pays_gamma=True, passes_per_update=way.passes_per_update)
+    return length, work
 
 
 def _refused(question: Question, name: str, reason: str, design: ConsensusDesign | None = None) -> Offer:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from expunge.errors import GuaranteeError, ParameterError
-from expunge.planning.advice import WANTED_SHARE, shards_for_consensus
+from expunge.guarantees import best_alpha
+from expunge.guarantees.consensus_search import MOST_SHARDS
+from expunge.planning.advice import FEW_RECORDS, WANTED_SHARE, shards_for_consensus
 from expunge.planning.change import Change
 from expunge.planning.choice import cheaper_offer
 from expunge.planning.consensus import consensus_offers
@@ -17,10 +20,10 @@ from expunge.planning.work import alternatives
 
 
 def consensus_changes(question: Question, offers: Sequence[Offer]) -> tuple[Change, ...]:
-    """More shards where no gate is certified; otherwise what makes it cheaper: fewer copies, a public pool."""
+    """More shards or α where no gate is certified; otherwise what makes it cheaper: fewer copies, a public pool."""
     ways = [offer for offer in offers if offer.consensus is not None]
     if not any(offer.predictions for offer in ways):
-        return (_more_shards(question),)
+        return _more_shards(question), _larger_alpha(question)
     return tuple(_cheaper(question))
 
 
@@ -39,15 +42,38 @@ def _more_shards(question: Question) -> Change:
         words = f"Fewer shards, for consensus: {count(shards)} surely release a vote of {percent(WANTED_SHARE)}."
         return Change("num_shards", shards, words)
     larger = replace(question, num_shards=shards, inclusion_probability=min(1.0, max(question.copies, 1.0) / shards))
-    size = count(float(f"{larger.records_per_shard:.2g}"))
+    size = larger.records_per_shard
+    little = " (too few to learn much from)" if size < FEW_RECORDS else ""
     words = (
-        f"More shards, for consensus: {count(shards)}, of {size} records each, surely release a vote of "
+        f"More shards, for consensus: {count(shards)}, of {count(float(f'{size:.2g}'))} records each{little}, "
+        f"surely release a vote of "
         f"{percent(WANTED_SHARE)}, {count(question.max_predictions)} times per generation"
     )
     best = _cheaper_way(larger)
     if best is None:
         return Change("num_shards", shards, f"{words}; retraining one model would still be cheaper.")
     return Change("num_shards", shards, f"{words}; {_cost(best)}.")
+
+
+def _larger_alpha(question: Question) -> Change:
+    """The smallest α, to one percent, with which these shards surely release a vote of 90%."""
+    try:
+        design = best_alpha(
+            num_shards=min(question.num_shards, MOST_SHARDS),
+            share=WANTED_SHARE,
+            max_queries=question.max_predictions,
+            generations=question.num_generations,
+            beta=question.target.beta,
+            gamma=question.target.gamma,
+        )
+    except (GuaranteeError, ParameterError):
+        design = None
+    if design is None or design.guarantee.is_vacuous or question.num_shards > MOST_SHARDS:
+        return Change("alpha", None, "Larger alpha, for consensus: no, every alpha that would do is vacuous.")
+    # Rounded up, so that the words can be typed back in.
+    alpha = math.ceil(design.target.alpha * 1000) / 1000
+    words = f"Larger alpha, for consensus: {alpha:.3f} surely releases a vote of {percent(WANTED_SHARE)}."
+    return Change("alpha", alpha, words)
 
 
 def _cheaper(question: Question) -> Iterator[Change]:

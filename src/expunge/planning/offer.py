@@ -21,7 +21,8 @@ class ConsensusTerms:
     `max_dissent` dissenters always do. `max_predictions` is l_max. In the steady state the ensemble is asked
     `queries_per_update` times between updates, and a generation takes `updates_per_generation` of them on average.
     `passes_per_update` is spent beside retraining shards: throw-away ensembles, and the student's own learning.
-    `ensemble_share`: what part of the traffic the ensemble answers. `forecast` comes from a sample of queries.
+    `ensemble_share`: what part of the traffic the ensemble answers. `forecast` comes from a sample of queries;
+    `cautious` is the work if hard queries are as many as the sample cannot exclude, with 95% confidence.
     `assumption`: what the costs suppose without having seen it. `reason`: why nothing is offered.
     """
 
@@ -33,6 +34,7 @@ class ConsensusTerms:
     passes_per_update: float | None = None
     ensemble_share: float | None = None
     forecast: Forecast | None = None
+    cautious: Schedule | None = None
     assumption: str = ""
     reason: str = ""
 

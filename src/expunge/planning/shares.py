@@ -39,7 +39,7 @@ def read_vote_shares(path: str | PathLike[str]) -> tuple[float, ...]:
 
 
 def _is_heading(words: list[str]) -> bool:
-    return all(math.isnan(_number(word)) for word in words)
+    return all(math.isnan(_number(word)) and not word[0].isdigit() for word in words)
 
 
 def _share(word: str, path: str | PathLike[str], line: int) -> float:

@@ -84,19 +84,18 @@ def remarks(question: Question, cost: DeletionCost, offers: Sequence[Offer]) -> 
 
 
 def _sample_remarks(offers: Sequence[Offer]) -> Iterator[str]:
-    """A sample without a hard query says little where many queries come between two updates."""
+    """What a sample cannot exclude: a query that it happened not to hold may be one in a few times its size."""
     for offer in offers:
         terms = offer.consensus
-        seen = terms.forecast if terms is not None and offer.name == DIRECT else None
-        if terms is None or seen is None or terms.queries_per_update is None:
+        if terms is None or terms.forecast is None or terms.cautious is None or offer.name != DIRECT:
             continue
-        if seen.below_sure == 0 and seen.below_sure_at_most * terms.queries_per_update > 1:
-            asked = count(float(f"{terms.queries_per_update:.3g}"))
-            yield (
-                f"None of the {count(seen.sampled)} sampled vote shares is too low. That only says, with 95% "
-                f"confidence, that fewer than {chance(seen.below_sure_at_most)} queries are; there are {asked} between "
-                "updates, and one is enough for a full retraining. A larger sample says more."
-            )
+        seen, cautious = terms.forecast, terms.cautious
+        yield (
+            f"Consensus: {percent(seen.below_sure)} of the {count(seen.sampled)} sampled queries are not surely free. "
+            f"With 95% confidence at most {percent(seen.below_sure_at_most)} of all are, and then a generation lasts "
+            f"{duration(cautious.generation_days)} and updating costs {passes(cautious.passes_per_day)} a day. "
+            "A larger sample says more."
+        )
 
 
 def _nothing(question: Question, offers: Sequence[Offer]) -> str:
@@ -131,7 +130,8 @@ def _update(best: Offer, exact: Alternatives) -> str:
     plan = best.schedule
     saving = exact.cheapest / plan.passes_per_day
     words = (
-        f"Update: {_how(best)} serves {_served(best)}, which last {duration(plan.generation_days)}, for "
+        f"Update: {_how(best)} serves {_served(best)}, "
+        f"{'a generation lasting' if best.is_unlimited else 'which last'} {duration(plan.generation_days)}, for "
         f"{passes(plan.passes_per_day)} over the data a day: "
         f"{count(float(f'{saving:.3g}'))} times less than retraining from scratch after each batch."
     )
@@ -147,8 +147,7 @@ def _how(offer: Offer) -> str:
 
 
 def _served(offer: Offer) -> str:
-    number = "unlimited" if offer.is_unlimited else count(offer.predictions)
-    return f"{number} predictions per generation"
+    return "unlimited predictions" if offer.is_unlimited else f"{count(offer.predictions)} predictions per generation"
 
 
 def _claim(guarantee: Guarantee) -> str:

@@ -21,8 +21,8 @@ def passes(value: float) -> str:
 
 def percent(value: float) -> str:
     """A probability or a share as a percentage, without rounding up to certainty."""
-    if value == 1:
-        return "100%"
+    if value in (0, 1):
+        return f"{100 * value:.0f}%"
     if 0.999 <= value < 1:
         return f"{100 * min(value, 0.99999):.3f}%"
     return f"{100 * value:.3g}%" if value >= 1e-4 else f"{100 * value:.1e}%"
