@@ -69,6 +69,16 @@ def test_guarantee_is_the_target_or_vacuous_with_a_reason():
     assert "num_shards=5" in vacuous.reason
 
 
+def test_a_gate_made_for_another_deployment_promises_nothing():
+    """A deployment that goes on longer than its gate was designed for must not show the gate's certificate."""
+    gate = publisher()
+    for shards, generations in ((400, 4), (300, 3)):
+        found = gate.guarantee(num_shards=shards, beta=None, gamma=None, num_generations=generations)
+        assert found.is_vacuous
+        assert "designed for 400 shards and 3 generations" in found.reason
+    assert not gate.guarantee(num_shards=400, beta=None, gamma=None, num_generations=2).is_vacuous
+
+
 def test_a_threshold_is_drawn_for_every_generation_and_is_secret():
     first = publisher(target=Guarantee(4.0, 0.01, 0.01), num_shards=600)
     assert first.design is not None

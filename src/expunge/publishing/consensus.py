@@ -101,10 +101,17 @@ class ConsensusPublisher:
         return codes
 
     def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
-        """The target, certified; or vacuous, with the reason why no gate exists."""
+        """The target, certified; or vacuous, with the reason why no gate exists or why this one does not fit."""
+        reason = self._reason
         if self._design is not None:
-            return self._design.guarantee
-        return Guarantee(math.inf, self.target.beta, self.target.gamma, note=self._reason)
+            made_for = self._design.target
+            if made_for.num_shards == num_shards and made_for.generations >= num_generations:
+                return self._design.guarantee
+            reason = (
+                f"the gate was designed for {made_for.num_shards} shards and {made_for.generations} generations, "
+                f"the deployment has {num_shards} and {num_generations}"
+            )
+        return Guarantee(math.inf, self.target.beta, self.target.gamma, note=reason)
 
     def new_generation(self, rng: Randomness) -> ConsensusPublisher:
         """The same gate with a fresh secret threshold."""

@@ -1,0 +1,117 @@
+"""docs/consensus.md from the results of `student.py` and `traffic.py`.
+
+    python experiments/report.py            seconds; overwrites docs/consensus.md
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from results import RESULTS
+
+PAGE = Path(__file__).parent.parent / "docs" / "consensus.md"
+
+_HEAD = """# Consensus publishing, measured
+
+Made by `python experiments/report.py` from the files in `experiments/results/`, each of which holds the command that made
+it. All at the default target (5, 1e-3, 1e-3), up to 100 generations of a million predictions, with 1,000 overlapping
+shards, on two CPU cores.
+"""
+
+_STUDENT = """
+## The distilled student
+
+The ensemble (ridge classifiers on fixed image features) labels a public pool of 10,000 images through the gate; a kernel
+student learns from those labels, and answers everything from then on. "With self-training" adds the student's own labels
+on the rest of the pool, "shifted copies" adds small movements of the images.
+"""
+
+_TRAFFIC = """
+## Traffic through the router
+
+Distinct queries that look like test data, asked until the generation is dirty or the traffic ends. The router sends easy
+queries to the ensemble and answers the others from a ridge model that unlearns exactly; without it every query goes to
+the ensemble.
+"""
+
+
+def main() -> None:
+    """Read every result, write the page."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    students = [result for name, result in results.items() if name.startswith("student-")]
+    traffic = [result for name, result in results.items() if name.startswith("traffic-")]
+    PAGE.write_text(_HEAD + _STUDENT + _student_tables(students) + _TRAFFIC + _traffic_tables(traffic))
+    print(f"wrote {PAGE.name}")
+
+
+def _student_tables(results: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            r["dataset"],
+            f"{r['inclusion_probability']:g}",
+            r["plain_majority"],
+            r["one_model_on_everything"],
+            f"{r['pool_kept']:.1%}",
+            r["lowest_share_kept"],
+            f"{r['test_queries_below_sure_share']:.1%}",
+            *(r["students"][name] for name in _kinds(results)),
+        )
+        for r in results
+    ]
+    heads = ["data", "p", "plain majority", "one model on everything", "pool kept", "lowest share kept"]
+    heads += [f"test queries below the sure share ({results[0]['sure_release_share']})"]
+    first = _table([*heads, *(f"student, {name}" for name in _kinds(results))], rows)
+    heads = ["data", "rounds", "deletions a round", "shards retrained a round", "students taught", "generations"]
+    heads += ["clean at the end", "labels that changed", "student's accuracy, lowest and last", "seconds a round"]
+    rows = [(r["dataset"], *_deletions(r["deletions"])) for r in results]
+    commands = "".join(f"- `{r['command']}` ({r['environment']['date']}, {r['seconds']} s)\n" for r in results)
+    return f"\n{first}\nThen records were deleted, round after round:\n\n{_table(heads, rows)}\n{commands}"
+
+
+def _kinds(results: list[dict[str, Any]]) -> list[str]:
+    return list(results[0]["students"])
+
+
+def _deletions(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        row["rounds"],
+        row["deletions_per_round"],
+        f"{row['shards_touched_per_round']:.0f}",
+        row["students_taught"],
+        row["generations"],
+        "yes" if row["clean"] else "no",
+        f"{row['labels_changed']} of {row['labels_compared']:,}",
+        f"{row['student_lowest']}, {row['student_last']}",
+        row["seconds_per_round"],
+    )
+
+
+def _traffic_tables(results: list[dict[str, Any]]) -> str:
+    heads = list(dict.fromkeys(name for r in results for name in _plain(r)))
+    rows = [tuple(_plain(r).get(name, "–") for name in heads) for r in results]
+    commands = "".join(f"- `{r['command']}` ({r['environment']['date']})\n" for r in results)
+    return f"\n{_table([head.replace('_', ' ') for head in heads], rows)}\n{commands}"
+
+
+def _plain(result: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a result, nested ones under joined names."""
+    flat: dict[str, Any] = {}
+    for name, value in result.items():
+        if name in ("command", "environment", "guarantee"):
+            continue
+        if isinstance(value, dict):
+            flat |= {f"{name}: {inner}": each for inner, each in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _table(heads: list[str], rows: list[tuple[Any, ...]]) -> str:
+    lines = [heads, ["---"] * len(heads), *[[str(cell) for cell in row] for row in rows]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
