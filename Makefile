@@ -17,7 +17,7 @@ help:  ## list the targets
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/base.stamp: requirements/base.txt pyproject.toml | $(BIN)/python
+$(VENV)/base.stamp: requirements/base.txt requirements/build.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --require-hashes --requirement requirements/base.txt
 	$(PIP) install --require-hashes --requirement requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
@@ -54,4 +54,4 @@ bench: $(VENV)/all.stamp  ## measure, and write docs/benchmarks.md
 	$(BIN)/expunge bench --out docs/benchmarks.md
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

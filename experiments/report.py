@@ -1,6 +1,6 @@
 """docs/consensus.md from the results of `student.py` and `traffic.py`.
 
-    python experiments/report.py            seconds; overwrites docs/consensus.md
+python experiments/report.py            seconds; overwrites docs/consensus.md
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ PAGE = Path(__file__).parent.parent / "docs" / "consensus.md"
 
 _HEAD = """# Consensus publishing, measured
 
-Made by `python experiments/report.py` from the files in `experiments/results/`, each of which holds the command that made
-it. All at the default target (5, 1e-3, 1e-3), up to 100 generations of a million predictions, with 1,000 overlapping
-shards, on two CPU cores.
+Made by `python experiments/report.py` from the files in `experiments/results/`, each of which holds the command that
+made it. All at the default target (5, 1e-3, 1e-3), up to 100 generations of a million predictions, with 1,000
+overlapping shards, on two CPU cores.
 """
 
 _STUDENT = """
 ## The distilled student
 
-The ensemble (ridge classifiers on fixed image features) labels a public pool of 10,000 images through the gate; a kernel
-student learns from those labels, and answers everything from then on. "With self-training" adds the student's own labels
-on the rest of the pool, "shifted copies" adds small movements of the images.
+The ensemble (ridge classifiers on fixed image features) labels a public pool of 10,000 images through the gate; a
+kernel student learns from those labels, and answers everything from then on. "With self-training" adds the student's
+own labels on the rest of the pool, "shifted copies" adds small movements of the images.
 """
 
 _TRAFFIC = """
 ## Traffic through the router
 
-Distinct queries that look like test data, asked until the generation is dirty or the traffic ends. The router sends easy
-queries to the ensemble and answers the others from a ridge model that unlearns exactly; without it every query goes to
-the ensemble.
+Distinct queries that look like test data. The router sends easy queries to the ensemble and answers the others from a
+model that unlearns exactly (`served` is the accuracy of both together); without it every query goes to the ensemble.
+`clean queries` is how many were answered, counted in batches, before the generation became dirty. What the calibration
+predicted stands beside what happened: the prediction is optimistic where a margin says little about agreement, as the
+vote of a few neighbours does, and then costs a full retraining, never the guarantee.
 """
 
 

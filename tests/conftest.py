@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from fractions import Fraction
 
 import numpy as np
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests leave nothing in the user's cache, and find nothing there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EXPUNGE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 class ScriptedRandomness:

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from expunge.accounting import PrivacyBudget
 from expunge.deployment import Deployment
 from expunge.errors import BudgetExhaustedError, DuplicateRecordError, ParameterError, TrainingError, UnknownRecordError
+from expunge.guarantees import LARGEST_COUNT
 from expunge.learners import LookupTableLearner, ScikitLearner
 from expunge.mechanisms import ConfidentGaussianNoisyMax, ExponentialMechanism, Majority
 from expunge.publishing import NoisyPublisher
@@ -316,3 +317,15 @@ def test_max_generations_must_be_positive(data):
         deploy(data, max_generations=0)
     with pytest.raises(ParameterError, match="on_exhausted"):
         deploy(data, on_exhausted="panic")
+
+
+def test_no_more_is_allowed_than_is_certified(data):
+    publisher = NoisyPublisher(ExponentialMechanism(epsilon=1e-9), budget=None, max_predictions=10**17)
+    assert publisher.capacity == LARGEST_COUNT
+    for bad in (-3, 2.5, True, "x"):
+        with pytest.raises(ParameterError, match="max_predictions"):
+            NoisyPublisher(EXPONENTIAL, budget=None, max_predictions=bad)
+
+
+def test_majority_is_vacuous_whatever_the_budget(data):
+    assert deploy(data, mechanism=Majority(), budget=PrivacyBudget(1.0, 1e-6)).guarantee().is_vacuous

@@ -37,6 +37,15 @@ class Block:
         return record
 
 
+def require_id(value: Any, what: str) -> RecordId:
+    """An int or a str, and nothing that only equals one (True is not 1)."""
+    plain = value.item() if isinstance(value, np.integer | np.str_) else value
+    if isinstance(plain, bool) or not isinstance(plain, int | str):
+        raise RecordError(f"{what} must be an int or a str, got {value!r}", repr(value))
+    record: RecordId = plain
+    return record
+
+
 def object_column(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
     """A column of plain Python values."""
     array = np.empty(len(values), dtype=object)
@@ -49,7 +58,8 @@ def id_column(values: Sequence[Any] | NDArray[Any], length: int, name: str) -> N
     array = np.asarray(values)
     if array.ndim != 1 or len(array) != length:
         raise InputError(f"{name} must be one per record ({length}), got shape {array.shape}")
-    if array.dtype.kind in "iu":
+    plain = not any(isinstance(value, bool | np.bool_) for value in values) if array.dtype.kind in "iu" else False
+    if plain and (array.dtype.kind == "i" or (array < 2**63).all()):
         return array.astype(np.int64)
     return object_column(values)
 
@@ -59,7 +69,8 @@ def _encode(labels: NDArray[Any], classes: NDArray[Any], id_of: Any) -> NDArray[
     wrong = np.flatnonzero(classes[codes] != labels)
     for row in wrong[:1]:
         record = id_of(int(row))
-        raise RecordError(f"record {record!r} has the label {labels[row]!r}, which is not a known class", record)
+        label = labels[row].item() if isinstance(labels[row], np.generic) else labels[row]
+        raise RecordError(f"record {record!r} has the label {label!r}, which is not a known class", record)
     return codes
 
 
@@ -78,11 +89,13 @@ def make_block(
     if labels.shape != (length,):
         raise InputError(f"labels must be one per record ({length}), got shape {labels.shape}")
     for record in [] if ids is None or ids.dtype.kind == "i" else ids.tolist():
-        if isinstance(record, bool) or not isinstance(record, int | str):
-            raise RecordError(f"a record's id must be an int or a str, got {record!r}", repr(record))
-    id_of = (lambda row: row) if ids is None else (lambda row: ids[row])
+        require_id(record, "a record's id")
+    id_of = (lambda row: row) if ids is None else (lambda row: ids.tolist()[row])
     codes = _encode(labels, classes, id_of)
     subject_column = None if subjects is None else object_column(id_column(subjects, length, "subjects"))
+    for subject in [] if subject_column is None else subject_column.tolist():
+        if subject is not None:
+            require_id(subject, "a subject")
     weight_column = None
     if weights is not None:
         weight_column = np.asarray(weights, dtype=np.float64)

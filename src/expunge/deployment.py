@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expunge.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress, learn, update
-from expunge.errors import ParameterError
+from expunge.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.execution import Executor, Serial
-from expunge.features import Features, as_features, row_keys, take
+from expunge.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
 from expunge.guarantees import Guarantee
 from expunge.learners import Learner, SlicedLearner
+from expunge.mechanisms import DECLINED
 from expunge.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
 from expunge.randomness import Randomness
 from expunge.records import AddMany, Change, Delete, DeleteSubject, RecordId, Records, Update
@@ -33,6 +34,7 @@ _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no
 _SEEDED = "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
 
 
+_ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
 
@@ -102,6 +104,9 @@ class Deployment:
     ) -> None:
         if max_generations < 1:
             raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
+        made_for = getattr(publisher, "num_shards", num_shards)
+        if made_for != num_shards:
+            raise ParameterError(f"the publisher is for {made_for} shards, the deployment has {num_shards}")
         self._learner, self._sampler, self._num_shards = learner, sampler, num_shards
         self._publisher, self._rng = publisher, rng
         self._max_generations = max_generations
@@ -109,6 +114,7 @@ class Deployment:
         self._generation, self._round, self._models_trained = 1, 0, num_shards
         self._answers: dict[bytes, int] = {}
         self._last_report: UpdateReport | None = None
+        self._is_copy = False
         self._updating = threading.RLock()  # taken first, for as long as an update trains
         self._lock = threading.RLock()  # taken second, for what takes no time
         self._background: threading.Thread | None = None
@@ -158,21 +164,28 @@ class Deployment:
         All rows that were not answered in this round before are charged together, before any of them is drawn; an
         answer already released is released again, which is post-processing and free.
         """
-        rows = as_features(X)
+        records = self._state.records
+        rows = conform(as_features(X), records.layout)
+        if not records.allow_missing and len(missing_rows(rows)):
+            raise InputError("queries must not hold NaN or infinity")
         with self._lock:
-            self._raise_background_error()
-            if self._serving.is_repeatable:
-                return self._serving.answer(rows)
-            keys = row_keys(rows)
-            first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in self._answers}
-            if first:
-                places = np.array(sorted(first.values()))
-                codes = self._serving.answer(take(rows, places))
-                self._answers.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
-            answer = np.array([self._answers[key] for key in keys], dtype=np.int64)
+            if len(self._state.records) == 0:
+                return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # nobody is left to learn from
+            answer = self._answer(rows)
             if self._publisher.on_exhausted == "retrain_now" and self._publisher.must_retrain:
                 self._start_background_retraining()
             return answer
+
+    def _answer(self, rows: Features) -> NDArray[np.int64]:
+        if self._serving.is_repeatable:
+            return self._serving.answer(rows)
+        keys = row_keys(rows)
+        first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in self._answers}
+        if first:
+            places = np.array(sorted(first.values()))
+            codes = self._serving.answer(take(rows, places))
+            self._answers.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
+        return np.array([self._answers[key] for key in keys], dtype=np.int64)
 
     def predict(self, X: Features) -> NDArray[Any]:
         """A released label for every row; None where the mechanism declined (the array then holds objects)."""
@@ -193,10 +206,13 @@ class Deployment:
         with self._updating:
             self._raise_background_error()
             # What is published while this trains comes after the request, and so counts towards the next one only.
-            if self._publisher.must_retrain or self._generation > self._max_generations:
+            if self._must_retrain:
                 following, report = self._retrained(batch, advance)
             else:
-                following, report = self._updated(batch, advance)
+                try:
+                    following, report = self._updated(batch, advance)
+                except BudgetExhaustedError:  # the front could not pay for its round: no reason to refuse a deletion
+                    following, report = self._retrained(batch, advance)
             with self._lock:
                 self._switch(following, report.num_retrained)
                 self._last_report = report
@@ -237,7 +253,17 @@ class Deployment:
         found = self._publisher.guarantee(
             num_shards=self._num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
         )
-        return found if self._rng.is_system else replace(found, assumptions=(*found.assumptions, _SEEDED))
+        return replace(found, assumptions=(*found.assumptions, *self._own_assumptions()))
+
+    def _own_assumptions(self) -> list[str]:
+        """What the guarantee rests on in this very deployment."""
+        parts = (self._front, self._sampler, self._publisher, getattr(self._publisher, "mechanism", None))
+        strange = [type(p).__name__ for p in parts if p is not None and not type(p).__module__.startswith("expunge.")]
+        return [
+            _ONE_COPY,
+            *([] if self._rng.is_system else [_SEEDED]),
+            *(f"{name}, which is not part of this package, keeps to its contract." for name in strange),
+        ]
 
     def wait(self) -> None:
         """Wait for a retraining in the background, if there is one."""
@@ -262,6 +288,15 @@ class Deployment:
         coins = Randomness.from_system() if rng.is_system else Randomness.from_seed(int(rng.seeds(1)[0]))
         previous = getattr(self, "_serving", None)
         return self._front.open_round(Opening(state, publisher, rng, coins, self._executor, previous, change))
+
+    @property
+    def _must_retrain(self) -> bool:
+        """Whether the next update has to be a full retraining.
+
+        Also in a copy that was loaded from somewhere: the other copies have books of their own on the same randomness.
+        """
+        used_up = self._publisher.must_retrain or self._generation > self._max_generations
+        return used_up or (self._is_copy and not self._publisher.is_repeatable)
 
     def _updated(self, batch: list[Update], advance: Advance) -> tuple[_Following, UpdateReport]:
         """R_A: the touched shards retrained, in the same generation."""
@@ -289,10 +324,12 @@ class Deployment:
 
     def _switch(self, following: _Following, num_trained: int) -> None:
         """From one round or generation to the next, all at once."""
+        before = self._generation
         self._state, self._publisher = following.state, following.publisher
         self._rng, self._serving, self._generation = following.rng, following.serving, following.generation
         self._models_trained += num_trained
         self._answers = {}
+        self._is_copy = self._is_copy and following.generation == before
 
     def _start_background_retraining(self) -> None:
         if self._background is not None and self._background.is_alive():
@@ -320,9 +357,9 @@ class Deployment:
             raise error
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has its own books: serving a copy beside the original spends the budget twice."""
+        """A copy has its own books on the same randomness; its next update is therefore a full retraining."""
         with self._lock:
-            state = self.__dict__.copy()
+            state = {**self.__dict__, "_answers": dict(self._answers), "_is_copy": True}
         for name in _UNSAVED:
             del state[name]
         return state

@@ -24,7 +24,7 @@ from expunge.features import Features, is_frame, is_sparse
 from expunge.guarantees import Guarantee
 from expunge.guarantees import max_predictions as certified_predictions
 from expunge.learners import Learner, ScikitLearner, SlicedLearner
-from expunge.mechanisms import Mechanism
+from expunge.mechanisms import MECHANISM_NAMES, Mechanism
 from expunge.mechanisms import calibrated_mechanism as calibrate
 from expunge.planning import recommend_shards
 from expunge.publishing import (
@@ -153,7 +153,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         if weights is not None:
             weights = np.broadcast_to(np.asarray(weights, dtype=np.float64), labels.shape)
         records = Records.build(
-            _copied(table),
+            table,
             labels,
             ids=ids,
             subjects=subjects,
@@ -243,7 +243,8 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
                 num_generations=self.max_generations,
                 max_predictions=self._max_predictions(),
             )
-            return advice.num_shards, self.inclusion_probability or advice.inclusion_probability
+            chosen = self.inclusion_probability
+            return advice.num_shards, advice.inclusion_probability if chosen is None else chosen
         if isinstance(self.n_shards, bool) or not isinstance(self.n_shards, int | np.integer) or self.n_shards < 1:
             raise ParameterError(f"n_shards must be a whole number of at least 1 or 'auto', got {self.n_shards!r}")
         return int(self.n_shards), self.inclusion_probability
@@ -252,7 +253,9 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return DEFAULT_MAX_PREDICTIONS if self.max_predictions is None else self.max_predictions
 
     def _sampler(self, probability: float | None) -> Sampler:
-        if isinstance(self.sampling, Sampler):
+        if isinstance(self.sampling, Sampler) and not isinstance(self.sampling, type):
+            if self.inclusion_probability is not None:
+                raise ParameterError("inclusion_probability needs sampling='independent', not a sampler of its own")
             return self.sampling
         if self.sampling == "independent":
             return IndependentSampler(probability)
@@ -263,6 +266,8 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         raise ParameterError(f"sampling must be independent, partition or random_partition, got {self.sampling!r}")
 
     def _publisher(self, num_shards: int, num_classes: int, rng: Randomness) -> Publisher:
+        if self.target is not None and not isinstance(self.target, Guarantee):
+            raise ParameterError(f"target must be a Guarantee(alpha, beta, gamma), got {self.target!r}")
         if self.mechanism == "consensus":
             if self.budget is not None:
                 raise ParameterError("budget is for noisy mechanisms; consensus takes a target and max_predictions")
@@ -276,6 +281,9 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             )
         mechanism = self.mechanism
         if not isinstance(mechanism, Mechanism):
+            if mechanism not in MECHANISM_NAMES:
+                names = ", ".join(("consensus", *MECHANISM_NAMES))
+                raise ParameterError(f"mechanism must be one of {names}, or a Mechanism, got {mechanism!r}")
             mechanism = calibrate(mechanism, num_shards=num_shards, num_classes=num_classes)
         limits = [] if self.max_predictions is None else [self.max_predictions]
         if self.target is not None:
@@ -297,6 +305,8 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     def _front(self) -> Front:
         if not isinstance(self.publish, str):
+            if not hasattr(self.publish, "open_round"):
+                raise ParameterError(f"publish must be direct, router, student or a Front, got {self.publish!r}")
             return self.publish
         if self.publish == "student":
             if self.pool is None:
@@ -304,6 +314,8 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             student = as_learner(self._base() if self.student is None else self.student)
             return StudentFront(self.pool, student)
         if self.publish == "router":
+            if self.fallback is not None and not isinstance(self.fallback, Fallback):
+                raise ParameterError(f"fallback must be one of expunge.fallback, got {self.fallback!r}")
             return RouterFront() if self.fallback is None else RouterFront(self.fallback)
         if self.publish == "direct":
             return DirectFront()
@@ -371,6 +383,7 @@ def _accepts_sparse(estimator: Any) -> bool:
 def _narrowed(table: Features) -> Features:
     """Sparse indices as 32 bits where they fit: many estimators take no others."""
     if is_sparse(table) and table.indices.dtype == np.int64 and max(table.nnz, *table.shape) < 2**31:
+        table = table.copy()
         table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
     return table
 
@@ -378,11 +391,6 @@ def _narrowed(table: Features) -> Features:
 def _takes_texts(estimator: Any) -> bool:
     first = estimator.steps[0][1] if isinstance(estimator, Pipeline) else estimator
     return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.string)
-
-
-def _copied(table: Features) -> Features:
-    """A copy of the caller's data, so that changing it later cannot change what shards are retrained on."""
-    return np.array(table) if isinstance(table, np.ndarray) or not hasattr(table, "copy") else table.copy()
 
 
 def _budget(budget: PrivacyBudget | tuple[float, float] | None) -> PrivacyBudget | None:

@@ -73,6 +73,11 @@ def describe(rows: Features) -> tuple[str, tuple[Any, ...]]:
     return ("sparse matrix" if is_sparse(rows) else "array"), tuple(rows.shape[1:])
 
 
+def own_copy(rows: Features) -> Features:
+    """A copy that the caller cannot change behind our back."""
+    return np.array(rows) if isinstance(rows, np.ndarray) else rows.copy()
+
+
 def like(rows: Features, pattern: Features) -> Features:
     """`rows` in the number types of `pattern`, so that updated and fresh datasets are the same input to a learner.
 
@@ -81,12 +86,16 @@ def like(rows: Features, pattern: Features) -> Features:
     if is_frame(rows):
         cast = rows.astype(dict(zip(pattern.columns, pattern.dtypes, strict=True)))
         changed = [name for name in cast.columns if not _same_values(cast[name].to_numpy(), rows[name].to_numpy())]
+        changed += [name for name in cast.columns if not (cast[name].isna() == rows[name].isna()).all()]
         if changed:
             raise InputError(f"column {changed[0]!r} does not fit the type {pattern[changed[0]].dtype}")
         return cast
     if rows.dtype == pattern.dtype:
         return rows
-    cast = rows.astype(pattern.dtype)
+    if rows.dtype.kind in "cUSO" and pattern.dtype.kind in "fiub":
+        raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+        cast = rows.astype(pattern.dtype)
     dense, before = (cast.data, rows.data) if is_sparse(rows) else (cast, rows)
     if not _same_values(dense, before):
         raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
@@ -114,10 +123,29 @@ def missing_rows(rows: Features) -> NDArray[np.intp]:
     return np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
 
 
+def conform(rows: Features, layout: tuple[str, tuple[Any, ...]]) -> Features:
+    """Queries in the form of the records: a data frame's columns put on or taken off an array, the width checked."""
+    kind, columns = layout
+    found, own = describe(rows)
+    if kind == "data frame" and found == "array" and own == (len(columns),):
+        import pandas as pd
+
+        return pd.DataFrame(rows, columns=list(columns))
+    if found == "data frame" and kind != "data frame":
+        rows = rows.to_numpy()
+        found, own = describe(rows)
+    if (found == "data frame") != (kind == "data frame") or own != columns:
+        raise InputError(f"queries must have the form {kind} of {columns}, got {found} of {own}")
+    return rows
+
+
 def row_keys(rows: Features) -> list[bytes]:
     """A 128-bit digest of every row's values: equal rows have equal keys, whatever number type they came in."""
     if is_frame(rows):
-        raw = [repr(row).encode() for row in rows.itertuples(index=False, name=None)]
+        numbers = rows.select_dtypes(["number", "bool"]).columns
+        same_type = rows.astype(dict.fromkeys(numbers, float))
+        same_type[numbers] += 0.0  # -0.0 and 0.0 are the same value
+        raw = [repr(row).encode() for row in same_type.itertuples(index=False, name=None)]
     elif is_sparse(rows):
         table = rows.tocsr().astype(np.float64)
         table.sum_duplicates()

@@ -16,10 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge._blocks import Block, id_column, join_blocks, make_block, merge_blocks, object_column, pick_rows
+from expunge._blocks import (
+    Block,
+    id_column,
+    join_blocks,
+    make_block,
+    merge_blocks,
+    object_column,
+    pick_rows,
+    require_id,
+)
 from expunge._index import IdIndex, RecordId, SubjectIndex
 from expunge.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
-from expunge.features import Features, as_features, concatenate, describe, like, missing_rows, num_rows, take
+from expunge.features import Features, as_features, concatenate, describe, like, missing_rows, num_rows, own_copy, take
 
 __all__ = ["Add", "AddMany", "Change", "Delete", "DeleteSubject", "RecordId", "Records", "Update"]
 
@@ -101,7 +110,7 @@ class Records:
         allow_missing: bool = False,
     ) -> Records:
         """A dataset from columns; `classes` defaults to the labels seen, which are then treated as public."""
-        table = as_features(features)
+        table = own_copy(as_features(features))
         raw = np.asarray(labels)
         known = np.unique(raw if classes is None else np.asarray(classes))
         column = None if ids is None else id_column(ids, num_rows(table), "ids")
@@ -179,6 +188,8 @@ class Records:
 
     def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
         """D ∘ u for every u of the batch in order, all or nothing."""
+        if isinstance(batch, Add | AddMany | Delete | DeleteSubject):
+            raise InputError("a batch is a list of updates, got a single one")
         draft = _Draft(self)
         for update in batch:
             draft.take(update)
@@ -240,19 +251,22 @@ class Records:
 
     def fitted(self, block: Block) -> Block:
         """The block with features of this dataset's columns and number types; the first record at fault is named."""
+        if len(block) == 0:
+            return block
         first = block.id_of(block.start)
         found, expected = describe(block.features), self.layout
         if found != expected:
             raise RecordError(
                 f"record {first!r} has features of the form {_spell(found)}, expected {_spell(expected)}", first
             )
-        for row in [] if self.allow_missing else missing_rows(block.features)[:1]:
-            record = block.id_of(block.start + int(row))
-            raise RecordError(f"the features of record {record!r} hold NaN or infinity", record)
         try:
-            return replace(block, features=like(block.features, self.blocks[0].features))
+            features = like(block.features, self.blocks[0].features)
         except (ValueError, TypeError) as error:
             raise RecordError(f"the features of record {first!r} cannot be used: {error}", first) from error
+        for row in [] if self.allow_missing else missing_rows(features)[:1]:
+            record = block.id_of(block.start + int(row))
+            raise RecordError(f"the features of record {record!r} hold NaN or infinity", record)
+        return replace(block, features=features)
 
 
 class _Draft:
@@ -274,9 +288,9 @@ class _Draft:
                 table = as_features(features)
                 self._add(table, np.asarray(labels), id_column(ids, num_rows(table), "ids"), subjects, weights)
             case Delete(id=record):
-                self._delete(record)
+                self._delete(require_id(record, "a record's id"))
             case DeleteSubject(subject=subject):
-                self._delete_subject(subject)
+                self._delete_subject(require_id(subject, "a subject"))
             case _:
                 raise InputError(f"an update is an Add, AddMany, Delete or DeleteSubject, got {update!r}")
 
@@ -286,8 +300,9 @@ class _Draft:
 
     def _add(self, features: Features, labels: NDArray[Any], ids: NDArray[Any], subjects: Any, weights: Any) -> None:
         block = make_block(features, labels, ids, subjects, weights, start=0, classes=self.records.classes)
+        block = replace(block, features=own_copy(block.features))
         block = self.records.fitted(block)
-        for row, record in enumerate(ids):
+        for row, record in enumerate(ids.tolist()):
             if self._holds(record):
                 raise DuplicateRecordError(f"the id {record!r} is in use already; delete it first", record)
             self.pending[record] = (len(self.sources), row)
@@ -306,7 +321,7 @@ class _Draft:
         settled = [s for s in self.records.subjects.find(subject) if not self.records.index.is_gone(s)]
         slots = [slot for slot in settled if slot not in self.removed]
         fresh = [record for record, (source, row) in self.pending.items() if self._subject(source, row) == subject]
-        if not slots and not fresh:
+        if not settled and not fresh:
             raise UnknownRecordError(f"no record belongs to the subject {subject!r}", subject)
         self.removed.update(slots)
         for record in fresh:

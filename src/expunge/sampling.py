@@ -58,7 +58,7 @@ class IndependentSampler:
 
     def __post_init__(self) -> None:
         p = self.probability
-        if p is not None and not 0 < p <= 1:
+        if p is not None and not (isinstance(p, int | float) and 0 < p <= 1):
             raise ParameterError(f"the inclusion probability must be in (0, 1], got {p!r}")
 
     @property
@@ -76,7 +76,7 @@ class IndependentSampler:
         p = self.inclusion_probability(num_shards)
         if num_records == 0:
             return [np.empty(0, dtype=np.uint32)] * num_shards
-        at_once = max(1, min(num_shards, int(_CELLS_AT_ONCE / (num_records * p))))
+        at_once = max(1, min(num_shards, int(min(num_shards, _CELLS_AT_ONCE / (num_records * p)))))
         drawn: list[Slots] = []
         for first in range(0, num_shards, at_once):
             shards = min(at_once, num_shards - first)

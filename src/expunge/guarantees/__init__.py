@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from expunge.guarantees._consensus_cache import default_cache_folder
 from expunge.guarantees.approximate import t2_approximate, t2_curve, t2_gaussian, t2_mixed, t2_zcdp
 from expunge.guarantees.ceiling import repeated_query_ceiling, repeated_query_failure
 from expunge.guarantees.certify import all_bounds, certify
@@ -54,6 +55,7 @@ __all__ = [
     "certify_design",
     "closed_form",
     "consensus_table",
+    "default_cache_folder",
     "description_length",
     "design_consensus",
     "example_systems",

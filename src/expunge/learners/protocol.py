@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.errors import TrainingError
-from expunge.features import Features, num_rows
+from expunge.features import Features, num_rows, take
 
 ABSTAIN = -1
 
@@ -100,11 +100,24 @@ def fit_many(learner: Learner, shards: Iterable[ShardData]) -> list[Model]:
     batch = list(shards)
     filled = [data for data in batch if len(data.y)]
     if hasattr(learner, "fit_many"):
-        trained = cast("list[Model]", learner.fit_many(filled)) if filled else []
+        trained = _fit_together(learner, filled) if filled else []
     else:
         trained = [_fit_one(learner, data) for data in filled]
     models = iter(trained)
     return [next(models) if len(data.y) else Abstainer() for data in batch]
+
+
+def _fit_together(learner: Any, filled: list[ShardData]) -> list[Model]:
+    try:
+        trained = cast("list[Model]", list(learner.fit_many(filled)))
+    except TrainingError:
+        raise
+    except Exception:
+        return [_fit_one(learner, data) for data in filled]  # one by one, to find the shard at fault
+    if len(trained) != len(filled):
+        message = f"fit_many returned {len(trained)} models for {len(filled)} shards, the first of them shard"
+        raise TrainingError(f"{message} {filled[0].shard}", filled[0].shard)
+    return trained
 
 
 def _fit_one(learner: Learner, data: ShardData) -> Model:
@@ -135,14 +148,29 @@ class OneByOneVoter:
         counts = np.zeros((num_rows(X), self._num_classes), dtype=np.int64)
         rows = np.arange(len(counts))
         for model in self._models:
-            codes = model.predict(X)
+            codes = _codes(model, X)
             voting = codes >= 0
             counts[rows[voting], codes[voting]] += 1
         return counts
 
     def votes(self, X: Features) -> Codes:
         """Every model's vote."""
-        return np.stack([np.asarray(model.predict(X), dtype=np.int32) for model in self._models], axis=1)
+        return np.stack([_codes(model, X).astype(np.int32) for model in self._models], axis=1)
+
+
+def _codes(model: Model, X: Features) -> NDArray[np.int64]:
+    """The model's votes; ⊥ on every row on which it fails.
+
+    Whether a shard's model fails (on a category that its shard never held, say) depends on r, so the failure must not
+    leave; as a vote of ⊥ it is counted like any other. Row by row, so that no row's vote depends on its company.
+    """
+    try:
+        return np.asarray(model.predict(X), dtype=np.int64)
+    except Exception:
+        if num_rows(X) <= 1:
+            return np.full(num_rows(X), ABSTAIN, dtype=np.int64)
+        rows = [_codes(model, take(X, np.array([row]))) for row in range(num_rows(X))]
+        return np.concatenate(rows)
 
 
 def for_classes(learner: Learner, classes: NDArray[Any]) -> Learner:

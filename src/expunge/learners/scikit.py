@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
@@ -60,6 +60,8 @@ class ScikitLearner:
     def __post_init__(self) -> None:
         if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
             raise ParameterError(f"the estimator must have fit and predict, got {self.estimator!r}")
+        if hasattr(self.estimator, "__sklearn_tags__") and not is_classifier(self.estimator):
+            raise ParameterError(f"the estimator must be a classifier, got {self.estimator!r}")
         object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
 
     def for_classes(self, classes: NDArray[Any]) -> ScikitLearner:
@@ -136,8 +138,8 @@ def _linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores
         *scaling, estimator = [step for _, step in estimator.steps if step not in (None, "passthrough")]
     if not isinstance(estimator, LinearClassifierMixin) or not hasattr(estimator, "coef_"):
         return _OTHER
-    if type(estimator).predict is not LinearClassifierMixin.predict and type(estimator).__name__ != "RidgeClassifier":
-        return _OTHER
+    if not type(estimator).__module__.startswith("sklearn."):
+        return _OTHER  # somebody's own class may decide in its own way
     weights = np.asarray(estimator.coef_.toarray() if hasattr(estimator.coef_, "toarray") else estimator.coef_)
     weights = np.atleast_2d(weights).astype(np.float64)
     intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()

@@ -85,11 +85,17 @@ class SlicedScikitLearner:
     classes: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.num_slices < 1:
-            raise ParameterError(f"the number of slices must be at least 1, got {self.num_slices!r}")
+        if (
+            isinstance(self.num_slices, bool)
+            or not isinstance(self.num_slices, int)
+            or not 1 <= self.num_slices < 2**16
+        ):
+            raise ParameterError(
+                f"the number of slices must be a whole number from 1 to 65535, got {self.num_slices!r}"
+            )
         able = {
             "partial_fit": hasattr(self.estimator, "partial_fit"),
-            "warm_start": "warm_start" in self.estimator.get_params(deep=False),
+            "warm_start": _can_go_on(self.estimator),
         }
         mode = next((name for name in able if able[name]), None) if self.mode == "auto" else self.mode
         if mode is None or not able.get(mode, False):
@@ -141,3 +147,10 @@ class SlicedScikitLearner:
         """As the base learner votes."""
         finals = [model.final if isinstance(model, SlicedModel) else model for model in models]
         return self._base.make_voter(finals, num_classes)
+
+
+def _can_go_on(estimator: Any) -> bool:
+    """Whether a warm start goes on training what is there; a forest or boosting would only add nothing to it."""
+    names = estimator.get_params(deep=False)
+    grows = "n_estimators" in names or "max_leaf_nodes" in names
+    return "warm_start" in names and not grows

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.errors import GuaranteeError, ParameterError
-from expunge.guarantees import ConsensusDesign, Guarantee, design_consensus
+from expunge.guarantees import ConsensusDesign, Guarantee, default_cache_folder, design_consensus
 from expunge.mechanisms.consensus import ConsensusGate, plurality
-from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion
+from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion, require_limit
 from expunge.randomness import Randomness
 
 DEFAULT_TARGET = Guarantee(5.0, 1e-3, 1e-3)
@@ -42,6 +42,8 @@ class ConsensusPublisher:
         require_exhaustion(on_exhausted)
         if max_generations < 1:
             raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
+        if require_limit(max_predictions) == 0:
+            raise ParameterError("max_predictions must be at least 1 for consensus, got 0")
         if on_exhausted == "refuse":
             raise ParameterError("on_exhausted='refuse' is for noisy mechanisms: consensus answers every query")
         self.on_exhausted: Exhaustion = on_exhausted
@@ -144,6 +146,7 @@ def _design(
             beta=target.beta,
             gamma=target.gamma,
             two_sided=two_sided,
+            cache_folder=default_cache_folder(),
         )
     except GuaranteeError as error:
         return None, str(error)

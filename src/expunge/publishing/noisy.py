@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.accounting import Accountant, Ledger, NonPrivate, PrivacyBudget
+from expunge.accounting import Accountant, Event, Ledger, NonPrivate, PrivacyBudget
 from expunge.errors import BudgetExhaustedError
 from expunge.guarantees import LARGEST_COUNT, Guarantee, certify
 from expunge.mechanisms import Majority, Mechanism
-from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion
+from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion, require_limit
 from expunge.randomness import Randomness
 
 DEFAULT_FAILURE = 1e-3
 _NO_BUDGET = "no budget was set, so the number of predictions in a generation has no limit"
+_NOTHING_ALLOWED = "No prediction fits the limit, so an update after any prediction is a full retraining."
 _NO_PRIVACY = "plain majority is published without privacy, so what it reveals about the shards has no bound"
 
 
@@ -43,7 +45,10 @@ class NoisyPublisher:
         # Refuse at the start what the accountant cannot bound, and learn the most that a generation may publish.
         allowed = self._ledger.predictions_left(mechanism.event)
         self._max_predictions = max_predictions
-        self._capacity = allowed if max_predictions is None else min(allowed, max_predictions)
+        limit = math.inf if max_predictions is None else require_limit(max_predictions)
+        capacity = min(allowed, limit)
+        # No more may be published than is certified, and no search for a certificate goes beyond this.
+        self._capacity = capacity if math.isinf(capacity) else min(capacity, LARGEST_COUNT)
 
     @property
     def is_repeatable(self) -> bool:
@@ -100,12 +105,13 @@ class NoisyPublisher:
         event = self.mechanism.event
         beta = DEFAULT_FAILURE if beta is None else beta
         gamma = DEFAULT_FAILURE if gamma is None else gamma
+        if isinstance(event, NonPrivate):
+            return Guarantee(math.inf, beta, gamma, note=_NO_PRIVACY)
         if math.isinf(self._capacity):
-            note = _NO_PRIVACY if isinstance(event, NonPrivate) else _NO_BUDGET
-            return Guarantee(math.inf, beta, gamma, note=note)
-        count = int(min(self._capacity, LARGEST_COUNT))
-        events = {event: count} if count else {}
-        return certify(events, num_shards=num_shards, beta=beta, gamma=gamma, num_generations=num_generations)
+            return Guarantee(math.inf, beta, gamma, note=_NO_BUDGET)
+        events: dict[Event, int] = {event: int(self._capacity)} if self._capacity else {}
+        found = certify(events, num_shards=num_shards, beta=beta, gamma=gamma, num_generations=num_generations)
+        return found if events else replace(found, assumptions=(*found.assumptions, _NOTHING_ALLOWED))
 
     def new_generation(self, rng: Randomness) -> NoisyPublisher:
         """The same rules, empty books."""
@@ -127,7 +133,9 @@ class NoisyPublisher:
             "on_exhausted": self.on_exhausted,
             "max_predictions": self._max_predictions,
             "capacity": self._capacity,
-            "ledger": self._ledger.snapshot(),
+            "budget": self._ledger.budget,
+            "accountant": self._ledger.accountant,
+            "events": dict(self._ledger.events),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -135,4 +143,6 @@ class NoisyPublisher:
         self.on_exhausted = state["on_exhausted"]
         self._max_predictions = state["max_predictions"]
         self._capacity = state["capacity"]
-        self._ledger = Ledger.from_snapshot(state["ledger"])
+        self._ledger = Ledger(state["budget"], accountant=state["accountant"])
+        for event, count in state["events"].items():
+            self._ledger.charge(event, count, enforce=False)

@@ -23,9 +23,19 @@ def require_exhaustion(value: object) -> None:
         raise ParameterError(f"on_exhausted must be one of {', '.join(get_args(Exhaustion))}, got {value!r}")
 
 
+def require_limit(value: object) -> int:
+    """Refuse a `max_predictions` that is no number of predictions."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ParameterError(f"max_predictions must be a whole number of at least 0, got {value!r}")
+    return int(value)
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """The generation's budget as the public may see it: it depends on how much was published, not on what."""
+    """The generation's budget as the public may see it.
+
+    It depends on how much was published; under consensus also on whether a consensus failed, which may be known (T4).
+    """
 
     spent: float
     left: float

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit, ndtr
+from scipy.special import expit, logit
 
 from expunge.errors import ParameterError
 from expunge.fallback import Fallback, FallbackModel, NearestNeighbours
@@ -23,6 +23,7 @@ from expunge.publishing.front import Opening, throw_away_shares
 from expunge.records import Delete
 
 _FALLBACK_ONLY = np.inf
+_LOGISTIC = np.pi / np.sqrt(3)  # the logistic law with standard deviation s has the scale s·√3/π
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,9 @@ def choose_threshold(
 ) -> Calibration:
     """The lowest margin above which, it is predicted, no query of the traffic falls short of `sure_share`.
 
-    Above a margin the shares' log-odds are taken to be normal, with the mean and spread seen there plus the spread that
-    counting only `num_votes` votes adds, and no point seen there may fall short itself. Traffic is taken to look like
-    the calibration points.
+    Above a margin the shares' log-odds are taken to be logistic (its tails are heavier than the normal's), with the
+    mean and spread seen there plus the spread that counting only `num_votes` votes adds, and no point seen there may
+    fall short itself. Traffic is taken to look like the calibration points.
     """
     smoothed = (shares * num_votes + 0.5) / (num_votes + 1)
     scores, goal = logit(smoothed), logit(min(sure_share, 1 - 1e-9))
@@ -174,7 +175,7 @@ def choose_threshold(
         if (above < goal).any():
             break
         spread = np.sqrt(above.var(ddof=1) + 1 / num_votes)
-        expected = num_queries * count / len(order) * float(ndtr((goal - above.mean()) / spread))
+        expected = num_queries * count / len(order) * float(expit((goal - above.mean()) * _LOGISTIC / spread))
         chance = float(-np.expm1(-expected))
         if chance <= dirty_chance:
             found = Calibration(float(margins[order[count - 1]]), count / len(order), chance)

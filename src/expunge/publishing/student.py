@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -17,12 +16,12 @@ from scipy.stats import betabinom
 
 from expunge.errors import InputError, ParameterError, RecordError
 from expunge.features import Features, as_features, concatenate, describe, like, num_rows, row_keys, take
-from expunge.learners import ConstantModel, Learner, Model, ScikitModel, SlicedLearner
+from expunge.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner
 from expunge.learners.protocol import for_classes
 from expunge.publishing.consensus import ConsensusPublisher
 from expunge.publishing.front import Opening, throw_away_shares
 from expunge.publishing.publisher import Publisher
-from expunge.records import Records
+from expunge.records import RecordId, Records
 
 _SHARE_WITHOUT_GATE = 0.9
 
@@ -61,6 +60,7 @@ class StudentFront:
         where it is sure enough (`confidence`) and learns again with those added.
     augment : `augment(rows, generator)` returns changed copies that should have the same label; they are added to what
         the student learns from, so that its answers are consistent under such changes.
+    pool_ids : ids of the pool's points, if they have any; none of them may be a record's.
     """
 
     pool: Features
@@ -71,6 +71,7 @@ class StudentFront:
     self_training: int = 2
     confidence: float = 0.8
     augment: Augment | None = None
+    pool_ids: tuple[RecordId, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.student, SlicedLearner):
@@ -84,15 +85,13 @@ class StudentFront:
         if num_rows(as_features(self.pool)) == 0:
             raise ParameterError("the pool of public points is empty")
 
-    @cached_property
-    def _keys(self) -> frozenset[bytes]:
-        return frozenset(row_keys(as_features(self.pool)))
-
     def open_round(self, opening: Opening) -> StudentRound:
         """Select, let the gate release the labels, teach (or keep the old student if nothing changed)."""
         records = opening.state.records
         pool = self._fitting_pool(records)
-        self._refuse_overlap(opening)
+        self._refuse_overlap(opening, pool)
+        if len(records) == 0:
+            return StudentRound(Abstainer(), np.empty(0, np.intp), np.empty(0, np.int64), was_trained=True)
         shares = throw_away_shares(opening, records, pool, self.num_throw_away)
         kept = np.flatnonzero(shares >= self._lowest_share(shares, opening.publisher))
         counts = opening.state.count_votes(take(pool, kept))
@@ -101,6 +100,9 @@ class StudentFront:
         before = opening.previous
         if isinstance(before, StudentRound) and _same(before, kept, labels):
             return StudentRound(before.model, kept, labels, was_trained=False)
+        if len(kept) == 0 and before is not None:
+            # A deletion is never refused because nothing can be taught any more: this round's student declines.
+            return StudentRound(Abstainer(), kept, labels, was_trained=True)
         if len(kept) == 0:
             message = f"a throw-away ensemble does not agree well enough on any of the pool's {num_rows(pool)} points"
             raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
@@ -146,13 +148,17 @@ class StudentFront:
             raise InputError(f"the pool has the form {describe(pool)}, the records have {records.layout}")
         return like(pool, records.blocks[0].features)
 
-    def _refuse_overlap(self, opening: Opening) -> None:
+    def _refuse_overlap(self, opening: Opening, pool: Features) -> None:
         """A public point that is somebody's record would not be public: refuse it, naming the record."""
         records, change = opening.state.records, opening.change
+        for record in self.pool_ids:
+            if record in records:
+                raise RecordError(f"record {record!r} is also in the public pool", record)
+        keys = frozenset(row_keys(pool))
         slots = records.live_slots() if change is None else np.arange(change.added.start, change.added.stop)
         rows, _, _ = records.gather(slots)
         for place, key in enumerate(row_keys(rows)):
-            if key in self._keys:
+            if key in keys:
                 record = records.id_of(int(slots[place]))
                 raise RecordError(f"record {record!r} is also in the public pool", record)
 
