@@ -4,12 +4,15 @@
 rows), every query distinct, until the generation is dirty or the traffic ends. The tabular data is scikit-learn's
 breast cancer set (small and real) and a synthetic one (20,000 records, 20 features, 5 classes).
 
-    python experiments/traffic.py                      5 minutes on one core; needs MNIST (EXPUNGE_DATA)
+    python experiments/traffic.py                      6 minutes on one core; needs MNIST (EXPUNGE_DATA)
     python experiments/traffic.py --only digits
-    python experiments/traffic.py --quick              under a minute: 2,000 queries each, without MNIST
+    python experiments/traffic.py --quick              a minute: 2,000 queries each, without MNIST
 
-Expected at (5, 1e-3, 1e-3) with a ridge fallback: without a router a generation is dirty within the first few dozen
-queries everywhere. With it see docs/consensus.md, which is made from the results.
+Expected at (5, 1e-3, 1e-3): without a router a generation is dirty within a hundred queries everywhere. With the ridge
+router 100,000 stay clean on digits, breast cancer and synthetic data, with 16%, 55% and 49% of them sent to the
+ensemble; on MNIST, with 77% sent, the generation is dirty after 11,100 although the calibration predicted otherwise.
+Accuracy is within 0.2 points of plain majority, except on digits: .837 against .855. With the neighbours router digits
+and breast cancer are dirty within 200 queries, and MNIST and synthetic queries all stay with the neighbours.
 """
 
 from __future__ import annotations
