@@ -196,3 +196,44 @@ def test_any_sequence_of_batches_equals_a_plain_dictionary(data):
         assert contents(records) == [(i, x, c) for i, (x, c) in model.items()]
         assert len(records) == len(model)
         assert all((i in records) == (i in model) for i in range(61))
+
+
+def test_the_callers_arrays_are_copied():
+    X, more = np.zeros((2, 2)), np.ones((1, 2))
+    records, _ = Records.build(X, [0, 1]).apply([AddMany(ids=["n"], features=more, labels=[0])])
+    X[:], more[:] = 7, 7
+    assert records.gather(records.live_slots())[0].tolist() == [[0, 0], [0, 0], [1, 1]]
+
+
+def test_ids_are_what_they_are_and_nothing_that_equals_them():
+    records = Records.build(np.zeros((2, 2)), [0, 1], ids=[2**63, 1], subjects=[1, None])
+    assert records.ids() == [2**63, 1]
+    for wrong in (True, 1.0, None, [1]):
+        for update in (Delete(wrong), DeleteSubject(wrong)):
+            with pytest.raises(RecordError, match="int or a str"):
+                records.apply([update])
+    for column in ({"ids": [0, True]}, {"subjects": [0, True]}, {"subjects": [2.5, 1]}):
+        with pytest.raises(RecordError, match="int or a str"):
+            Records.build(np.zeros((2, 2)), [0, 1], **column)
+    with pytest.raises(InputError, match="list of updates"):
+        records.apply(Delete(1))
+
+
+def test_a_record_and_its_subject_may_be_deleted_together():
+    records = make(subjects=["ann", None, None, None, None, None])
+    assert len(records.apply([Delete(0), DeleteSubject("ann")])[0]) == 5
+
+
+def test_an_empty_addition_is_fine():
+    records, _ = make().apply([AddMany(ids=[], features=np.empty((0, 2)), labels=[])])
+    assert len(records) == 6
+
+
+def test_values_that_do_not_survive_the_datasets_type_are_refused():
+    small = Records.build(np.zeros((2, 2), dtype=np.float32), [0, 1])
+    for features in ([1e300, 0], [1j, 0]):
+        with pytest.raises(RecordError, match="'n'"):
+            small.apply([Add(id="n", features=features, label=0)])
+    town = Records.build(pd.DataFrame({"town": pd.Categorical(["a", "b"])}), [0, 1])
+    with pytest.raises(RecordError, match=r"'n'.*town"):
+        town.apply([Add(id="n", features={"town": "c"}, label=0)])

@@ -57,8 +57,10 @@ def test_successes_follow_the_law_of_independent_trials():
     assert stats.chisquare(seen, draws * p**ones * (1 - p) ** (4 - ones)).pvalue > 1e-6
 
 
-def test_successes_do_not_depend_on_how_the_trials_are_cut():
-    """Short runs end inside the first batch of gaps, long ones need several: both have binomial counts (1e-6)."""
+@pytest.mark.parametrize("deviations", [4.0, -1e9])
+def test_successes_do_not_depend_on_how_the_gaps_are_drawn(deviations, monkeypatch):
+    """All gaps at once, or one after another: the counts are binomial either way (χ² at 1e-6)."""
+    monkeypatch.setattr("expunge.randomness._DEVIATIONS", deviations)
     rng = Randomness.from_seed(21)
     for trials, p in [(5, 0.2), (100_000, 1e-4), (3, 1e-12), (50, 0.999)]:
         counts = np.array([len(rng.successes(trials, p)) for _ in range(4000)])

@@ -6,6 +6,7 @@ never look inside one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -84,7 +85,9 @@ def like(rows: Features, pattern: Features) -> Features:
     Whole numbers must stay what they are (3.0 may join a column of integers, 3.5 may not); otherwise InputError.
     """
     if is_frame(rows):
-        cast = rows.astype(dict(zip(pattern.columns, pattern.dtypes, strict=True)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an unknown category becomes missing, which is refused below
+            cast = rows.astype(dict(zip(pattern.columns, pattern.dtypes, strict=True)))
         changed = [name for name in cast.columns if not _same_values(cast[name].to_numpy(), rows[name].to_numpy())]
         changed += [name for name in cast.columns if not (cast[name].isna() == rows[name].isna()).all()]
         if changed:

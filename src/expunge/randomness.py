@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from expunge.errors import ParameterError
 
 SEED_BITS = 63
+_DEVIATIONS = 4.0
 
 
 class Randomness:
@@ -65,7 +66,7 @@ class Randomness:
         if probability == 1:
             return np.arange(trials, dtype=np.int64)
         mean = trials * probability
-        size = math.ceil(mean + 4 * math.sqrt(mean) + 8)
+        size = max(1, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + 8))  # enough gaps at once, nearly always
         parts: list[NDArray[np.int64]] = []
         last = -1
         while last < trials:

@@ -4,10 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import (
+    LinearRegression,
     LogisticRegression,
     Perceptron,
     RidgeClassifier,
@@ -212,3 +214,47 @@ def test_slices_need_a_learner_that_can_continue():
         SlicedScikitLearner(DecisionTreeClassifier(), num_slices=2)
     with pytest.raises(ParameterError, match="slices"):
         SlicedScikitLearner(SGDClassifier(), num_slices=0)
+
+
+def test_only_classifiers_vote():
+    for other in (LinearRegression(), KMeans(2)):
+        with pytest.raises(ParameterError, match="classifier"):
+            ScikitLearner(other)
+
+
+def test_somebodys_own_decision_is_respected():
+    class Contrary(LogisticRegression):
+        def decision_function(self, X):
+            return -super().decision_function(X)
+
+    X, y = blobs(2)
+    learner = ScikitLearner(Contrary())
+    model = learner.fit(X, y, 0)
+    np.testing.assert_array_equal(learner.make_voter([model], 2).votes(X)[:, 0], model.predict(X))
+    assert (model.predict(X) == y).mean() < 0.5
+
+
+@pytest.mark.parametrize("estimator", [RandomForestClassifier(5), HistGradientBoostingClassifier()], ids=str)
+def test_a_warm_start_that_would_learn_nothing_new_is_refused(estimator):
+    with pytest.raises(ParameterError, match="slice by slice"):
+        SlicedScikitLearner(estimator, num_slices=3)
+
+
+def test_fit_many_must_return_a_model_for_every_shard():
+    class Short:
+        def fit(self, X, y, seed, *, weights=None):
+            raise ValueError("boom")
+
+        def fit_many(self, shards):
+            return [ConstantModel(0)] * (len(shards) - 1)
+
+    class Fails(Short):
+        def fit_many(self, shards):
+            raise ValueError("all at once")
+
+    X, y = blobs(2)
+    shards = [ShardData(i, X, y, None, 0) for i in (4, 5)]
+    with pytest.raises(TrainingError, match="1 models for 2 shards"):
+        fit_many(Short(), shards)
+    with pytest.raises(TrainingError, match=r"shard 4.*boom"):
+        fit_many(Fails(), shards)
