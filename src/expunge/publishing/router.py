@@ -13,17 +13,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.optimize import minimize
+from scipy.special import betaincc, expit
 
 from expunge.errors import ParameterError
-from expunge.fallback import Fallback, FallbackModel, NearestNeighbours
+from expunge.fallback import Fallback, FallbackModel, RidgeFallback
 from expunge.features import Features, take
 from expunge.publishing.consensus import ConsensusPublisher
 from expunge.publishing.front import Opening, throw_away_shares
 from expunge.records import Delete
 
 _FALLBACK_ONLY = np.inf
-_LOGISTIC = np.pi / np.sqrt(3)  # the logistic law with standard deviation s has the scale s·√3/π
+_CAUTION = 2.0  # standard errors by which the fitted chances of a failed consensus are raised
+_FEWEST_POINTS = 20  # fewer above a threshold say nothing about it
+_RIDGE = 1e-4  # keeps the fit finite where margins separate failures from the rest
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,12 @@ class RouterFront:
     num_throw_away, calibration_size : shards of the throw-away ensemble, and held-out records it is asked about.
     """
 
-    fallback: Fallback = field(default_factory=lambda: NearestNeighbours(num_neighbours=15))
+    fallback: Fallback = field(default_factory=RidgeFallback)
     num_queries: int = 10_000
     dirty_chance: float = 0.05
     threshold: float | None = None
-    num_throw_away: int = 50
-    calibration_size: int = 1000
+    num_throw_away: int = 100
+    calibration_size: int = 2000
 
     def __post_init__(self) -> None:
         if not 0 < self.dirty_chance < 1:
@@ -159,24 +162,39 @@ def choose_threshold(
 ) -> Calibration:
     """The lowest margin above which, it is predicted, no query of the traffic falls short of `sure_share`.
 
-    Above a margin the shares' log-odds are taken to be logistic (its tails are heavier than the normal's), with the
-    mean and spread seen there plus the spread that counting only `num_votes` votes adds, and no point seen there may
-    fall short itself. Traffic is taken to look like the calibration points.
+    A point on which d of `num_votes` throw-away shards dissent falls short with the posterior chance that a rate with
+    law Beta(d + ½, num_votes − d + ½) exceeds 1 − sure_share. The log-odds of falling short are fitted as a line in the
+    margin, over all points and not only those above a threshold: failures below it are what tells how fast they become
+    rare. The line is raised by two standard errors. Traffic is taken to look like the calibration points.
     """
-    smoothed = (shares * num_votes + 0.5) / (num_votes + 1)
-    scores, goal = logit(smoothed), logit(min(sure_share, 1 - 1e-9))
+    dissent = np.rint((1 - shares) * num_votes).astype(np.float64)
+    fails = np.asarray(betaincc(dissent + 0.5, num_votes - dissent + 0.5, 1 - sure_share), dtype=np.float64)
     order = np.argsort(-margins, kind="stable")
-    found = Calibration(_FALLBACK_ONLY, 0.0, 0.0)
-    for count in range(20, len(order) + 1):
-        last = count == len(order)
-        if not last and margins[order[count]] == margins[order[count - 1]]:
-            continue  # equal margins go the same way
-        above = scores[order[:count]]
-        if (above < goal).any():
-            break
-        spread = np.sqrt(above.var(ddof=1) + 1 / num_votes)
-        expected = num_queries * count / len(order) * float(expit((goal - above.mean()) * _LOGISTIC / spread))
-        chance = float(-np.expm1(-expected))
-        if chance <= dirty_chance:
-            found = Calibration(float(margins[order[count - 1]]), count / len(order), chance)
-    return found
+    rates = _cautious_rates(margins, fails)[order]
+    chances = -np.expm1(-num_queries * np.cumsum(rates) / len(order))
+    ranked = margins[order]
+    is_cut = np.append(ranked[1:] != ranked[:-1], True)  # equal margins go the same way
+    short = np.maximum.accumulate(shares[order] < sure_share)  # nothing that was seen to fall short is let through
+    fine = np.flatnonzero(is_cut & ~short & (chances <= dirty_chance))
+    fine = fine[fine + 1 >= _FEWEST_POINTS]
+    if len(fine) == 0:
+        return Calibration(_FALLBACK_ONLY, 0.0, 0.0)
+    last = int(fine[-1])
+    return Calibration(float(ranked[last]), (last + 1) / len(order), float(chances[last]))
+
+
+def _cautious_rates(margins: NDArray[np.float64], fails: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logistic regression of failing on the margin; at every point an upper bound of its rate (Laplace's method)."""
+    design = np.column_stack([np.ones_like(margins), margins])
+
+    def loss(line: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        scores = design @ line
+        value = np.sum(np.logaddexp(0, scores) - fails * scores) + _RIDGE * line @ line
+        return float(value), design.T @ (expit(scores) - fails) + 2 * _RIDGE * line
+
+    line = minimize(loss, np.zeros(2), jac=True, method="BFGS").x
+    rates = expit(design @ line)
+    information = (design * (rates * (1 - rates))[:, np.newaxis]).T @ design + 2 * _RIDGE * np.eye(2)
+    spread = np.sqrt(np.einsum("ij,ji->i", design, np.linalg.solve(information, design.T)))
+    bound: NDArray[np.float64] = expit(design @ line + _CAUTION * spread)
+    return bound

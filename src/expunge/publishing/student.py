@@ -57,7 +57,8 @@ class StudentFront:
         finds the lowest such share with which some point makes the generation dirty with probability `dirty_chance`.
     num_throw_away : the size of the throw-away ensemble.
     self_training : how often the student, after learning the released labels, labels the rest of the pool itself
-        where it is sure enough (`confidence`) and learns again with those added.
+        where it is sure enough (`confidence`) and learns again with those added: a gain where it is mostly right
+        (MNIST), a loss where it is not (Fashion-MNIST), see docs/consensus.md.
     augment : `augment(rows, generator)` returns changed copies that should have the same label; they are added to what
         the student learns from, so that its answers are consistent under such changes.
     pool_ids : ids of the pool's points, if they have any; none of them may be a record's.
@@ -68,7 +69,7 @@ class StudentFront:
     selection_share: float | None = None
     dirty_chance: float = 0.01
     num_throw_away: int = 100
-    self_training: int = 2
+    self_training: int = 0
     confidence: float = 0.8
     augment: Augment | None = None
     pool_ids: tuple[RecordId, ...] = ()
