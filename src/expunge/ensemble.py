@@ -8,6 +8,7 @@ as it was, and untouched shards keep the very same model objects.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -248,7 +249,9 @@ class _Tasks(Sequence[list[Any]]):
 def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
     # Small models do not profit from threaded linear algebra, and on a busy machine its threads wait for one another;
     # with one thread a model's last bits do not depend on the number of cores either. Parallelism is the executor's.
-    with _linear_algebra().limit(limits=1, user_api="blas"):
+    # How many shards' learners warn depends on r, and warnings end up in logs, which are outside the boundary.
+    with _linear_algebra().limit(limits=1, user_api="blas"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         if isinstance(learner, SlicedLearner):
             return [fit_slices(learner, data) for data in shards]
         return fit_many(learner, shards)

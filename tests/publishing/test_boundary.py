@@ -156,3 +156,10 @@ def test_queries_are_checked_before_any_shard_sees_them(blobs):
         with pytest.raises(InputError, match="queries"):
             deployment.predict(np.array(bad))
     assert deployment.predict(pd.DataFrame({"a": [9.0], "b": [0.0]})).tolist() == [1]
+
+
+def test_warnings_of_single_shards_are_not_heard(blobs, recwarn):
+    """How many shards' learners fail to converge depends on the shards."""
+    X, y = blobs
+    UnlearningClassifier(LogisticRegression(max_iter=1), n_shards=20, random_state=0).fit(X, y).delete([0])
+    assert not recwarn.list
