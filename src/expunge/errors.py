@@ -10,7 +10,12 @@
     ├── AccountingError
     │   ├── UnknownEventError             an accountant was given an event that it cannot bound
     │   └── BudgetExhaustedError          the budget is spent and the deployment was told to refuse
-    └── GuaranteeError                    a guarantee was asked for that cannot be given
+    ├── GuaranteeError                    a guarantee was asked for that cannot be given
+    ├── RequestError (also ValueError)    a request is unknown, or in a state in which it cannot be changed
+    └── StoreError                        a deployment's folder cannot be used; nothing was lost
+        ├── FolderBusyError               another process has it open for writing
+        └── FormatError                   it was written by a newer version, or is damaged
+            └── ModelFormatError          a model cannot be stored or loaded safely
 
 Messages are one line and never quote votes, shard membership or anything else that depends on the secret
 randomness, except `TrainingError`, which is raised to the operator only.
@@ -77,3 +82,23 @@ class BudgetExhaustedError(AccountingError):
 
 class GuaranteeError(ExpungeError):
     """A guarantee was asked for that cannot be given."""
+
+
+class RequestError(ExpungeError, ValueError):
+    """A request is unknown, or in a state in which it cannot be changed."""
+
+
+class StoreError(ExpungeError):
+    """A deployment's folder cannot be used; nothing was lost."""
+
+
+class FolderBusyError(StoreError):
+    """Another process has the folder open for writing."""
+
+
+class FormatError(StoreError):
+    """The folder was written by a newer version, or is damaged."""
+
+
+class ModelFormatError(FormatError):
+    """A model cannot be stored or loaded safely."""
