@@ -1,0 +1,253 @@
+"""What the columns of a deployment's files are: learned from the first file, asked of every later one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.errors import InputError
+from expunge.features import Features
+from expunge.tables._npz import MATRIX
+from expunge.tables.columns import FeatureKind, as_feature, feature_kind
+from expunge.tables.keys import KeyKind, kind_of_keys, match_keys, read_keys, refuse_duplicates
+from expunge.tables.labels import match_labels, read_labels, refuse_quantities
+from expunge.tables.reading import Numbers, Table, listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Role = Literal["label", "id", "subject", "weight"]
+#: What the roles are called in an NPZ file that holds its features in one array X.
+ARRAYS: dict[Role, str] = {"label": "y", "id": "ids", "subject": "subjects", "weight": "weights"}
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A column to learn from."""
+
+    name: str
+    kind: FeatureKind
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Records as columns, ready for a deployment."""
+
+    features: Features
+    labels: NDArray[Any]
+    ids: NDArray[Any] | None
+    subjects: NDArray[Any] | None
+    weights: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The columns of a deployment, by what they are for.
+
+    `features` in the order in which learners get them; `shape` instead where they are the array X of an NPZ file.
+    `ignored` columns may be there and are not looked at.
+    """
+
+    label: str
+    id: str | None = None
+    subject: str | None = None
+    weight: str | None = None
+    features: tuple[Feature, ...] = ()
+    shape: tuple[int, ...] | None = None
+    ignored: tuple[str, ...] = ()
+    id_kind: KeyKind = "int"
+    subject_kind: KeyKind = "int"
+    numbers: str = "float64"
+    format: str = field(default="csv", compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping."""
+        data = asdict(self)
+        return {**data, "features": [[feature.name, feature.kind] for feature in self.features]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The schema that `to_dict` wrote down."""
+        features = tuple(Feature(name, kind) for name, kind in data["features"])
+        shape = None if data["shape"] is None else tuple(data["shape"])
+        return cls(**{**data, "features": features, "shape": shape, "ignored": tuple(data["ignored"])})
+
+    @property
+    def roles(self) -> dict[Role, str]:
+        """The columns that are no features, by role."""
+        named: dict[Role, str | None] = {
+            "label": self.label,
+            "id": self.id,
+            "subject": self.subject,
+            "weight": self.weight,
+        }
+        return {role: name for role, name in named.items() if name is not None}
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any feature is text."""
+        return any(feature.kind == "text" for feature in self.features)
+
+    def unlabelled(self, table: Table) -> Features:
+        """The features of every row, in a deployment's order; strange or missing columns are errors that name them."""
+        if table.matrix is not None:
+            return self._of_matrix(table)
+        if self.shape is not None:
+            raise InputError(f"{table.name} has no array 'X', which this deployment was created from")
+        known = {feature.name for feature in self.features}
+        missing = [feature.name for feature in self.features if feature.name not in table]
+        if missing:
+            raise InputError(f"{table.name} lacks {_columns(missing)}")
+        strange = [name for name in table.frame.columns if name not in known | self._others()]
+        if strange:
+            raise InputError(f"{table.name} has {_columns(strange)}, which this deployment does not know")
+        return _features(table, self.features, self.numbers)
+
+    def labelled(self, table: Table, classes: NDArray[Any]) -> Labelled:
+        """Records to add: features, labels of known classes, ids and what else the deployment has."""
+        if not len(table):
+            raise InputError(f"{table.name} has no rows")
+        features = self.unlabelled(table)
+        label = self._role(table, "label")
+        ids = None
+        if self.id is not None:
+            where = place(table, self.name_in(table, "id"))
+            ids = match_keys(self._role(table, "id"), where, kind=self.id_kind)
+            refuse_duplicates(ids, where)
+        subjects = None
+        if self.subject is not None:
+            where = place(table, self.name_in(table, "subject"))
+            subjects = match_keys(self._role(table, "subject"), where, kind=self.subject_kind, missing=True)
+        weights = None
+        if self.weight is not None:
+            weights = _weights(self._role(table, "weight"), place(table, self.name_in(table, "weight")))
+        labels = match_labels(label, place(table, self.name_in(table, "label")), classes)
+        return Labelled(features, labels, ids, subjects, weights)
+
+    def name_in(self, table: Table, role: Role) -> str:
+        """What the role's column is called in this table: its own name, or the array's beside an X."""
+        own = self.roles.get(role, ARRAYS[role])
+        return ARRAYS[role] if table.matrix is not None and own not in table else own
+
+    def _role(self, table: Table, role: Role) -> pd.Series[Any]:
+        return table.column(self.name_in(table, role))
+
+    def _others(self) -> set[str]:
+        return set(self.roles.values()) | set(self.ignored)
+
+    def _of_matrix(self, table: Table) -> NDArray[Any]:
+        matrix = cast("NDArray[Any]", table.matrix)
+        strange = [name for name in table.frame.columns if name not in self._others() | set(ARRAYS.values())]
+        if strange:
+            raise InputError(f"{table.name} has {_columns(strange)}, which this deployment does not know")
+        if self.shape is None and any(feature.kind != "number" for feature in self.features):
+            raise InputError(f"{table.name} holds an array 'X', but this deployment's columns are not all numbers")
+        shape = (len(self.features),) if self.shape is None else self.shape
+        if matrix.shape[1:] != shape:
+            raise InputError(f"the array 'X' of {table.name} has rows of shape {matrix.shape[1:]}, expected {shape}")
+        return matrix.astype(self.numbers, copy=False)
+
+
+def read_labelled(
+    table: Table,
+    *,
+    label: str | None,
+    id: str | None = None,
+    subject: str | None = None,
+    weight: str | None = None,
+    ignored: Sequence[str] = (),
+    numbers: Numbers = "float64",
+    one_class: bool = False,
+) -> tuple[Schema, Labelled]:
+    """The first file of a deployment: what its columns are, and its records.
+
+    Beside an array X the roles default to the arrays y, ids, subjects and weights. `one_class` allows a file whose
+    rows all have the same label (the other classes are declared).
+    """
+    if not len(table):
+        raise InputError(f"{table.name} has no rows")
+    asked: dict[Role, str | None] = {"label": label, "id": id, "subject": subject, "weight": weight}
+    names: dict[Role, str] = {role: name for role, name in asked.items() if name is not None}
+    if table.matrix is not None:
+        names = {role: name for role, name in ARRAYS.items() if name in table} | names
+    if "label" not in names:
+        raise InputError(f"which column of {table.name} is the label? It has {listed(table.frame.columns)}")
+    _refuse_double_use(names, ignored)
+    columns = {role: table.column(name) for role, name in names.items()}
+    places = {role: place(table, name) for role, name in names.items()}
+    ids = read_keys(columns["id"], places["id"]) if "id" in names else None
+    if ids is not None:
+        refuse_duplicates(ids, places["id"])
+    subjects = read_keys(columns["subject"], places["subject"], missing=True) if "subject" in names else None
+    labels = read_labels(columns["label"], places["label"])
+    if not one_class:
+        refuse_quantities(labels, places["label"])
+    schema = Schema(
+        **{role: names.get(role) for role in ARRAYS},  # type: ignore[arg-type]
+        ignored=tuple(ignored),
+        id_kind="int" if ids is None else kind_of_keys(ids),
+        subject_kind="int" if subjects is None else kind_of_keys(subjects),
+        format=table.format,
+        **_learned(table, set(names.values()) | set(ignored), numbers),
+    )
+    weights = _weights(columns["weight"], places["weight"]) if "weight" in names else None
+    return schema, Labelled(schema.unlabelled(table), labels, ids, subjects, weights)
+
+
+def _learned(table: Table, others: set[str], numbers: Numbers) -> dict[str, Any]:
+    """Which columns to learn from, and in which types."""
+    rest = [name for name in table.frame.columns if name not in others]
+    if table.matrix is not None:
+        if rest:
+            raise InputError(f"{table.name} has {_columns(rest)} beside {MATRIX!r}; leave out with --ignore")
+        kept = numbers if table.matrix.dtype.kind == "f" and numbers == "float32" else str(table.matrix.dtype)
+        return {"shape": table.matrix.shape[1:], "numbers": kept}
+    if not rest:
+        raise InputError(f"{table.name} has no column left to learn from")
+    kinds = [feature_kind(table.frame[name], place(table, name)) for name in rest]
+    return {"features": tuple(map(Feature, map(str, rest), kinds)), "numbers": numbers}
+
+
+def _features(table: Table, features: tuple[Feature, ...], numbers: str) -> Features:
+    """One array where every column is of numbers, a data frame otherwise."""
+    import pandas as pd
+
+    def column(feature: Feature) -> NDArray[Any]:
+        return as_feature(table.frame[feature.name], feature.kind, numbers, place(table, feature.name))
+
+    if all(feature.kind != "text" for feature in features):
+        matrix = np.empty((len(table), len(features)), dtype=numbers)
+        for number, feature in enumerate(features):
+            matrix[:, number] = column(feature)
+        return matrix
+    # Text stays Python's own, whatever pandas would make of it: the type must not depend on what is installed.
+    types = {feature.name: object if feature.kind == "text" else numbers for feature in features}
+    return pd.DataFrame({f.name: pd.Series(column(f), dtype=types[f.name]) for f in features})
+
+
+def _weights(values: pd.Series[Any], where: str) -> NDArray[np.float64]:
+    weights = np.asarray(as_feature(values, "number", "float64", where), dtype=np.float64)
+    for row in np.flatnonzero(~(weights >= 0))[:1]:
+        raise InputError(f"row {row + 1:,} of {where} is {weights[row]:g}; a weight is a number >= 0")
+    return weights
+
+
+def _refuse_double_use(names: dict[Role, str], ignored: Sequence[str]) -> None:
+    taken: dict[str, str] = {}
+    for use, name in [*names.items(), *(("ignore", name) for name in ignored)]:
+        if name in taken:
+            raise InputError(f"column {name!r} cannot be both --{taken[name]} and --{use}")
+        taken[name] = use
+
+
+def _columns(names: Sequence[Any]) -> str:
+    return f"{'column' if len(names) == 1 else 'columns'} {listed(names)}"
+
+
+def place(table: Table, column: str) -> str:
+    """How errors call a column."""
+    return f"column {column!r} of {table.name}"

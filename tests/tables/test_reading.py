@@ -1,0 +1,157 @@
+"""Files as people have them, good and bad."""
+
+from __future__ import annotations
+
+import gzip
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import expunge.tables._csv as csv_reading
+from expunge.errors import InputError
+from expunge.tables import read_table, table_format
+
+ROWS = pd.DataFrame(
+    {
+        "customer_id": [2**60 + 1, 2**60 + 2, 2**60 + 3],
+        "age": [31.5, np.nan, 52.25],
+        "member": [True, False, True],
+        "plan": ["gold", None, "silver"],
+        "churned": ["no", "yes", "no"],
+    }
+).astype({"plan": object})
+
+
+def write(path, frame=ROWS):
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".npz":
+        np.savez(
+            path,
+            **{name: np.array(["" if v is None or v is np.nan else v for v in frame[name].tolist()]) for name in frame},
+        )
+    else:
+        frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet", "ROWS.CSV"])
+def test_the_same_table_from_every_format(tmp_path, name):
+    table = read_table(write(tmp_path / name), as_text=["customer_id", "churned"])
+    assert list(table.frame.columns) == list(ROWS.columns)
+    assert [int(value) for value in table.frame["customer_id"]] == ROWS["customer_id"].tolist()
+    np.testing.assert_array_equal(table.frame["age"], ROWS["age"])
+    assert table.frame["age"].dtype == np.float64
+    assert table.frame["member"].dtype == bool
+    assert table.frame["plan"].isna().tolist() == [False, True, False]
+    assert table.frame["churned"].tolist() == ["no", "yes", "no"]
+
+
+def test_npz_gives_columns_or_a_matrix(tmp_path):
+    table = read_table(write(tmp_path / "rows.npz"))
+    assert table.matrix is None
+    assert table.frame["plan"].isna().tolist() == [False, True, False]
+    assert table.frame["age"].dtype == np.float64
+    assert table.frame["customer_id"].tolist() == ROWS["customer_id"].tolist()
+    np.savez(tmp_path / "x.npz", X=np.zeros((4, 2, 3), np.float32), y=np.array([b"a", b"b", b"a", b"b"]))
+    table = read_table(tmp_path / "x.npz")
+    assert table.matrix.shape == (4, 2, 3)
+    assert table.frame["y"].tolist() == ["a", "b", "a", "b"]
+    assert len(table) == 4
+
+
+def test_ids_and_labels_are_taken_letter_by_letter(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,label,x\n007,NA,NA\n1e3,null,2\n")
+    table = read_table(path, as_text=["id", "label"])
+    assert table.frame["id"].tolist() == ["007", "1e3"]
+    assert table.frame["label"].tolist() == ["NA", "null"]
+    assert np.isnan(table.frame["x"][0])
+    assert read_table(path, text_features=["id"]).frame["id"].tolist() == ["007", "1e3"]
+
+
+def test_a_column_has_one_type_in_all_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reading, "_ROWS_PER_PART", 2)
+    path = tmp_path / "rows.csv"
+    path.write_text("code,number,late,truth\n07,1,,True\n8,2,,False\nx,,,\n9,4.5,3,true\n1,5,1,False\n")
+    frame = read_table(path).frame
+    assert frame["code"].tolist() == ["07", "8", "x", "9", "1"]
+    np.testing.assert_array_equal(frame["number"], [1, 2, np.nan, 4.5, 5])
+    np.testing.assert_array_equal(frame["late"], [np.nan, np.nan, np.nan, 3, 1])
+    assert frame["truth"].tolist()[:2] == ["True", "False"]
+    assert read_table(path, numbers="float32").frame["number"].dtype == np.float32
+
+
+def test_standard_input_is_csv(monkeypatch):
+    class Input:
+        buffer = io.BytesIO(b"\xef\xbb\xbfa,b\n1,2\n")
+
+    monkeypatch.setattr("sys.stdin", Input)
+    assert read_table("-").frame.to_dict("list") == {"a": [1.0], "b": [2.0]}
+
+
+BAD_CSV = {
+    b"": "is empty",
+    b"a,b\n1,2\n3\n": "row 2 of .*bad.csv has 1 field, expected 2",
+    b"a,b\n1,2\n3,4,5\n": "row 2 of .*bad.csv has 3 fields, expected 2",
+    b"a,b\n1,2,3\n4,5,6\n": "row 1 of .*bad.csv has 3 fields, expected 2",
+    b"a,a\n1,2\n": "two columns named 'a'",
+    b"a,,c\n1,2,3\n": "no name for column 2",
+    b"a,b\n1,caf\xe9\n": "line 2 of .*bad.csv is not UTF-8 .*0xe9",
+    b"caf\xe9,b\n1,2\n": "line 1 of .*bad.csv is not UTF-8",
+    b'a,b\n1,"2\n': "cannot be read",
+}
+
+
+@pytest.mark.parametrize("content", BAD_CSV)
+def test_bad_csv_is_named(tmp_path, content):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=BAD_CSV[content]) as raised:
+        read_table(path)
+    assert "\n" not in str(raised.value).strip()
+
+
+def test_bad_files_are_named(tmp_path):
+    for name in ("bad.parquet", "bad.npz", "bad.csv.gz"):
+        (tmp_path / name).write_bytes(b"nonsense")
+        with pytest.raises(InputError, match=name):
+            read_table(tmp_path / name)
+    with pytest.raises(InputError, match=r"there is no file .*absent.csv"):
+        read_table(tmp_path / "absent.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match=r"not a file"):
+        read_table(tmp_path / "folder.csv")
+    with pytest.raises(InputError, match=r"must end in one of"):
+        table_format("rows.xlsx")
+    with gzip.open(tmp_path / "latin.csv.gz", "wb") as stream:
+        stream.write(b"a\ncaf\xe9\n")
+    with pytest.raises(InputError, match=r"latin.csv.gz"):
+        read_table(tmp_path / "latin.csv.gz")
+
+
+def test_npz_is_never_unpickled(tmp_path):
+    np.savez(tmp_path / "objects.npz", a=np.array([{"x": 1}], dtype=object))
+    with pytest.raises(InputError, match=r"'a' of .*Python objects"):
+        read_table(tmp_path / "objects.npz")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    with pytest.raises(InputError, match=r"not an NPZ file"):
+        read_table(tmp_path / "one.npz")
+    np.savez(tmp_path / "lengths.npz", a=np.zeros(3), b=np.zeros(4))
+    with pytest.raises(InputError, match=r"differ in length: 'a' has 3, 'b' 4"):
+        read_table(tmp_path / "lengths.npz")
+    np.savez(tmp_path / "flat.npz", a=np.zeros((3, 2)))
+    with pytest.raises(InputError, match=r"'a' .* one column"):
+        read_table(tmp_path / "flat.npz")
+
+
+def test_parquet_keeps_whole_numbers_whole(tmp_path):
+    path = tmp_path / "rows.parquet"
+    frame = pd.DataFrame({"id": pd.array([2**53 + 1, None], dtype="Int64"), "x": pd.array([1, None], dtype="Int64")})
+    frame.to_parquet(path)
+    table = read_table(path, as_text=["id"])
+    assert table.frame["id"][0] == 2**53 + 1
+    np.testing.assert_array_equal(table.frame["x"], [1, np.nan])
