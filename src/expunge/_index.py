@@ -95,6 +95,13 @@ class IdIndex:
         """The index of `size` records in slots 0..size-1; ids None means that the slot's number is the id."""
         return cls(_make_base(ids, np.arange(size, dtype=np.int64)), size)
 
+    @classmethod
+    def restored(cls, ids: NDArray[Any] | None, live: NDArray[np.int64], gone: frozenset[int]) -> IdIndex:
+        """The index of a dataset some of whose slots were emptied; the ids of those are not looked at."""
+        if ids is None:
+            return cls(_RangeBase(len(live) + len(gone)), len(live), {}, gone)
+        return cls(_make_base(ids[live], live), len(live), {}, gone)
+
     def find(self, record: object) -> int | None:
         """The slot of a live record, or None."""
         if record in self.added and not isinstance(record, bool):

@@ -69,14 +69,16 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class _Following:
-    """Everything that a switch replaces, made ready beforehand."""
+class Following:
+    """Everything that a switch replaces, made ready beforehand; `change` in slots, None where they were renumbered."""
 
     state: EnsembleState
     publisher: Publisher
     rng: Randomness
     serving: Round
     generation: int
+    touched: tuple[int, ...]
+    change: Change | None
 
 
 class Deployment:
@@ -102,6 +104,22 @@ class Deployment:
         executor: Executor | None = None,
         advance: Advance = ignore_progress,
     ) -> None:
+        self._configure(learner, num_shards, sampler, publisher, rng, front, max_generations, executor)
+        self._state = self._learn(records, advance, rng)
+        self._serving = self._open_round(self._state, publisher, rng, None)
+
+    def _configure(
+        self,
+        learner: Learner | SlicedLearner,
+        num_shards: int,
+        sampler: Sampler,
+        publisher: Publisher,
+        rng: Randomness,
+        front: Front | None,
+        max_generations: int,
+        executor: Executor | None,
+    ) -> None:
+        """Everything but the models."""
         if max_generations < 1:
             raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
         made_for = getattr(publisher, "num_shards", num_shards)
@@ -120,8 +138,6 @@ class Deployment:
         self._background: threading.Thread | None = None
         self._background_error: BaseException | None = None
         self._front = front or DirectFront()
-        self._state = self._learn(records, advance, rng)
-        self._serving = self._open_round(self._state, publisher, rng, None)
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -213,8 +229,9 @@ class Deployment:
                     following, report = self._updated(batch, advance)
                 except BudgetExhaustedError:  # the front could not pay for its round: no reason to refuse a deletion
                     following, report = self._retrained(batch, advance)
+            following = self._keep(following, self._round + 1)
             with self._lock:
-                self._switch(following, report.num_retrained)
+                self._switch(following)
                 self._last_report = report
                 self._round += 1
                 return Receipt(uuid4().hex, "applied", self._round)
@@ -239,9 +256,9 @@ class Deployment:
         """Retrain everything now, with fresh randomness: a new generation of the same round."""
         with self._updating:
             self._raise_background_error()
-            following = self._fresh_generation(self._state.records, advance, self._rng.renewed())
+            following = self._keep(self._same_records_retrained(self._state, advance, self._rng.renewed()), self._round)
             with self._lock:
-                self._switch(following, self._num_shards)
+                self._switch(following)
 
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
@@ -298,14 +315,14 @@ class Deployment:
         used_up = self._publisher.must_retrain or self._generation > self._max_generations
         return used_up or (self._is_copy and not self._publisher.is_repeatable)
 
-    def _updated(self, batch: list[Update], advance: Advance) -> tuple[_Following, UpdateReport]:
+    def _updated(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
         """R_A: the touched shards retrained, in the same generation."""
         publisher, rng = self._publisher, self._rng
         state, report = update(self._state, batch, rng=rng, executor=self._executor, advance=advance)
         serving = self._open_round(state, publisher, rng, report.change)
-        return _Following(state, publisher, rng, serving, self._generation), report
+        return Following(state, publisher, rng, serving, self._generation, report.touched, report.change), report
 
-    def _retrained(self, batch: list[Update], advance: Advance) -> tuple[_Following, UpdateReport]:
+    def _retrained(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
         """Everything retrained on D ∘ u, in a new generation."""
         records, change = self._state.records.apply(batch)
         report = UpdateReport(
@@ -314,20 +331,33 @@ class Deployment:
             removed=len(change.removed),
             added=len(change.added),
         )
-        return self._fresh_generation(records, advance, self._rng.renewed()), report
+        return self._fresh_generation(records, change, advance, self._rng.renewed()), report
 
-    def _fresh_generation(self, records: Records, advance: Advance, rng: Randomness) -> _Following:
+    def _same_records_retrained(self, start: EnsembleState, advance: Advance, rng: Randomness) -> Following:
+        """A new generation of the same dataset."""
+        num_slots = start.records.num_slots
+        nothing = Change(np.empty(0, dtype=np.int64), range(num_slots, num_slots))
+        return self._fresh_generation(start.records, nothing, advance, rng)
+
+    def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> Following:
         """Fresh randomness, fresh models, empty books."""
         state = self._learn(records, advance, rng)
         publisher = self._publisher.new_generation(rng)
-        return _Following(state, publisher, rng, self._open_round(state, publisher, rng, None), self._generation + 1)
+        serving = self._open_round(state, publisher, rng, None)
+        every_shard = tuple(range(self._num_shards))
+        kept = change if state.records is records else None
+        return Following(state, publisher, rng, serving, self._generation + 1, every_shard, kept)
 
-    def _switch(self, following: _Following, num_trained: int) -> None:
+    def _keep(self, following: Following, _: int) -> Following:
+        """Called before every switch, with the number of the round to come: the place to write it down."""
+        return following
+
+    def _switch(self, following: Following) -> None:
         """From one round or generation to the next, all at once."""
         before = self._generation
         self._state, self._publisher = following.state, following.publisher
         self._rng, self._serving, self._generation = following.rng, following.serving, following.generation
-        self._models_trained += num_trained
+        self._models_trained += len(following.touched)
         self._answers = {}
         self._is_copy = self._is_copy and following.generation == before
 
@@ -343,11 +373,13 @@ class Deployment:
 
     def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
         try:
-            following = self._fresh_generation(start.records, ignore_progress, rng)
-            with self._updating, self._lock:
+            following = self._same_records_retrained(start, ignore_progress, rng)
+            with self._updating:
                 # If an update came first it has retrained everything itself, or will at the next one.
                 if self._state is start and self._publisher is spent:
-                    self._switch(following, self._num_shards)
+                    following = self._keep(following, self._round)
+                    with self._lock:
+                        self._switch(following)
         except Exception as error:
             self._background_error = error
 

@@ -116,15 +116,19 @@ def learn(
     """
     if num_shards < 1:
         raise ParameterError(f"the number of shards must be at least 1, got {num_shards!r}")
-    compact = records if records.num_live == records.num_slots else records.compacted()
-    bound = for_classes(learner, compact.classes)  # type: ignore[arg-type]
-    membership = Membership.build(sampler.draw(len(compact), num_shards, rng), len(compact))
+    records = records.compacted() if _has_too_many_dead(records) else records
+    bound = for_classes(learner, records.classes)  # type: ignore[arg-type]
+    members: Sequence[Slots] = sampler.draw(len(records), num_shards, rng)
+    if records.num_live < records.num_slots:
+        live = records.live_slots().astype(np.uint32)
+        members = [live[positions] for positions in members]
+    membership = Membership.build(members, records.num_slots)
     num_slices = _num_slices(bound)
     slices = None
     if isinstance(bound, SlicedLearner):
         slices = tuple(_draw_slices(len(slots), num_slices, rng) for slots in membership.members)
     seeds = tuple(tuple(row) for row in rng.seeds(num_shards * num_slices).reshape(num_shards, num_slices).tolist())
-    blank = EnsembleState(compact, membership, (), seeds, slices, bound, sampler)
+    blank = EnsembleState(records, membership, (), seeds, slices, bound, sampler)
     models = _train(blank, range(num_shards), (0,) * num_shards, executor or Serial(), advance)
     return replace(blank, models=tuple(models))
 
@@ -159,7 +163,7 @@ def update(
     for shard, model in zip(touched, trained, strict=True):
         models[shard] = model
     done, renumbered = replace(blank, models=tuple(models)), False
-    if records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 32:
+    if _has_too_many_dead(records):
         done = done.compacted()
         renumbered = True
     report = UpdateReport(
@@ -170,6 +174,11 @@ def update(
         change=None if renumbered else change,
     )
     return done, report
+
+
+def _has_too_many_dead(records: Records) -> bool:
+    """Whether the storage of deleted records is worth a copy of everybody else's."""
+    return records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 32
 
 
 def _num_slices(learner: object) -> int:

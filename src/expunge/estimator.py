@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,27 +23,17 @@ from expunge.execution import make_executor
 from expunge.fallback import Fallback
 from expunge.features import Features, is_frame, is_sparse
 from expunge.guarantees import Guarantee
-from expunge.guarantees import max_predictions as certified_predictions
 from expunge.learners import Learner, ScikitLearner, SlicedLearner
-from expunge.mechanisms import MECHANISM_NAMES, Mechanism
-from expunge.mechanisms import calibrated_mechanism as calibrate
-from expunge.planning import recommend_shards
+from expunge.mechanisms import Mechanism
 from expunge.publishing import (
-    DEFAULT_MAX_PREDICTIONS,
-    DEFAULT_TARGET,
     BudgetStatus,
-    ConsensusPublisher,
-    DirectFront,
     Exhaustion,
     Front,
-    NoisyPublisher,
-    Publisher,
-    RouterFront,
-    StudentFront,
 )
 from expunge.randomness import Randomness
 from expunge.records import RecordId, Records
-from expunge.sampling import IndependentSampler, PartitionSampler, Sampler
+from expunge.sampling import Sampler
+from expunge.settings import Settings
 
 
 class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -160,16 +151,17 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             weights=weights,
             allow_missing=_accepts_missing(self._base()),
         )
-        num_shards, probability = self._sizes(records)
+        settings = self._settings()
+        num_shards, probability = settings.sizes(records)
         rng = self._randomness()
         deployment = Deployment(
             records,
             as_learner(self._base()),
             num_shards=num_shards,
-            sampler=self._sampler(probability),
-            publisher=self._publisher(num_shards, records.num_classes, rng),
+            sampler=settings.make_sampler(probability),
+            publisher=settings.make_publisher(num_shards, records.num_classes, rng),
             rng=rng,
-            front=self._front(),
+            front=settings.make_front(as_learner(self._base() if self.student is None else self.student)),
             max_generations=self.max_generations,
             executor=make_executor(self.n_jobs),
         )
@@ -232,94 +224,8 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _base(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
-    def _sizes(self, records: Records) -> tuple[int, float | None]:
-        """k and p, asked of the planner if wanted."""
-        if self.n_shards == "auto":
-            target = DEFAULT_TARGET if self.target is None else self.target
-            advice = recommend_shards(
-                num_records=len(records),
-                num_classes=records.num_classes,
-                target=target,
-                num_generations=self.max_generations,
-                max_predictions=self._max_predictions(),
-            )
-            chosen = self.inclusion_probability
-            return advice.num_shards, advice.inclusion_probability if chosen is None else chosen
-        if isinstance(self.n_shards, bool) or not isinstance(self.n_shards, int | np.integer) or self.n_shards < 1:
-            raise ParameterError(f"n_shards must be a whole number of at least 1 or 'auto', got {self.n_shards!r}")
-        return int(self.n_shards), self.inclusion_probability
-
-    def _max_predictions(self) -> int:
-        return DEFAULT_MAX_PREDICTIONS if self.max_predictions is None else self.max_predictions
-
-    def _sampler(self, probability: float | None) -> Sampler:
-        if isinstance(self.sampling, Sampler) and not isinstance(self.sampling, type):
-            if self.inclusion_probability is not None:
-                raise ParameterError("inclusion_probability needs sampling='independent', not a sampler of its own")
-            return self.sampling
-        if self.sampling == "independent":
-            return IndependentSampler(probability)
-        if self.inclusion_probability is not None:
-            raise ParameterError("inclusion_probability needs sampling='independent'")
-        if self.sampling in ("partition", "random_partition"):
-            return PartitionSampler(equal_sizes=self.sampling == "partition")
-        raise ParameterError(f"sampling must be independent, partition or random_partition, got {self.sampling!r}")
-
-    def _publisher(self, num_shards: int, num_classes: int, rng: Randomness) -> Publisher:
-        if self.target is not None and not isinstance(self.target, Guarantee):
-            raise ParameterError(f"target must be a Guarantee(alpha, beta, gamma), got {self.target!r}")
-        if self.mechanism == "consensus":
-            if self.budget is not None:
-                raise ParameterError("budget is for noisy mechanisms; consensus takes a target and max_predictions")
-            return ConsensusPublisher(
-                num_shards=num_shards,
-                rng=rng,
-                target=DEFAULT_TARGET if self.target is None else self.target,
-                max_predictions=self._max_predictions(),
-                max_generations=self.max_generations,
-                on_exhausted=self.on_exhausted,
-            )
-        mechanism = self.mechanism
-        if not isinstance(mechanism, Mechanism):
-            if mechanism not in MECHANISM_NAMES:
-                names = ", ".join(("consensus", *MECHANISM_NAMES))
-                raise ParameterError(f"mechanism must be one of {names}, or a Mechanism, got {mechanism!r}")
-            mechanism = calibrate(mechanism, num_shards=num_shards, num_classes=num_classes)
-        limits = [] if self.max_predictions is None else [self.max_predictions]
-        if self.target is not None:
-            limits.append(
-                certified_predictions(
-                    self.target,
-                    event=mechanism.event,
-                    num_shards=num_shards,
-                    num_generations=self.max_generations,
-                )
-            )
-        return NoisyPublisher(
-            mechanism,
-            budget=_budget(self.budget),
-            max_predictions=min(limits, default=None),
-            accountant=self.accountant,
-            on_exhausted=self.on_exhausted,
-        )
-
-    def _front(self) -> Front:
-        if not isinstance(self.publish, str):
-            if not hasattr(self.publish, "open_round"):
-                raise ParameterError(f"publish must be direct, router, student or a Front, got {self.publish!r}")
-            return self.publish
-        if self.publish == "student":
-            if self.pool is None:
-                raise ParameterError("publish='student' needs a pool of public points")
-            student = as_learner(self._base() if self.student is None else self.student)
-            return StudentFront(self.pool, student)
-        if self.publish == "router":
-            if self.fallback is not None and not isinstance(self.fallback, Fallback):
-                raise ParameterError(f"fallback must be one of expunge.fallback, got {self.fallback!r}")
-            return RouterFront() if self.fallback is None else RouterFront(self.fallback)
-        if self.publish == "direct":
-            return DirectFront()
-        raise ParameterError(f"publish must be direct, router, student or a Front, got {self.publish!r}")
+    def _settings(self) -> Settings:
+        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
 
     def _randomness(self) -> Randomness:
         if self.random_state is None:
@@ -391,16 +297,6 @@ def _narrowed(table: Features) -> Features:
 def _takes_texts(estimator: Any) -> bool:
     first = estimator.steps[0][1] if isinstance(estimator, Pipeline) else estimator
     return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.string)
-
-
-def _budget(budget: PrivacyBudget | tuple[float, float] | None) -> PrivacyBudget | None:
-    if budget is None or isinstance(budget, PrivacyBudget):
-        return budget
-    try:
-        epsilon, delta = budget
-    except (TypeError, ValueError):
-        raise ParameterError(f"budget must be a PrivacyBudget or a pair (epsilon, delta), got {budget!r}") from None
-    return PrivacyBudget(epsilon, delta)
 
 
 def _listed(ids: Any) -> list[Any]:

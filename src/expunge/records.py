@@ -186,6 +186,38 @@ class Records:
         ones = [np.ones(len(rows)) if block.weights is None else block.weights[rows] for block, rows in parts]
         return features, labels, np.concatenate(ones)
 
+    def extract(self, slots: NDArray[np.int64]) -> Block:
+        """The records in the given slots, which are ascending, as a block of their own that starts at the first."""
+        features, labels, weights = self.gather(slots)
+        ids = id_column([self.id_of(int(slot)) for slot in slots], len(slots), "ids")
+        has_subjects = any(block.subjects is not None for block in self.blocks)
+        subjects = object_column([self._subject_of(int(slot)) for slot in slots]) if has_subjects else None
+        return Block(int(slots[0]) if len(slots) else 0, features, labels, ids, subjects, weights)
+
+    @classmethod
+    def restored(
+        cls,
+        block: Block,
+        *,
+        dead: Iterable[int],
+        classes: NDArray[Any],
+        allow_missing: bool,
+        layout: tuple[str, tuple[Any, ...]],
+    ) -> Records:
+        """A dataset that was kept somewhere, all its slots as one block, with the emptied ones named."""
+        gone = frozenset(dead)
+        live = np.delete(np.arange(len(block), dtype=np.int64), sorted(gone))
+        return cls(
+            classes=classes,
+            blocks=(block,),
+            index=IdIndex.restored(block.ids, live, gone),
+            subjects=SubjectIndex.build(block.subjects),
+            num_live=len(live),
+            num_slots=len(block),
+            allow_missing=allow_missing,
+            layout=layout,
+        )
+
     def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
         """D ∘ u for every u of the batch in order, all or nothing."""
         if isinstance(batch, Add | AddMany | Delete | DeleteSubject):
@@ -249,6 +281,23 @@ class Records:
         bounds = np.searchsorted(slots, [block.start for block in self.blocks] + [self.num_slots])
         return [(block, int(bounds[i]), int(bounds[i + 1])) for i, block in enumerate(self.blocks)]
 
+    def checked(self, update: Add | AddMany) -> Block:
+        """What an addition brings, as a block with this dataset's columns and number types; not put anywhere yet."""
+        if isinstance(update, Add):
+            subjects = None if update.subject is None else [update.subject]
+            weights: Any = None if update.weight == 1.0 else [update.weight]
+            table, labels, ids = _one_row(update.features), np.asarray([update.label]), object_column([update.id])
+        else:
+            table, labels, subjects, weights = (
+                as_features(update.features),
+                np.asarray(update.labels),
+                update.subjects,
+                update.weights,
+            )
+            ids = id_column(update.ids, num_rows(table), "ids")
+        block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes)
+        return self.fitted(replace(block, features=own_copy(block.features)))
+
     def fitted(self, block: Block) -> Block:
         """The block with features of this dataset's columns and number types; the first record at fault is named."""
         if len(block) == 0:
@@ -280,13 +329,8 @@ class _Draft:
 
     def take(self, update: Update) -> None:
         match update:
-            case Add(id=record, features=features, label=label, subject=subject, weight=weight):
-                subjects = None if subject is None else [subject]
-                weights = None if weight == 1.0 else [weight]
-                self._add(_one_row(features), np.asarray([label]), object_column([record]), subjects, weights)
-            case AddMany(ids=ids, features=features, labels=labels, subjects=subjects, weights=weights):
-                table = as_features(features)
-                self._add(table, np.asarray(labels), id_column(ids, num_rows(table), "ids"), subjects, weights)
+            case Add() | AddMany():
+                self._add(self.records.checked(update))
             case Delete(id=record):
                 self._delete(require_id(record, "a record's id"))
             case DeleteSubject(subject=subject):
@@ -298,11 +342,8 @@ class _Draft:
         slot = self.records.index.find(record)
         return record in self.pending or (slot is not None and slot not in self.removed)
 
-    def _add(self, features: Features, labels: NDArray[Any], ids: NDArray[Any], subjects: Any, weights: Any) -> None:
-        block = make_block(features, labels, ids, subjects, weights, start=0, classes=self.records.classes)
-        block = replace(block, features=own_copy(block.features))
-        block = self.records.fitted(block)
-        for row, record in enumerate(ids.tolist()):
+    def _add(self, block: Block) -> None:
+        for row, record in enumerate(block.ids.tolist() if block.ids is not None else []):
             if self._holds(record):
                 raise DuplicateRecordError(f"the id {record!r} is in use already; delete it first", record)
             self.pending[record] = (len(self.sources), row)

@@ -3,7 +3,7 @@
 from expunge.publishing.consensus import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, ConsensusPublisher
 from expunge.publishing.front import DirectFront, DirectRound, Front, Opening, Round
 from expunge.publishing.noisy import NoisyPublisher
-from expunge.publishing.publisher import BudgetStatus, Exhaustion, Publisher
+from expunge.publishing.publisher import BudgetStatus, Exhaustion, Journal, Publisher
 from expunge.publishing.router import Calibration, RoutedRound, RouterFront, Traffic
 from expunge.publishing.student import StudentFront, StudentRound
 
@@ -17,6 +17,7 @@ __all__ = [
     "DirectRound",
     "Exhaustion",
     "Front",
+    "Journal",
     "NoisyPublisher",
     "Opening",
     "Publisher",

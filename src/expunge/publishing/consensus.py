@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from expunge.errors import GuaranteeError, ParameterError
 from expunge.guarantees import ConsensusDesign, Guarantee, default_cache_folder, design_consensus
 from expunge.mechanisms.consensus import ConsensusGate, plurality
-from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion, require_limit
+from expunge.publishing.publisher import BudgetStatus, Exhaustion, Journal, require_exhaustion, require_limit
 from expunge.randomness import Randomness
 
 DEFAULT_TARGET = Guarantee(5.0, 1e-3, 1e-3)
@@ -28,6 +29,8 @@ class ConsensusPublisher:
     The threshold is drawn from `rng` once a generation and is as secret as the shards.
     """
 
+    journal: Journal | None = None
+
     def __init__(
         self,
         *,
@@ -38,6 +41,7 @@ class ConsensusPublisher:
         max_generations: int = 100,
         two_sided: bool = False,
         on_exhausted: Exhaustion = "retrain_on_update",
+        cache_folder: Path | None = None,
     ) -> None:
         require_exhaustion(on_exhausted)
         if max_generations < 1:
@@ -50,7 +54,9 @@ class ConsensusPublisher:
         self.target = target
         self.num_shards = num_shards
         self._max_predictions = max_predictions
-        self._design, self._reason = _design(num_shards, target, max_predictions, max_generations, two_sided)
+        self._design, self._reason = _design(
+            num_shards, target, max_predictions, max_generations, two_sided, cache_folder or default_cache_folder()
+        )
         self._start(rng)
 
     def _start(self, rng: Randomness) -> None:
@@ -97,9 +103,15 @@ class ConsensusPublisher:
         """The plurality for every row, after the gate took note of the votes; DECLINED where it abstains."""
         codes = plurality(counts)
         with self._lock:
+            if self.journal is not None and len(counts):
+                # Being kept short of the limit, what a crash forfeits does not alone make the generation dirty.
+                self.journal.reserve(self._predictions + len(counts), self._max_predictions - 1)
             self._predictions += len(counts)
             if self._gate is not None and len(counts):
+                was_dirty = self._gate.dirty
                 codes = np.where(self._gate.observe(counts, self.num_shards), _DECLINED, codes)
+                if self.journal is not None and self._gate.dirty and not was_dirty:
+                    self.journal.mark_dirty()
         return codes
 
     def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
@@ -119,11 +131,32 @@ class ConsensusPublisher:
         """The same gate with a fresh secret threshold."""
         fresh = ConsensusPublisher.__new__(ConsensusPublisher)
         fresh.__dict__.update(self.__dict__)
+        fresh.journal = None
         fresh._start(rng)
         return fresh
 
+    @property
+    def secret(self) -> dict[str, Any]:
+        """The thresholds."""
+        gate = self._gate
+        return {} if gate is None else {"threshold": gate.threshold, "abstain_threshold": gate.abstain_threshold}
+
+    def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
+        """The same thresholds, the books as they were kept."""
+        self._predictions = predictions
+        if (self._gate is None) != (not secret):
+            raise GuaranteeError("the gate that was kept does not belong to this number of shards and this target")
+        if secret:
+            self._gate = ConsensusGate(
+                threshold=secret["threshold"],
+                max_queries=self._max_predictions,
+                abstain_threshold=secret["abstain_threshold"],
+                queries=predictions,
+                dirty=dirty or predictions >= self._max_predictions,
+            )
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "journal")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -135,7 +168,7 @@ class ConsensusPublisher:
 
 
 def _design(
-    num_shards: int, target: Guarantee, max_predictions: int, max_generations: int, two_sided: bool
+    num_shards: int, target: Guarantee, max_predictions: int, max_generations: int, two_sided: bool, cache_folder: Path
 ) -> tuple[ConsensusDesign | None, str]:
     try:
         design = design_consensus(
@@ -146,7 +179,7 @@ def _design(
             beta=target.beta,
             gamma=target.gamma,
             two_sided=two_sided,
-            cache_folder=default_cache_folder(),
+            cache_folder=cache_folder,
         )
     except GuaranteeError as error:
         return None, str(error)

@@ -13,7 +13,7 @@ from expunge.accounting import Accountant, Event, Ledger, NonPrivate, PrivacyBud
 from expunge.errors import BudgetExhaustedError
 from expunge.guarantees import LARGEST_COUNT, Guarantee, certify
 from expunge.mechanisms import Majority, Mechanism
-from expunge.publishing.publisher import BudgetStatus, Exhaustion, require_exhaustion, require_limit
+from expunge.publishing.publisher import BudgetStatus, Exhaustion, Journal, require_exhaustion, require_limit
 from expunge.randomness import Randomness
 
 DEFAULT_FAILURE = 1e-3
@@ -28,6 +28,8 @@ class NoisyPublisher:
     A generation is limited by an (ε,δ) budget, by a number of predictions (what a target (α,β,γ) allows), or by both;
     without either no guarantee is given. `on_exhausted` is `Exhaustion`.
     """
+
+    journal: Journal | None = None
 
     def __init__(
         self,
@@ -90,6 +92,8 @@ class NoisyPublisher:
                 f"the budget allows {self._predictions_left} more predictions in this generation, {len(counts)} were "
                 "asked for; an update after it is used up starts anew"
             )
+        if self.journal is not None and len(counts):
+            self.journal.reserve(self._predictions + len(counts), self._capacity)
         self._ledger.charge(self.mechanism.event, len(counts), enforce=False)
         return self.mechanism.release(counts, rng)
 
@@ -126,6 +130,15 @@ class NoisyPublisher:
     def snapshot(self) -> dict[str, Any]:
         """The ledger, as plain data."""
         return self._ledger.snapshot()
+
+    @property
+    def secret(self) -> dict[str, Any]:
+        """Nothing: every answer has noise of its own."""
+        return {}
+
+    def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
+        """Count what was paid for before; more than the budget covers makes the generation dirty by itself."""
+        self._ledger.charge(self.mechanism.event, predictions - self._predictions, enforce=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {

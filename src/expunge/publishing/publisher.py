@@ -44,10 +44,22 @@ class BudgetStatus:
     exhausted: bool
 
 
+class Journal(Protocol):
+    """Where a publisher writes before it releases, so that a crash cannot make it forget what it released."""
+
+    def reserve(self, total: int, limit: float) -> None:
+        """Have it on record that `total` predictions of this generation are paid for; more may be reserved, up to
+        `limit`, so that not every release has to wait."""
+
+    def mark_dirty(self) -> None:
+        """Have it on record that the next update must be a full retraining."""
+
+
 class Publisher(Protocol):
     """The publishing side of one generation."""
 
     on_exhausted: Exhaustion
+    journal: Journal | None
 
     @property
     def is_repeatable(self) -> bool:
@@ -72,3 +84,10 @@ class Publisher(Protocol):
 
     def snapshot(self) -> dict[str, Any]:
         """The books, as plain data."""
+
+    @property
+    def secret(self) -> dict[str, Any]:
+        """What the generation drew for itself, as plain data; kept with the rest of the secret randomness."""
+
+    def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
+        """Go on with books and secrets that were kept."""
