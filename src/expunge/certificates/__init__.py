@@ -5,8 +5,9 @@ from plain facts. Anybody checks it (`verify`) or reads it as a page (`render_pa
 """
 
 from expunge.certificates.agreement import disagreements
-from expunge.certificates.canonical import canonical, parse
+from expunge.certificates.canonical import MAX_BYTES, canonical, parse
 from expunge.certificates.certificate import FORMAT, Certificate, issue
+from expunge.certificates.display import shown
 from expunge.certificates.excerpt import Excerpt
 from expunge.certificates.facts import (
     CountFacts,
@@ -29,6 +30,7 @@ from expunge.certificates.ledger import (
     genesis,
 )
 from expunge.certificates.moments import round_up, utc
+from expunge.certificates.page import render_page
 from expunge.certificates.reading import read_certificate
 from expunge.certificates.statements import Statements
 from expunge.certificates.verification import Check, Verification, verify
@@ -36,6 +38,7 @@ from expunge.certificates.verification import Check, Verification, verify
 __all__ = [
     "EVENTS",
     "FORMAT",
+    "MAX_BYTES",
     "TICKED",
     "Certificate",
     "Check",
@@ -63,8 +66,10 @@ __all__ = [
     "issue",
     "parse",
     "read_certificate",
+    "render_page",
     "request_key",
     "round_up",
+    "shown",
     "utc",
     "verify",
 ]

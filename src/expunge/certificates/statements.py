@@ -36,8 +36,8 @@ COPIES: Final = (
 OPERATOR: Final = (
     "The signature shows who made this statement, not that it is true. The operator is trusted to have run the "
     "software as it is and to have kept its secret randomness secret; from a model alone nobody can prove which "
-    "records it was or was not trained on (Thudi et al. 2022, On the Necessity of Auditable Algorithmic Definitions for "
-    "Machine Unlearning)."
+    "records it was or was not trained on (Thudi et al. 2022, On the Necessity of Auditable Algorithmic Definitions "
+    "for Machine Unlearning)."
 )
 RECIPE: Final = (
     "It compares with training from scratch by the same recipe. Choices that were made by looking at deleted records "
@@ -133,8 +133,8 @@ def _about_counts(counts: CountFacts | None, publication: PublicationFacts) -> l
     assert counts is not None  # a certificate is for a request or for the deployment
     return [
         f"The deployment holds {plural(counts.num_records, 'record')} and is in round {publication.round:,} of "
-        f"generation {publication.generation:,}. Of {plural(counts.accepted, 'accepted request')}, {counts.applied:,} "
-        f"were applied, {counts.pending:,} are waiting and {counts.cancelled:,} were cancelled before being applied."
+        f"generation {publication.generation:,}. Requests accepted since its creation: {counts.accepted:,}; applied: "
+        f"{counts.applied:,}, waiting: {counts.pending:,}, cancelled before they were applied: {counts.cancelled:,}."
     ]
 
 
