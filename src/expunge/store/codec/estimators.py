@@ -21,6 +21,7 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 from expunge.errors import ModelFormatError
 
 _LEAF = -1
+_PASSING = frozenset({"_tree", "_stop_words_id", "refit_time_", "cv_results_", "n_threads"})
 _SEARCH_TREES = {"ball_tree": BallTree, "kd_tree": KDTree}
 
 
@@ -34,9 +35,22 @@ def state_of(value: Any) -> dict[str, Any]:
         state.pop("_sklearn_version", None)
     if state.get("memory") is not None:
         raise ModelFormatError(f"{kind.__name__} with memory= is refused: its cache would keep copies of training data")
+    return state if _PASSING.isdisjoint(state) else _lasting(kind, state)
+
+
+def _lasting(kind: type, state: dict[str, Any]) -> dict[str, Any]:
+    """Without what says nothing about the model and changes from run to run: addresses, timings, threads."""
+    lasting = {name: part for name, part in state.items() if name != "_stop_words_id"}
     if isinstance(state.get("_tree"), KDTree | BallTree):
-        state = {name: part for name, part in state.items() if name != "_tree"}
-    return state
+        del lasting["_tree"]
+    if "refit_time_" in state:
+        lasting["refit_time_"] = 0.0
+    if "cv_results_" in state:
+        results = state["cv_results_"].items()
+        lasting["cv_results_"] = {n: np.zeros_like(part) if n.endswith("_time") else part for n, part in results}
+    if kind.__name__ == "_BinMapper":
+        lasting["n_threads"] = None  # as many as there are
+    return lasting
 
 
 def restore(value: Any, state: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.interpolate import BSpline
 from sklearn.utils import Bunch
 
 from expunge.errors import ModelFormatError
@@ -235,6 +236,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "skops": _skops,
     "slice": lambda reader, node: slice(*reader.all(node[1:4])),
     "sparse": _sparse,
+    "spline": lambda reader, node: BSpline(*reader.all(node[1:6])),
     "tree": _tree,
     "tuple": lambda reader, node: tuple(reader.all(node[1:])),
     "type": _type,

@@ -27,6 +27,7 @@ _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _NEVER = frozenset({"tests", "conftest", "externals", "datasets", "_build_utils"})
 _OWN = ("expunge.learners", "expunge.mechanisms", "expunge.fallback", "expunge.publishing")
 _PURE_FUNCTIONS = ("sklearn.feature_selection", "sklearn.metrics")
+_PURE_NUMPY = frozenset({"max", "mean", "median", "min", "nan_to_num", "std", "sum", "var"})
 
 # Private classes of scikit-learn, rebuilt attribute by attribute.
 _PLAIN = frozenset(
@@ -48,8 +49,19 @@ _PLAIN = frozenset(
         "sklearn.metrics._scorer._CurveScorer",
         "sklearn.metrics._scorer._PassthroughScorer",
         "sklearn.metrics._scorer._Scorer",
+        "sklearn.model_selection._split.GroupKFold",
+        "sklearn.model_selection._split.KFold",
+        "sklearn.model_selection._split.LeaveOneOut",
+        "sklearn.model_selection._split.RepeatedKFold",
+        "sklearn.model_selection._split.RepeatedStratifiedKFold",
+        "sklearn.model_selection._split.ShuffleSplit",
+        "sklearn.model_selection._split.StratifiedKFold",
+        "sklearn.model_selection._split.StratifiedShuffleSplit",
+        "sklearn.model_selection._split.TimeSeriesSplit",
         "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
         "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+        "sklearn.utils._metadata_requests.MetadataRequest",
+        "sklearn.utils._metadata_requests.MethodMetadataRequest",
     }
 )
 # Compiled classes of scikit-learn, rebuilt by calling them with a few numbers.
@@ -94,7 +106,7 @@ def refusal(name: str, *, why: str = "it is not among the types that expunge can
 
 def object_class(name: str, trusted: Trusted) -> type:
     """The class of that name, if its objects may be rebuilt attribute by attribute."""
-    if name.startswith("sklearn."):
+    if name.startswith(("sklearn.", *_OWN)):
         return _safe_class(name)
     found = trusted_class(name, trusted)
     if not issubclass(found, BaseEstimator):
@@ -151,7 +163,7 @@ def trusted_class(name: str, trusted: Trusted) -> type:
 
 @lru_cache(maxsize=1024)
 def _safe_class(name: str) -> type:
-    if not name.startswith("sklearn.") or not _MODULE.fullmatch(name) or not _NEVER.isdisjoint(name.split(".")):
+    if not _MODULE.fullmatch(name) or not _NEVER.isdisjoint(name.split(".")):
         raise refusal(name)
     found = _imported_class(name)
     if name in _PLAIN or issubclass(found, BaseEstimator) or _is_kernel(found):
@@ -190,7 +202,8 @@ def _pure_function(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
     if module in ("numpy", "scipy.special"):
         found = getattr(importlib.import_module(module), attribute, None)
-        return found if isinstance(found, np.ufunc) else None
+        is_pure = isinstance(found, np.ufunc) or (module == "numpy" and attribute in _PURE_NUMPY)
+        return found if is_pure else None
     for package in _PURE_FUNCTIONS:
         if module.startswith(package):
             found = getattr(importlib.import_module(package), attribute, None)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.interpolate import BSpline
 from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
@@ -25,6 +26,8 @@ ARRAYS, SKOPS, PICKLE = FORMATS = ("arrays", "skops", "pickle")
 
 _PLAIN_TYPES = frozenset({type(None), bool, int, float, str})
 _BUILTIN_TYPES = (bool, int, float, str, object)
+_SCIENTIFIC = ("numpy.", "scipy.")
+_NumpyFunction = type(np.mean)
 
 
 class Unsupported(Exception):
@@ -68,7 +71,7 @@ class Writer:
             return _sparse(self, value)
         if isinstance(value, type):
             return _type(value)
-        if isinstance(value, np.ufunc | FunctionType | BuiltinFunctionType | MethodType):
+        if isinstance(value, np.ufunc | _NumpyFunction | FunctionType | BuiltinFunctionType | MethodType):
             return _function(self, value)
         return self._object(value)
 
@@ -96,13 +99,14 @@ class Writer:
     def _new_object(self, value: Any) -> Any:
         kind = type(value)
         name = trust.name_of(kind)
-        if trust.is_own(kind):
+        if trust.is_own(kind) and not isinstance(value, BaseEstimator):
+            trust.own_class(name)
             return ["record", name, self._fields(value)]
-        if name.startswith("sklearn."):
+        if trust.is_own(kind) or name.startswith("sklearn."):
             self.has_scikit = True
             return self._scikit(value, name)
         if not trust.is_trusted(name, self.trusted):
-            raise trust.refusal(name)
+            raise Unsupported(str(trust.refusal(name))) if name.startswith(_SCIENTIFIC) else trust.refusal(name)
         if isinstance(value, BaseEstimator) and _has_plain_state(kind):
             trust.object_class(name, self.trusted)
             return ["object", name, self._attributes(vars(value))]
@@ -270,6 +274,10 @@ _METHODS: dict[type, Any] = {
     bytes: lambda writer, value: ["hex", value.hex()],
     slice: lambda writer, value: ["slice", *map(writer.write, (value.start, value.stop, value.step))],
     range: lambda writer, value: ["range", value.start, value.stop, value.step],
+    BSpline: lambda writer, value: [
+        "spline",
+        *map(writer.write, (value.t, value.c, value.k, value.extrapolate, value.axis)),
+    ],
     np.random.RandomState: _random_state,
     np.random.Generator: _generator,
 }

@@ -16,7 +16,7 @@ from expunge.errors import ModelFormatError
 from expunge.store.codec import trust
 
 # Types with indices that compiled code trusts (trees) are not here: the plain format stores and checks them.
-_ADMITTED = frozenset({"scipy.interpolate._bsplines.BSpline", "sklearn.impute._iterative._ImputerTriplet"})
+_ADMITTED = frozenset({"numpy.dtype", "sklearn.impute._iterative._ImputerTriplet"})
 _SCHEMA = "schema.json"
 _DATE = (1980, 1, 1, 0, 0, 0)
 _NO_DETAIL = "skops cannot store it"
