@@ -12,6 +12,7 @@ from expunge._version import __version__
 if TYPE_CHECKING:
     from expunge.accounting import PrivacyBudget
     from expunge.deployment import Deployment
+    from expunge.durable import create, open
     from expunge.ensemble import EnsembleState, learn, update
     from expunge.errors import ExpungeError
     from expunge.estimator import UnlearningClassifier
@@ -37,7 +38,9 @@ _HOMES = {
     "Randomness": "randomness",
     "Records": "records",
     "UnlearningClassifier": "estimator",
+    "create": "durable",
     "learn": "ensemble",
+    "open": "durable",
     "plan": "planning",
     "update": "ensemble",
 }
@@ -59,7 +62,9 @@ __all__ = [
     "Records",
     "UnlearningClassifier",
     "__version__",
+    "create",
     "learn",
+    "open",
     "plan",
     "update",
 ]

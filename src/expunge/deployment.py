@@ -40,11 +40,11 @@ _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the requester learns about a request: that it was applied."""
+    """What the requester learns about a request: whether it was applied, and in which round."""
 
     request: str
     state: str
-    round: int
+    round: int | None
 
 
 @dataclass(frozen=True, slots=True)

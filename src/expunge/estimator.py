@@ -18,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from expunge.accounting import Accountant, PrivacyBudget
 from expunge.deployment import Deployment
-from expunge.errors import InputError, ParameterError
+from expunge.errors import InputError
 from expunge.execution import make_executor
 from expunge.fallback import Fallback
 from expunge.features import Features, is_frame, is_sparse
 from expunge.guarantees import Guarantee
-from expunge.learners import Learner, ScikitLearner, SlicedLearner
+from expunge.learners import as_learner
 from expunge.mechanisms import Mechanism
 from expunge.publishing import (
     BudgetStatus,
@@ -262,15 +262,6 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _keeps_container(self, X: Features) -> bool:
         """Data frames reach the estimator as they are, for its column names; so do lists of texts."""
         return is_frame(X) or (_takes_texts(self._base()) and np.ndim(X) == 1)
-
-
-def as_learner(estimator: Any) -> Learner | SlicedLearner:
-    """A scikit-learn classifier as a learner; a learner as it is."""
-    if isinstance(estimator, BaseEstimator):
-        return ScikitLearner(estimator)
-    if isinstance(estimator, SlicedLearner | Learner):
-        return estimator
-    raise ParameterError(f"estimator must be a scikit-learn classifier or a Learner, got {estimator!r}")
 
 
 def _accepts_missing(estimator: Any) -> bool:

@@ -29,7 +29,7 @@ from expunge.certificates.ledger import (
     check_ledger,
     genesis,
 )
-from expunge.certificates.moments import round_up, utc
+from expunge.certificates.moments import round_up, seconds_of, utc
 from expunge.certificates.page import render_page
 from expunge.certificates.reading import read_certificate
 from expunge.certificates.statements import Statements
@@ -69,6 +69,7 @@ __all__ = [
     "render_page",
     "request_key",
     "round_up",
+    "seconds_of",
     "shown",
     "utc",
     "verify",

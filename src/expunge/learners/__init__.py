@@ -1,5 +1,6 @@
 """Learners: what trains one shard. Anything with `fit(X, y, seed)` will do; these are ready to use."""
 
+from expunge.learners.adapting import as_learner
 from expunge.learners.protocol import (
     ABSTAIN,
     Abstainer,
@@ -30,4 +31,5 @@ __all__ = [
     "SlicedModel",
     "SlicedScikitLearner",
     "Voter",
+    "as_learner",
 ]

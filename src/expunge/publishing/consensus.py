@@ -83,6 +83,11 @@ class ConsensusPublisher:
         return self._gate is None
 
     @property
+    def capacity(self) -> float:
+        """l_max; without a gate nothing is limited."""
+        return math.inf if self._gate is None else self._max_predictions
+
+    @property
     def must_retrain(self) -> bool:
         """Whether a consensus failed, or the answers are used up."""
         return self._gate is not None and self._gate.dirty

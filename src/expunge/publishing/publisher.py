@@ -66,6 +66,10 @@ class Publisher(Protocol):
         """Whether asking again in the same round gives the same answer at no cost without a cache."""
 
     @property
+    def capacity(self) -> float:
+        """How many predictions a generation allows; infinite without a limit."""
+
+    @property
     def must_retrain(self) -> bool:
         """Whether the next update has to be a full retraining."""
 

@@ -1,0 +1,435 @@
+"""A deployment in a folder: every accepted request survives a crash and is applied exactly once.
+
+The protocol of an update, each step named in `expunge.store.steps`:
+
+    accept   the request is on the disk, then acknowledged
+    train    the touched shards, in memory
+    stage    new models and records into files that nothing refers to yet
+    switch   one transaction: shards, round, books, requests
+    erase    deleted rows overwritten, replaced files removed, the log emptied
+    applied  one transaction: the request counts as applied
+
+A crash before `switch` leaves the request pending and loose files; after it, erasing to be finished when the folder is
+opened next. Predictions are paid for in blocks that are on the disk before the first answer of the block leaves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from expunge.certificates import Certificate
+from expunge.deployment import Deployment, Following, Receipt, Status
+from expunge.durable.evidence import Evidence
+from expunge.durable.fronts import put_round
+from expunge.durable.policy import ApplyPolicy
+from expunge.ensemble import Advance, EnsembleState, ignore_progress
+from expunge.errors import InputError, RequestError, StoreError
+from expunge.execution import Executor
+from expunge.features import Features
+from expunge.learners import Learner, SlicedLearner
+from expunge.publishing import Front, Publisher, Round
+from expunge.randomness import Randomness
+from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Records, Update
+from expunge.store import Batch, BookKeeper, Name, Request, Store, erase, stage, switch
+from expunge.store.steps import reach
+
+_ONE_FOLDER = "The folder is served once: nobody serves a copy of it, or sets it back to an earlier state."
+_SEEDED = "The deployment was created from a fixed seed, which is kept secret."
+
+
+@dataclass(frozen=True, slots=True)
+class DurableStatus(Status):
+    """Where a deployment in a folder stands."""
+
+    name: str
+    pending: int
+    apply: str
+
+
+class DurableDeployment(Deployment):
+    """What `expunge.create` and `expunge.open` return: a `Deployment` whose every step is on the disk.
+
+    Use it as a context manager, or `close` it. One process at a time has a folder open for writing; its threads may
+    predict and update at once.
+    """
+
+    _store: Store
+    _evidence: Evidence
+    _policy: ApplyPolicy
+    _trusted: tuple[str, ...]
+    _journal: BookKeeper
+    _expected: Records
+
+    @classmethod
+    def resume(
+        cls,
+        store: Store,
+        state: EnsembleState,
+        learner: Learner | SlicedLearner,
+        *,
+        publisher: Publisher,
+        rng: Randomness,
+        front: Front,
+        serving: Round,
+        max_generations: int,
+        executor: Executor,
+        trusted: Sequence[str],
+        reserved: int,
+    ) -> Self:
+        """The deployment of a folder whose contents were read; `expunge.open` does that."""
+        self, present = cls.__new__(cls), store.present
+        self._configure(learner, state.num_shards, state.sampler, publisher, rng, front, max_generations, executor)
+        self._state, self._serving = state, serving
+        self._generation, self._round, self._models_trained = present.generation, present.round, present.models_trained
+        return self._attach(store, trusted=trusted, reserved=reserved)
+
+    def _attach(self, store: Store, *, trusted: Sequence[str], reserved: int) -> Self:
+        """Go on in a folder that holds exactly what this object holds in memory."""
+        self._store, self._evidence, self._trusted = store, Evidence(store), tuple(trusted)
+        self._policy = ApplyPolicy.parse(store.fact("apply"))
+        self._accepting = threading.RLock()  # between _updating and _lock; also taken alone
+        self._applying: tuple[Request, ...] = ()
+        self._closed = threading.Event()
+        self._keep_books(self._generation, reserved)
+        self._finish()
+        self._recompute_expected()
+        self._write_guarantee()
+        if self._policy.mode == "every":
+            threading.Thread(target=self._apply_on_a_clock, daemon=True).start()
+        return self
+
+    def _write_guarantee(self) -> None:
+        """For those who only look at the folder."""
+        found = self.guarantee()
+        numbers = {name: getattr(found, name) for name in ("alpha", "beta", "gamma", "theorem", "note")}
+        known = {**numbers, "parameters": dict(found.parameters), "assumptions": list(found.assumptions)}
+        self._store.state_fact("guarantee", known)
+
+    def _keep_books(self, generation: int, reserved: int) -> None:
+        self._journal = BookKeeper(self._store, generation, reserved)
+        self._publisher.journal = self._journal
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._store.folder
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the creator wrote down about where the data came from."""
+        found: dict[str, Any] = self._store.fact("provenance")
+        return found
+
+    @property
+    def status(self) -> DurableStatus:
+        """Generation, round, records, budget, pending requests."""
+        with self._lock:
+            base = super().status
+            known = {name: getattr(base, name) for name in Status.__dataclass_fields__}
+        pending = self._evidence.requests.num_pending()
+        return DurableStatus(**known, name=self._store.fact("name"), pending=pending, apply=str(self._policy))
+
+    def update(
+        self,
+        batch: Iterable[Update],
+        *,
+        key: str | None = None,
+        readmit: bool = False,
+        apply: bool | None = None,
+        advance: Advance = ignore_progress,
+    ) -> Receipt:
+        """Accept a batch of updates as one request, all or nothing, and apply it if it is due.
+
+        `key` makes the request idempotent: the same key again returns the first receipt. `readmit` lets records come
+        back that were deleted on request. `apply` overrides the deployment's policy.
+        """
+        request = self.submit(batch, key=key, readmit=readmit)
+        if request.state == "pending" and (self.is_due if apply is None else apply):
+            self.apply(advance=advance)
+        found = self._evidence.requests.get(request.request)
+        return Receipt(found.request, found.public_state, found.round if found.public_state == "applied" else None)
+
+    def delete(
+        self,
+        ids: Iterable[RecordId] = (),
+        *,
+        subjects: Iterable[RecordId] = (),
+        key: str | None = None,
+        apply: bool | None = None,
+        advance: Advance = ignore_progress,
+    ) -> Receipt:
+        """Delete records by id, and all records of the given subjects, as one request."""
+        batch: list[Update] = [*map(Delete, ids), *map(DeleteSubject, subjects)]
+        return self.update(batch, key=key, apply=apply, advance=advance)
+
+    def add(
+        self,
+        X: Features,
+        y: ArrayLike,
+        ids: Sequence[RecordId] | NDArray[Any],
+        *,
+        subjects: Sequence[RecordId | None] | None = None,
+        weights: ArrayLike | None = None,
+        key: str | None = None,
+        readmit: bool = False,
+        apply: bool | None = None,
+        advance: Advance = ignore_progress,
+    ) -> Receipt:
+        """Add records under new ids, as one request."""
+        batch = [AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)]
+        return self.update(batch, key=key, readmit=readmit, apply=apply, advance=advance)
+
+    def predict_codes(self, X: Features) -> NDArray[np.int64]:
+        """Released class codes, as of `Deployment`; paid for on the disk before they leave."""
+        self._require_open()
+        return super().predict_codes(X)
+
+    def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
+        """Have a request on the disk, pending, checked against everything accepted before it."""
+        updates = list(batch)
+        if not updates:
+            raise InputError("a request must name at least one record")
+        with self._accepting:
+            self._require_open()
+            known = None if key is None else self._evidence.requests.by_key(key)
+            if known is not None:
+                return self._repeated(known, updates)
+            expected, _ = self._expected.apply(updates)
+            asked = Batch.dump(updates, self._expected)
+            if not readmit:
+                self._refuse_return(asked)
+            now = self._evidence.clock.now()
+            with self._store.database.transaction():
+                request = self._evidence.requests.accept(asked, key=key, now=now)
+                facts = {"num_deletions": request.deletions, "num_additions": request.additions}
+                self._evidence.ledger.write("accepted", now, request=request.request, **facts)
+            reach("accept.done")
+            self._expected = expected
+            self._leaving |= set(asked.deleted)
+            return request
+
+    def _repeated(self, known: Request, updates: list[Update]) -> Request:
+        """The request that has the key already, if it asked for the same."""
+        same = self._evidence.requests.is_same(known.request, Batch.dump(updates, self._expected))
+        if known.state != "cancelled" and not same:
+            raise RequestError("the idempotency key was used for another request")
+        return known
+
+    def _refuse_return(self, asked: Batch) -> None:
+        returning = asked.returning
+        for what, name in returning:
+            if (what, name) in self._leaving:
+                whose = "id" if what == "record" else "subject"
+                message = f"the {whose} {name!r} is being deleted on request; say readmit to bring it back on purpose"
+                raise RequestError(message)
+        self._evidence.requests.refuse_forgotten(returning)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the policy wants the pending requests applied now."""
+        waiting = self._evidence.requests.in_state("pending")
+        oldest = self._evidence.clock.age(waiting[0].accepted_at) if waiting else 0.0
+        return self._policy.is_due(len(waiting), oldest)
+
+    def apply(self, *, advance: Advance = ignore_progress) -> int | None:
+        """Apply everything pending as one round; the round's number, None if nothing was pending."""
+        with self._updating:
+            self._require_open()
+            self._finish()
+            requests = self._evidence.requests
+            self._applying = tuple(requests.in_state("pending"))
+            if not self._applying:
+                return None
+            try:
+                asked = [requests.batch_of(one.request) for one in self._applying]
+                batch = [update for one in asked for update in one.updates(self.classes)]
+                receipt = super().update(batch, advance=advance)
+            finally:
+                self._applying = ()
+            self._recompute_expected()
+            self._finish()
+            return receipt.round
+
+    def cancel(self, request: str) -> None:
+        """Take a pending request back."""
+        with self._updating, self._accepting:
+            self._require_open()
+            requests = self._evidence.requests
+            pending = [one for one in requests.in_state("pending") if one.request != request]
+            try:
+                self._expect(pending)
+            except InputError as error:
+                self._recompute_expected()
+                raise RequestError(
+                    f"request {request} cannot be cancelled, a later one builds on it: {error}"
+                ) from None
+            now = self._evidence.clock.now()
+            with self._store.database.transaction():
+                requests.cancel(request, now=now)
+                self._evidence.ledger.write("cancelled", now, request=request)
+            reach("cancel.done")
+            requests.drop_file(request)
+
+    def request(self, request: str) -> Request:
+        """What became of a request."""
+        return self._evidence.requests.get(request)
+
+    def requests(self) -> list[Request]:
+        """All requests, oldest first."""
+        return self._evidence.requests.all()
+
+    def certificate(self, request: str | None = None) -> Certificate:
+        """A signed certificate about a request, or about the whole deployment."""
+        with self._lock:
+            predictions, capacity = self._publisher.status.predictions, self._publisher.capacity
+            num_records = len(self._state.records)
+        return self._evidence.certificate(
+            request,
+            guarantee=self.guarantee(),
+            predictions=predictions,
+            capacity=capacity,
+            num_records=num_records,
+        )
+
+    def close(self) -> None:
+        """Write the books exactly and let go of the folder. Pending requests stay pending."""
+        if self._closed.is_set():
+            return
+        with self._updating, self._accepting, self._lock:
+            self._closed.set()
+            try:
+                self._journal.settle(self._publisher.status.predictions)
+            finally:
+                self._publisher.journal = _Closed(self._store.folder)
+                self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise StoreError(f"{self._store.folder} has been closed")
+
+    def _keep(self, following: Following, round_: int) -> Following:
+        """Stage and switch on the disk, before the switch in memory."""
+        reach("apply.trained")
+        store, requests = self._store, self._evidence.requests
+        self._require_open()
+        staged = stage(store, following.state, following.touched, following.change, trusted=self._trusted)
+        if staged.state is not following.state:
+            following = replace(following, state=staged.state, serving=_moved(following.serving, staged.state))
+        is_new = following.generation != self._generation
+        publisher, generation = following.publisher, following.generation
+        batches = [requests.batch_of(one.request) for one in self._applying]
+        gone, back = _names(batches, staged.state.records)
+        with store.database.transaction():
+            reach("switch.open")
+            serving = put_round(store, self._front, following.serving, self.classes, self._trusted)
+            trained = self._models_trained + len(following.touched)
+            switch(store, staged, generation=generation, round=round_, models_trained=trained, serving=serving)
+            if is_new:
+                store.open_books(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+                tick = self._evidence.clock.tick()
+                self._evidence.ledger.write("generation", tick, generation=generation, round=round_)
+            for one in self._applying:
+                requests.switch(one.request, generation=generation, round=round_)
+            requests.remember(gone)
+            requests.readmit(back)
+        reach("switch.done")
+        return following
+
+    def _switch(self, following: Following) -> None:
+        is_new = following.generation != self._generation
+        super()._switch(following)
+        if is_new:
+            self._keep_books(following.generation, self._publisher.status.predictions)
+
+    def _finish(self) -> None:
+        """Erase what a switch replaced; then, and only then, the requests behind it count as applied."""
+        requests = self._evidence.requests
+        switched = requests.in_state("switched")
+        if not switched and self._store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:
+            return
+        erase(self._store)
+        tick = self._evidence.clock.tick()
+        with self._store.database.transaction():
+            reach("applied.open")
+            self._store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
+            for one in switched:
+                requests.finish(one.request, applied_by=tick)
+                facts = {"generation": one.generation, "round": one.round}
+                self._evidence.ledger.write("applied", tick, request=one.request, **facts)
+        reach("applied.done")
+
+    def _recompute_expected(self) -> None:
+        with self._accepting:
+            self._expect(self._evidence.requests.in_state("pending"))
+
+    def _expect(self, pending: list[Request]) -> None:
+        """The dataset as it will be, and what is on its way out, once these are applied."""
+        expected, leaving = self._state.records, set[Name]()
+        for one in pending:
+            asked = self._evidence.requests.batch_of(one.request)
+            expected, _ = expected.apply(asked.updates(self.classes))
+            leaving |= set(asked.deleted)
+        self._expected, self._leaving = expected, leaving
+
+    def _apply_on_a_clock(self) -> None:
+        while not self._closed.wait(self._policy.amount):
+            try:
+                self.apply()
+            except Exception as error:  # told to whoever updates next; the requests stay pending
+                self._background_error = error
+
+    def _own_assumptions(self) -> list[str]:
+        seeded = [] if self._store.fact("is_system") else [_SEEDED]
+        return [_ONE_FOLDER, *super()._own_assumptions()[1:], *seeded]
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a deployment on disk is not pickled: open its folder instead")
+
+
+class _Closed:
+    """The journal of a deployment that has been closed: nothing may be released any more."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def reserve(self, total: int, limit: float) -> None:
+        """Refuse."""
+        raise StoreError(f"{self._folder} has been closed")
+
+    def mark_dirty(self) -> None:
+        """Refuse."""
+        raise StoreError(f"{self._folder} has been closed")
+
+
+def _moved(serving: Any, state: Any) -> Any:
+    """The round on the state whose records are mapped from the disk."""
+    if hasattr(serving, "opening"):
+        return replace(serving, opening=replace(serving.opening, state=state))
+    return serving
+
+
+def _names(batches: list[Batch], after: Records) -> tuple[list[Name], list[Name]]:
+    """What a round takes out for good, and what it brings in."""
+    asked: list[Name] = [name for batch in batches for name in batch.deleted]
+    asked += [("record", record) for batch in batches for record in batch.subject_records]
+    gone = [(what, name) for what, name in dict.fromkeys(asked) if what == "subject" or name not in after]
+    alive = {name for what, name in gone if what == "subject" and _has_records(after, name)}
+    back = [name for batch in batches for name in batch.added]
+    return [(what, name) for what, name in gone if what == "record" or name not in alive], back
+
+
+def _has_records(records: Records, subject: RecordId) -> bool:
+    return any(not records.index.is_gone(slot) for slot in records.subjects.find(subject))

@@ -1,0 +1,163 @@
+"""What a deployment can show for itself: its ledger, and certificates made from its books. Reads; trains nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from typing import Any
+
+from expunge.certificates import (
+    Certificate,
+    CountFacts,
+    DeploymentFacts,
+    Entry,
+    Excerpt,
+    GuaranteeFacts,
+    Head,
+    PublicationFacts,
+    RequestFacts,
+    SigningKey,
+    append,
+    canonical,
+    genesis,
+    issue,
+    round_up,
+    seconds_of,
+    utc,
+)
+from expunge.guarantees import Guarantee
+from expunge.store import Request, RequestBook, Store
+
+_SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
+
+
+class Clock:
+    """Time as the outside may know it: what shows the end of a retraining is rounded up to the tick."""
+
+    def __init__(self, tick_seconds: int) -> None:
+        self.tick_seconds = tick_seconds
+
+    def now(self) -> str:
+        """This second."""
+        return utc(time.time())
+
+    def age(self, at: str) -> float:
+        """Seconds since a moment that `now` gave."""
+        return max(0.0, time.time() - seconds_of(at))
+
+    def tick(self) -> str:
+        """The next tick."""
+        return round_up(time.time(), tick_seconds=self.tick_seconds)
+
+
+class LedgerBook:
+    """The hash-chained ledger in the store."""
+
+    def __init__(self, store: Store, deployment: str) -> None:
+        self._store = store
+        self._deployment = deployment
+
+    @property
+    def head(self) -> Head:
+        """Where the chain stands."""
+        row = self._store.database.row("SELECT sequence, link FROM ledger ORDER BY sequence DESC LIMIT 1")
+        return genesis(self._deployment) if row is None else Head(row[0], bytes(row[1]))
+
+    def write(self, event: str, at: str, **facts: Any) -> None:
+        """The next entry; inside the caller's transaction."""
+        line = append(self.head, at=at, event=event, facts=facts)
+        content = canonical(line.entry.to_data()).decode()
+        self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
+
+    def excerpt(self, request: str) -> Excerpt:
+        """From just before the request's first entry to the head, its own entries in full."""
+        rows = self._store.database.rows("SELECT entry, link FROM ledger ORDER BY sequence")
+        entries = [Entry(**json.loads(row[0])) for row in rows]
+        own = [entry for entry in entries if entry.facts.get("request") == request]
+        first = own[0].sequence - 1
+        start = genesis(self._deployment) if first == 0 else Head(first, bytes(rows[first - 1][1]))
+        return Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
+
+    def whole(self) -> Excerpt:
+        """Every entry."""
+        rows = self._store.database.rows("SELECT entry FROM ledger ORDER BY sequence")
+        return Excerpt.of(genesis(self._deployment), [Entry(**json.loads(row[0])) for row in rows])
+
+
+class Evidence:
+    """The books of one deployment, for certificates."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.deployment_id: str = store.fact("deployment")
+        self.clock = Clock(store.fact("clock_seconds"))
+        self.ledger = LedgerBook(store, self.deployment_id)
+        self.requests = RequestBook(store, (store.folder / "keys" / _HASH_KEY).read_bytes())
+
+    def certificate(
+        self, request: str | None, *, guarantee: Guarantee, predictions: int, capacity: float, num_records: int
+    ) -> Certificate:
+        """A signed statement about a request, or about the whole deployment."""
+        store, present = self._store, self._store.present
+        about: dict[str, Any] = (
+            {"counts": self._counts(num_records), "ledger": self.ledger.whole()}
+            if request is None
+            else {"request": self._request_facts(self.requests.get(request)), "ledger": self.ledger.excerpt(request)}
+        )
+        return issue(
+            key=SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
+            deployment=DeploymentFacts(
+                deployment_id=self.deployment_id,
+                name=store.fact("name"),
+                created_at=store.fact("created_at"),
+                tick_seconds=self.clock.tick_seconds,
+                sampler_is_independent=store.fact("settings")["sampling"] == "independent",
+            ),
+            publication=PublicationFacts(
+                generation=present.generation,
+                round=present.round,
+                predictions_published=predictions,
+                predictions_covered=None if math.isinf(capacity) else int(capacity),
+            ),
+            guarantee=GuaranteeFacts.of(guarantee),
+            # On the tick as well: right after an update, the tick at which it counts as applied is yet to come.
+            issued_at=self.clock.tick(),
+            **about,
+        )
+
+    def _request_facts(self, request: Request) -> RequestFacts:
+        applied = request.public_state == "applied"
+        return RequestFacts(
+            request_id=request.request,
+            num_deletions=request.deletions,
+            num_additions=request.additions,
+            accepted_at=request.accepted_at,
+            state=request.public_state,  # type: ignore[arg-type]
+            applied_by=request.applied_by if applied else None,
+            generation=request.generation if applied else None,
+            round=request.round if applied else None,
+            cancelled_at=request.applied_by if request.state == "cancelled" else None,
+            id_hashes=self.requests.hashes_of(request.request),
+        )
+
+    def _counts(self, num_records: int) -> CountFacts:
+        states = [request.public_state for request in self.requests.all()]
+        counted = {state: states.count(state) for state in ("applied", "pending", "cancelled")}
+        return CountFacts(num_records=num_records, accepted=len(states), **counted)
+
+
+def make_keys(store: Store) -> str:
+    """Keys for a new deployment, each readable by its owner only; the public key's fingerprint."""
+    folder = store.folder / "keys"
+    key = SigningKey.generate()
+    key.save(folder / _SIGNING_KEY)
+    key.public_key.save(folder / _PUBLIC_KEY)
+    descriptor = os.open(folder / _HASH_KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, os.urandom(32))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return key.public_key.fingerprint

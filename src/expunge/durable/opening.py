@@ -1,0 +1,265 @@
+"""Making a deployment's folder, opening it, and looking at it while another process serves it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from expunge._version import __version__
+from expunge.durable.configuration import dump_settings, load_settings
+from expunge.durable.deployment import DurableDeployment
+from expunge.durable.evidence import Clock, LedgerBook, make_keys
+from expunge.durable.fronts import get_front, get_round, put_front, put_round
+from expunge.durable.policy import ApplyPolicy
+from expunge.ensemble import Advance, ignore_progress
+from expunge.errors import StoreError
+from expunge.execution import make_executor
+from expunge.features import Features, take
+from expunge.learners import Learner, SlicedLearner, as_learner
+from expunge.learners.protocol import for_classes
+from expunge.publishing import Opening, Publisher
+from expunge.randomness import Randomness
+from expunge.records import RecordId, Records
+from expunge.settings import Settings
+from expunge.store import (
+    Store,
+    dump_classes,
+    explained,
+    flush_file,
+    read_state,
+    stage_first,
+    switch,
+    write_first,
+)
+from expunge.store.codec import decode, encode, encode_model
+
+_PROBE_ROWS = 50
+
+
+def create(
+    path: str | os.PathLike[str],
+    learner: Any,
+    X: Features,
+    y: ArrayLike,
+    *,
+    ids: Sequence[RecordId] | NDArray[Any] | None = None,
+    subjects: Sequence[RecordId | None] | NDArray[Any] | None = None,
+    weights: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
+    allow_missing: bool = False,
+    n_shards: int | str = 100,
+    student: Any = None,
+    apply: str | ApplyPolicy = "now",
+    clock_seconds: int = 60,
+    trust: Sequence[str] = (),
+    n_jobs: int | None = None,
+    rng: Randomness | None = None,
+    provenance: dict[str, Any] | None = None,
+    advance: Advance = ignore_progress,
+    **settings: Any,
+) -> DurableDeployment:
+    """Train on the data and put everything into a new folder.
+
+    `learner` is a scikit-learn classifier or Pipeline, or a `Learner`; further options are those of
+    `UnlearningClassifier`. `apply` says when requests are applied ("now", "every 3600s", "at 100", "manual");
+    `clock_seconds` is the tick on which the outside learns that a request was applied: choose it longer than a full
+    retraining takes. `trust` names modules or classes of your own that may be pickled. The folder appears when all is
+    done, or not at all.
+    """
+    folder, trusted = _vacant(path), tuple(trust)
+    policy = ApplyPolicy.parse(apply)
+    Clock(clock_seconds).tick()  # refuses what is no tick
+    options, base = Settings(n_shards=n_shards, **_known(settings)), as_learner(learner)
+    chance = rng or Randomness.from_system()
+    with _under_construction(folder) as partial:
+        store = Store.new(partial)
+        try:
+            stored = encode(base, trusted=trusted)
+            records = Records.build(
+                X, y, ids=ids, subjects=subjects, weights=weights, classes=classes, allow_missing=allow_missing
+            )
+            num_shards, probability = options.sizes(records)
+            _require_storable(base, records, trusted)
+            front = options.make_front(base if student is None else as_learner(student))
+            found = dump_settings(
+                options, num_shards=num_shards, probability=probability, num_classes=records.num_classes
+            )
+            publisher = options.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
+            with store.database.transaction():
+                put_front(store, front, trusted)
+                store.put_object("learner", stored.format, stored.data)
+                records = write_first(store, records)
+            deployment = DurableDeployment(
+                records,
+                base,
+                num_shards=num_shards,
+                sampler=options.make_sampler(probability),
+                publisher=publisher,
+                rng=chance,
+                front=front,
+                max_generations=options.max_generations,
+                executor=make_executor(n_jobs),
+                advance=advance,
+            )
+            facts = {
+                "settings": found,
+                "classes": dump_classes(records.classes),
+                "allow_missing": allow_missing,
+                "apply": str(policy),
+                "clock_seconds": clock_seconds,
+                "is_system": chance.is_system,
+                "provenance": provenance or {},
+                "name": folder.name,
+                "software": __version__,
+            }
+            _write_down(store, deployment, facts, trusted)
+        finally:
+            store.close()
+    store = Store.open(folder)
+    return deployment._attach(store, trusted=trusted, reserved=deployment._publisher.status.predictions)
+
+
+def _write_down(store: Store, deployment: DurableDeployment, facts: dict[str, Any], trusted: tuple[str, ...]) -> None:
+    inside = deployment.inside
+    staged = stage_first(store, inside.state, trusted=trusted)
+    publisher: Publisher = deployment._publisher
+    identity, clock = uuid4().hex, Clock(facts["clock_seconds"])
+    now = clock.now()
+    with store.database.transaction():
+        for name, value in {**facts, "deployment": identity, "created_at": now}.items():
+            store.state_fact(name, value)
+        serving = put_round(store, deployment._front, inside.serving, deployment.classes, trusted)
+        switch(store, staged, generation=1, round=0, models_trained=inside.models_trained, serving=serving)
+        store.open_books(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+        LedgerBook(store, identity).write(
+            "created",
+            now,
+            name=facts["name"],
+            num_records=len(inside.state.records),
+            num_shards=inside.state.num_shards,
+            sampler=facts["settings"]["sampling"],
+            tick_seconds=facts["clock_seconds"],
+            max_generations=facts["settings"]["max_generations"],
+            software=f"expunge {__version__}",
+            fingerprint=make_keys(store),
+        )
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    trust: Sequence[str] = (),
+    n_jobs: int | None = None,
+    apply_pending: bool = True,
+) -> DurableDeployment:
+    """Open a deployment's folder for predicting and updating; a second process is refused.
+
+    What a crash left unfinished is finished first; requests that are pending and due are applied. `trust` must name the
+    code of your own that the folder was created with.
+    """
+    store = Store.open(Path(path))
+    try:
+        deployment = _resumed(store, tuple(trust), n_jobs)
+    except BaseException:
+        store.close()
+        raise
+    if apply_pending and deployment.is_due:
+        deployment.apply()
+    return deployment
+
+
+def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> DurableDeployment:
+    settings = load_settings(store.fact("settings"))
+    learner = _learner(store, trusted)
+    sampler = settings.make_sampler(settings.inclusion_probability)
+    state = read_state(store, learner, sampler, trusted=trusted)
+    publisher, reserved = make_books(store, settings, state.records.num_classes)
+    front = get_front(store, trusted)
+    rng, executor = Randomness.from_system(), make_executor(n_jobs)
+    opening = Opening(state, publisher, rng, Randomness.from_system(), executor)
+    serving = get_round(store, front, opening, trusted)
+    return DurableDeployment.resume(
+        store,
+        state,
+        learner,
+        publisher=publisher,
+        rng=rng,
+        front=front,
+        serving=serving,
+        max_generations=settings.max_generations,
+        executor=executor,
+        trusted=trusted,
+        reserved=reserved,
+    )
+
+
+def make_books(store: Store, settings: Settings, num_classes: int) -> tuple[Publisher, int]:
+    """The generation's publisher as the books have it: what was reserved counts as published."""
+    assert isinstance(settings.n_shards, int)
+    publisher = settings.make_publisher(
+        settings.n_shards, num_classes, Randomness.from_system(), cache_folder=store.folder / "design"
+    )
+    reserved, dirty, secret = store.reserved(store.present.generation)
+    publisher.restore(predictions=reserved, dirty=dirty, secret=secret)
+    return publisher, reserved
+
+
+def _learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:
+    found = store.object("learner")
+    assert found is not None
+    learner: Learner | SlicedLearner = decode(*found, trusted=trusted)
+    return learner
+
+
+def _vacant(path: str | os.PathLike[str]) -> Path:
+    folder = Path(path)
+    if folder.is_dir() and not any(folder.iterdir()):
+        return folder
+    if folder.exists():
+        raise StoreError(f"{folder} exists already; choose another folder, or remove it first")
+    return folder
+
+
+@contextmanager
+def _under_construction(folder: Path) -> Iterator[Path]:
+    """A folder beside the final one, renamed when it is complete and removed when it is not."""
+    absolute = folder.absolute()
+    partial = absolute.with_name(f".{absolute.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        with explained(folder):
+            partial.rename(absolute)
+            flush_file(absolute.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    strange = sorted(settings.keys() - Settings.__dataclass_fields__.keys())
+    if strange:
+        raise TypeError(f"create got an unexpected option: {strange[0]}")
+    return settings
+
+
+def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) -> None:
+    """Find out on a few records, and not after all shards are trained, that models cannot be stored."""
+    slots = np.arange(min(_PROBE_ROWS, len(records)), dtype=np.int64)
+    X, y, weights = records.gather(slots)
+    bound = for_classes(learner, records.classes)
+    if isinstance(bound, SlicedLearner) or len(np.unique(y)) < 2:
+        return
+    try:
+        model = bound.fit(take(X, slots), y, 0, weights=weights)
+    except Exception:  # too few records for this learner say nothing about its models
+        return
+    encode_model(bound, model, trusted=trusted)

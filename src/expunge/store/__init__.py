@@ -1,0 +1,43 @@
+"""A deployment on disk: records with true erasure, models, requests, books; SQLite and files."""
+
+from expunge.store.batches import Batch, Name
+from expunge.store.columns import Form
+from expunge.store.ensembles import (
+    Staged,
+    dump_classes,
+    erase,
+    load_classes,
+    read_records,
+    read_state,
+    stage,
+    stage_first,
+    switch,
+    write_first,
+)
+from expunge.store.files import FolderLock, explained, flush_file
+from expunge.store.requests import Request, RequestBook
+from expunge.store.store import BookKeeper, Present, Store
+
+__all__ = [
+    "Batch",
+    "BookKeeper",
+    "FolderLock",
+    "Form",
+    "Name",
+    "Present",
+    "Request",
+    "RequestBook",
+    "Staged",
+    "Store",
+    "dump_classes",
+    "erase",
+    "explained",
+    "flush_file",
+    "load_classes",
+    "read_records",
+    "read_state",
+    "stage",
+    "stage_first",
+    "switch",
+    "write_first",
+]

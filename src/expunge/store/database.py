@@ -1,0 +1,134 @@
+"""The small state of a deployment: one SQLite file, WAL, every commit on the disk, nothing left behind in free pages.
+
+`secure_delete` overwrites what is deleted with zeros; `checkpoint` empties the write-ahead log, in which older contents
+would otherwise stay. The format's version is SQLite's `user_version`; a migration and its number share a transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from expunge.errors import FormatError, StoreError
+from expunge.store.files import explained
+from expunge.store.schema import MIGRATIONS, VERSION
+
+NAME = "state.db"
+_PATIENCE = 30.0  # seconds to wait for a reader to let go
+
+
+class Database:
+    """One connection, shared by the threads of the process that holds the folder."""
+
+    def __init__(self, folder: Path, *, is_new: bool = False, read_only: bool = False) -> None:
+        self._folder = folder
+        self._path = folder / NAME
+        if not is_new and not self._path.is_file():
+            raise FormatError(f"{folder} is not a deployment: it has no {NAME}")
+        self._lock = threading.RLock()
+        self._depth = 0
+        with explained(folder):
+            target = f"file:{_quoted(self._path)}?mode={'ro' if read_only else 'rwc' if is_new else 'rw'}"
+            self._connection = sqlite3.connect(
+                target, uri=True, isolation_level=None, check_same_thread=False, timeout=_PATIENCE
+            )
+            try:
+                self._prepare(is_new=is_new, read_only=read_only)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _prepare(self, *, is_new: bool, read_only: bool) -> None:
+        if is_new:
+            self._path.chmod(0o600)
+            self._connection.execute("PRAGMA page_size = 8192")
+        try:
+            version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.DatabaseError as error:
+            if "not a database" in str(error):
+                raise FormatError(f"{self._path} is damaged: {error}") from None
+            raise
+        if version > VERSION:
+            raise FormatError(f"{self._folder} has format {version}; this version of expunge reads up to {VERSION}")
+        if read_only:
+            if version < VERSION:
+                raise FormatError(f"{self._folder} has the older format {version}: open it for writing once")
+            return
+        # FULL: a commit is on the disk when it returns. secure_delete: freed bytes become zeros.
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "foreign_keys = ON"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        for number in range(version, VERSION):
+            with self.transaction():
+                for statement in MIGRATIONS[number]:
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {number + 1}")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing; inside another one it belongs to that one."""
+        with self._lock, explained(self._folder):
+            if self._depth:
+                yield
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+            else:
+                self._commit()
+            finally:
+                self._depth = 0
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Run a statement; how many rows it changed."""
+        with self._lock, explained(self._folder):
+            return self._connection.execute(statement, values).rowcount
+
+    def execute_many(self, statement: str, rows: Any) -> None:
+        """Run a statement for every row."""
+        with self._lock, explained(self._folder):
+            self._connection.executemany(statement, rows)
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        with self._lock, explained(self._folder):
+            return self._connection.execute(statement, values).fetchall()
+
+    def row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The first row of a query."""
+        found = self.rows(statement, values)
+        return found[0] if found else None
+
+    def checkpoint(self) -> None:
+        """Move the log into the file and cut it to nothing, so that no older content is left in either."""
+        with self._lock, explained(self._folder):
+            busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise StoreError(
+                f"{self._folder}: a reader keeps old contents of the log in use; try again when it is done"
+            )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+
+def _quoted(path: Path) -> str:
+    return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,0 +1,223 @@
+"""Ensembles on disk: reading one, writing the files of the next, and switching from one to the other at once.
+
+What `stage` writes counts for nothing until `switch` commits; what the commit replaces is removed by `erase`. A crash
+before the commit leaves the old ensemble and files that nobody knows; a crash after it leaves erasing to be finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.ensemble import EnsembleState
+from expunge.errors import FormatError
+from expunge.learners import Learner, Model, SlicedLearner
+from expunge.learners.protocol import for_classes
+from expunge.membership import Membership
+from expunge.records import Change, Records
+from expunge.sampling import Sampler
+from expunge.store.codec import decode_model, encode_model
+from expunge.store.columns import Form
+from expunge.store.files import flush_files, write_file
+from expunge.store.slabs import RecordFolder
+from expunge.store.steps import reach
+from expunge.store.store import Store
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The files of an ensemble that is not in force yet; `rewritten` if all records were written anew."""
+
+    state: EnsembleState
+    epoch: int
+    form: Form
+    files: dict[int, tuple[str, str, bytes]]  # shard -> file, format, digest
+    dead: NDArray[np.int64]
+    rewritten: bool
+
+
+def write_first(store: Store, records: Records) -> Records:
+    """A new deployment's records onto the disk, and mapped from there."""
+    with store.explained():
+        form = Form.of(records.blocks[0])
+        folder = RecordFolder.write(store.epoch_path(1), form, [records.blocks[0]])
+        store.state_fact("form", form.to_json())
+        return _restored(folder, records, [])
+
+
+def stage_first(store: Store, state: EnsembleState, *, trusted: Sequence[str]) -> Staged:
+    """Write all models of a new deployment."""
+    with store.explained():
+        files = _write_models(store, state, range(state.num_shards), trusted)
+        return Staged(state, 1, store.form, files, np.empty(0, dtype=np.int64), rewritten=False)
+
+
+def stage(
+    store: Store, state: EnsembleState, touched: Iterable[int], change: Change | None, *, trusted: Sequence[str]
+) -> Staged:
+    """Write the records that came and the models that were trained; the state returned is the one to go on with."""
+    with store.explained():
+        before, form = store.present, store.form
+        added = None
+        if change is not None and len(change.added):
+            added = state.records.extract(np.arange(change.added.start, change.added.stop, dtype=np.int64))
+        fits = change is not None and (added is None or form.widened(added) == form)
+        if fits:
+            assert change is not None
+            epoch, dead = before.epoch, change.removed
+            if added is not None:
+                folder = RecordFolder(store.epoch_path(epoch), form)
+                folder.cut(before.num_slots)  # what an attempt that failed has left
+                folder.append(added)
+        else:
+            state, epoch, form, dead = _rewrite(store, state, before.epoch + 1)
+        reach("stage.records")
+        files = _write_models(store, state, touched, trusted)
+        reach("stage.done")
+        return Staged(state, epoch, form, files, dead, not fits)
+
+
+def _rewrite(store: Store, state: EnsembleState, epoch: int) -> tuple[EnsembleState, int, Form, NDArray[np.int64]]:
+    """All records into new files, without the deleted ones, and mapped from there."""
+    if state.records.num_live < state.records.num_slots or len(state.records.blocks) > 1:
+        state = state.compacted()
+    block = state.records.blocks[0]
+    form = Form.of(block)
+    path = store.epoch_path(epoch)
+    if path.exists():
+        shutil.rmtree(path)
+    folder = RecordFolder.write(path, form, [block])
+    flush_files([path.parent])
+    reach("rewrite.done")
+    records = _restored(folder, state.records, [])
+    return replace(state, records=records), epoch, form, np.empty(0, dtype=np.int64)
+
+
+def _restored(folder: RecordFolder, pattern: Records, dead: Iterable[int]) -> Records:
+    return Records.restored(
+        folder.read(pattern.num_slots),
+        dead=dead,
+        classes=pattern.classes,
+        allow_missing=pattern.allow_missing,
+        layout=pattern.layout,
+    )
+
+
+def _write_models(
+    store: Store, state: EnsembleState, shards: Iterable[int], trusted: Sequence[str]
+) -> dict[int, tuple[str, str, bytes]]:
+    files = {}
+    folder = store.folder / "models"
+    for shard in shards:
+        encoded = encode_model(state.learner, state.models[shard], trusted=trusted)
+        name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
+        write_file(folder / name, encoded.data)
+        files[shard] = (name, encoded.format, hashlib.sha256(encoded.data).digest())
+        reach("stage.model")
+    if files:
+        flush_files([*(folder / name for name, _, _ in files.values()), folder])
+    return files
+
+
+def switch(
+    store: Store, staged: Staged, *, generation: int, round: int, models_trained: int, serving: dict[str, Any]
+) -> None:
+    """Put what was staged in force; inside the caller's transaction."""
+    database, state = store.database, staged.state
+    database.execute(
+        "INSERT OR REPLACE INTO present VALUES (1, ?, ?, ?, ?, ?, ?)",
+        (generation, round, staged.epoch, state.records.num_slots, models_trained, json.dumps(serving)),
+    )
+    if staged.rewritten:
+        store.state_fact("form", staged.form.to_json())
+        database.execute("DELETE FROM dead")
+        renumbered = [(_slots(state, shard), shard) for shard in range(state.num_shards) if shard not in staged.files]
+        database.execute_many("UPDATE shards SET members = ? WHERE shard = ?", renumbered)
+    database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
+    rows = [
+        (shard, _slots(state, shard), _slices(state, shard), json.dumps(state.seeds[shard]), *file)
+        for shard, file in staged.files.items()
+    ]
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _slots(state: EnsembleState, shard: int) -> bytes:
+    return state.membership.records_of(shard).astype("<u4").tobytes()
+
+
+def _slices(state: EnsembleState, shard: int) -> bytes | None:
+    return None if state.slices is None else state.slices[shard].astype("<u2").tobytes()
+
+
+def erase(store: Store) -> None:
+    """Overwrite deleted records, remove replaced files, empty the log. May be repeated at will."""
+    with store.explained():
+        slots = [row[0] for row in store.database.rows("SELECT slot FROM dead WHERE erased = 0")]
+        if slots:
+            store.records.erase(np.array(slots, dtype=np.int64))
+        reach("erase.slots")
+        store.sweep()
+        reach("erase.files")
+        store.database.checkpoint()
+        reach("erase.checkpoint")
+
+
+def read_records(store: Store) -> Records:
+    """D^t, its features left on the disk where they are an array."""
+    classes = store.fact("classes")
+    form = store.form
+    dead = [row[0] for row in store.database.rows("SELECT slot FROM dead")]
+    return Records.restored(
+        store.records.read(store.present.num_slots),
+        dead=dead,
+        classes=load_classes(classes),
+        allow_missing=bool(store.fact("allow_missing")),
+        layout=form.layout,
+    )
+
+
+def read_state(
+    store: Store, learner: Learner | SlicedLearner, sampler: Sampler, *, trusted: Sequence[str]
+) -> EnsembleState:
+    """The ensemble in force; a model file that is missing or changed is an error that names it."""
+    with store.explained():
+        records = read_records(store)
+        bound: Any = for_classes(learner, records.classes)  # type: ignore[arg-type]
+        rows = store.database.rows("SELECT members, slices, seeds, file, format, digest FROM shards ORDER BY shard")
+        members = [np.frombuffer(row[0], dtype="<u4").astype(np.uint32) for row in rows]
+        has_slices = isinstance(bound, SlicedLearner)
+        slices = tuple(np.frombuffer(row[1], dtype="<u2").astype(np.uint16) for row in rows) if has_slices else None
+        seeds = tuple(tuple(json.loads(row[2])) for row in rows)
+        models = tuple(_read_model(store, bound, *row[3:], trusted=trusted) for row in rows)
+        membership = Membership.build(members, records.num_slots)
+        return EnsembleState(records, membership, models, seeds, slices, bound, sampler)
+
+
+def _read_model(store: Store, learner: Any, name: str, form: str, digest: bytes, *, trusted: Sequence[str]) -> Model:
+    path = store.folder / "models" / name
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise FormatError(f"the model file {path} is missing") from None
+    if hashlib.sha256(data).digest() != digest:
+        raise FormatError(f"the model file {path} is not what was written: its content has another digest")
+    model: Model = decode_model(learner, form, data, trusted=trusted)
+    return model
+
+
+def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:
+    """The list of labels as plain data."""
+    return {"dtype": "object" if classes.dtype == object else classes.dtype.str, "values": classes.tolist()}
+
+
+def load_classes(data: dict[str, Any]) -> NDArray[Any]:
+    """What `dump_classes` wrote."""
+    return np.array(data["values"], dtype=data["dtype"])

@@ -1,0 +1,120 @@
+"""Files that are there after a power cut, or not at all: writing, removing and locking, with one-line errors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from expunge.errors import FolderBusyError, StoreError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FLUSHERS = 8
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn what the disk says into one line that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{folder}: {_reason(error)}; nothing was lost") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{folder}: {_database_reason(error)}; nothing was lost") from error
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in _FULL:
+        return "no space left on the disk"
+    if error.errno in _CLOSED:
+        return "the folder cannot be written to"
+    return (error.strerror or str(error)).lower()
+
+
+def _database_reason(error: sqlite3.DatabaseError) -> str:
+    text = str(error)
+    if "disk is full" in text or "disk I/O" in text:
+        return "no space left on the disk, or the disk failed"
+    if "readonly" in text or "unable to open" in text:
+        return "the folder cannot be written to"
+    return f"the database says: {text}"
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a new file; its content is not on the disk before `flush_files`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: Any, offset: int | None = None) -> None:
+    """Every byte, at the given place or at the file's own position."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        done = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
+        view = view[done:]
+        offset = None if offset is None else offset + done
+
+
+def flush_file(path: Path) -> None:
+    """Have a file's content, or a folder's list of files, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_files(paths: Iterable[Path]) -> None:
+    """The same for many at once: the disk does them together."""
+    paths = list(paths)
+    if len(paths) < 2:
+        for path in paths:
+            flush_file(path)
+        return
+    with ThreadPoolExecutor(min(_FLUSHERS, len(paths))) as pool:
+        list(pool.map(flush_file, paths))
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files for good: also from the folders' lists on the disk."""
+    folders = set()
+    for path in paths:
+        path.unlink(missing_ok=True)
+        folders.add(path.parent)
+    for folder in folders:
+        flush_file(folder)
+
+
+class FolderLock:
+    """One writer a folder. The operating system gives the lock back when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "lock"
+        with explained(folder):
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(self._descriptor)
+            by = f"process {owner}" if owner else "another process"
+            raise FolderBusyError(f"{folder} is in use by {by}; close it there first") from None
+        with contextlib.suppress(OSError):  # a full disk must not keep anybody from opening the folder
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others in."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,208 @@
+"""What was asked of the deployment: accepted, waiting, applied, cancelled.
+
+    pending ──▶ switched ──▶ applied
+       └──▶ cancelled
+
+An accepted request is on the disk before it is acknowledged. `switched` is a request whose effect is in force and whose
+traces are being erased; to everybody outside it is still pending. Ids are kept in clear only until then; afterwards
+their keyed hashes remain, which also guard against bringing a deleted record back by accident.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from expunge.certificates import hash_ids, request_key
+from expunge.errors import RecordError, RequestError
+from expunge.records import RecordId
+from expunge.store.batches import Batch, Name
+from expunge.store.files import flush_files, remove_files, write_file
+from expunge.store.staging import pack, unpack
+from expunge.store.steps import reach
+from expunge.store.store import Store
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the books have it."""
+
+    request: str
+    kind: str
+    state: str  # "pending", "switched", "applied" or "cancelled"
+    accepted_at: str
+    applied_by: str | None
+    generation: int | None
+    round: int | None
+    deletions: int
+    additions: int
+
+    @property
+    def public_state(self) -> str:
+        """What the requester is told: a request counts as applied once its traces are erased."""
+        return "pending" if self.state == "switched" else self.state
+
+
+_COLUMNS = "request, kind, state, accepted_at, applied_by, generation, round, deletions, additions"
+
+
+class RequestBook:
+    """The requests of one deployment."""
+
+    def __init__(self, store: Store, hash_key: bytes) -> None:
+        self._store = store
+        self._hash_key = hash_key
+
+    def hash_of(self, what: str, name: RecordId) -> bytes:
+        """The keyed hash (HMAC-SHA256) under which a record or a subject is remembered."""
+        kind = "i" if isinstance(name, int) else "s"
+        return hmac.digest(self._hash_key, f"{what}:{kind}:{name}".encode(), "sha256")
+
+    def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
+        """Have a request on the disk."""
+        reach("accept.begin")
+        request, file = secrets.token_hex(16), None
+        if batch.block is not None:
+            file = f"{request}.block"
+            with self._store.explained():
+                write_file(self._store.folder / "waiting" / file, pack(batch.block))
+                flush_files([self._store.folder / "waiting" / file, self._store.folder / "waiting"])
+        reach("accept.staged")
+        hashes = json.dumps(self.hashes(request, batch))
+        self._store.database.execute(
+            "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
+            "hashes, content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)",
+            (
+                request,
+                self._key(key),
+                self.fingerprint(batch),
+                batch.kind,
+                now,
+                batch.num_deleted,
+                batch.num_added,
+                hashes,
+                json.dumps(batch.content),
+                file,
+            ),
+        )
+        return self.get(request)
+
+    def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
+        """The keyed hashes of all records that a batch names, under a key of the request's own."""
+        return hash_ids(request_key(self._hash_key, request), batch.records)
+
+    def _key(self, key: str | None) -> bytes | None:
+        return None if key is None else hmac.digest(self._hash_key, f"key:{key}".encode(), "sha256")
+
+    def fingerprint(self, batch: Batch) -> bytes:
+        """A keyed hash of all that is asked for, to tell a repeated request from another one under the same key."""
+        asked = [{name: part[name] for name in part if name != "holds"} for part in batch.content]
+        rows = b"" if batch.block is None else pack(batch.block)
+        return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
+
+    def is_same(self, request: str, batch: Batch) -> bool:
+        """Whether the request asked for exactly this batch."""
+        row = self._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (request,))
+        return row is not None and hmac.compare_digest(bytes(row[0]), self.fingerprint(batch))
+
+    def by_key(self, key: str) -> Request | None:
+        """The request that was accepted under this idempotency key."""
+        row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE key = ?", (self._key(key),))
+        return None if row is None else Request(*row)
+
+    def hashes_of(self, request: str) -> tuple[str, ...]:
+        """The keyed hashes that were kept of a request."""
+        row = self._store.database.row("SELECT hashes FROM requests WHERE request = ?", (request,))
+        return () if row is None else tuple(json.loads(row[0]))
+
+    def get(self, request: str) -> Request:
+        """The request of that id; an unknown one is an error that names it."""
+        row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
+        if row is None:
+            raise RequestError(f"there is no request {request!r}")
+        return Request(*row)
+
+    def all(self) -> list[Request]:
+        """Every request, oldest first."""
+        return [Request(*row) for row in self._store.database.rows(f"SELECT {_COLUMNS} FROM requests ORDER BY number")]
+
+    def in_state(self, state: str) -> list[Request]:
+        """The requests in a state, oldest first."""
+        query = f"SELECT {_COLUMNS} FROM requests WHERE state = ? ORDER BY number"
+        return [Request(*row) for row in self._store.database.rows(query, (state,))]
+
+    def num_pending(self) -> int:
+        """How many wait."""
+        row = self._store.database.row("SELECT COUNT(*) FROM requests WHERE state IN ('pending', 'switched')")
+        return 0 if row is None else int(row[0])
+
+    def batch_of(self, request: str) -> Batch:
+        """What a pending request asks for."""
+        row = self._store.database.row("SELECT content, file FROM requests WHERE request = ?", (request,))
+        assert row is not None
+        block = None
+        if row[1] is not None:
+            with self._store.explained():
+                block = unpack((self._store.folder / "waiting" / row[1]).read_bytes())
+        return Batch(json.loads(row[0]), block)
+
+    def switch(self, request: str, *, generation: int, round: int) -> None:
+        """The request's effect is in force; inside the caller's transaction. Its ids in clear go now."""
+        self._store.database.execute(
+            "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL "
+            "WHERE request = ? AND state = 'pending'",
+            (generation, round, request),
+        )
+
+    def finish(self, request: str, *, applied_by: str) -> None:
+        """Nothing is left of what was deleted; inside the caller's transaction."""
+        self._store.database.execute(
+            "UPDATE requests SET state = 'applied', applied_by = ? WHERE request = ? AND state = 'switched'",
+            (applied_by, request),
+        )
+
+    def cancel(self, request: str, *, now: str) -> None:
+        """Forget a pending request; inside the caller's transaction, `sweep` removes its file."""
+        state = self.get(request).state
+        if state != "pending":
+            raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
+        self._store.database.execute(
+            "UPDATE requests SET state = 'cancelled', applied_by = ?, content = NULL, file = NULL, hashes = '[]', "
+            "fingerprint = x'' WHERE request = ?",
+            (now, request),
+        )
+
+    def drop_file(self, request: str) -> None:
+        """Remove the waiting records of a request that was cancelled, and every trace of it in the log."""
+        with self._store.explained():
+            remove_files([self._store.folder / "waiting" / f"{request}.block"])
+        self._store.database.checkpoint()
+
+    def remember(self, names: Iterable[Name]) -> None:
+        """Guard these against coming back; inside the caller's transaction."""
+        rows = [(self.hash_of(*name),) for name in names]
+        self._store.database.execute_many("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
+
+    def readmit(self, names: Iterable[Name]) -> None:
+        """What came back on purpose is no longer guarded against; inside the caller's transaction."""
+        if self._guards_anything():
+            rows = [(self.hash_of(*name),) for name in names]
+            self._store.database.execute_many("DELETE FROM forgotten WHERE hash = ?", rows)
+
+    def refuse_forgotten(self, names: Iterable[Name]) -> None:
+        """An error that names the first of these which was deleted on request."""
+        if not self._guards_anything():
+            return
+        for what, name in names:
+            if self._store.database.row("SELECT 1 FROM forgotten WHERE hash = ?", (self.hash_of(what, name),)):
+                whose = "id" if what == "record" else "subject"
+                message = f"the {whose} {name!r} was deleted on request; say readmit to bring it back on purpose"
+                raise RecordError(message, name)
+
+    def _guards_anything(self) -> bool:
+        return self._store.database.row("SELECT 1 FROM forgotten LIMIT 1") is not None

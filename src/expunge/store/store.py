@@ -1,0 +1,218 @@
+"""One deployment's folder: what is where, and the few things that are changed one by one.
+
+    state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, books, ledger
+    records/EPOCH/            the records as columns (`slabs`)
+    models/                   one file a model
+    waiting/                  records of accepted additions that are not applied yet
+    design/                   the certified tables of the consensus gate
+    keys/                     the signing key, and the key that ids are hashed with
+    lock                      held by the one process that may write
+
+Everything in it but keys/*.pub and certificates made from it is inside the trust boundary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from expunge.errors import FormatError, StoreError
+from expunge.store.columns import Form
+from expunge.store.database import NAME, Database
+from expunge.store.files import FolderLock, explained, flush_file, remove_files
+from expunge.store.slabs import RecordFolder
+from expunge.store.steps import reach
+
+_FOLDERS = ("records", "models", "waiting", "design", "keys")
+_BLOCKS = 64  # a budget is reserved in about so many pieces
+_LARGEST_BLOCK = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Where the deployment stands."""
+
+    generation: int
+    round: int
+    epoch: int
+    num_slots: int
+    models_trained: int
+    serving: dict[str, Any]
+
+
+class Store:
+    """A deployment's folder, open; made by `new` or `open`."""
+
+    def __init__(self, folder: Path, database: Database, lock: FolderLock | None) -> None:
+        self.folder = folder
+        self.database = database
+        self._lock = lock
+
+    @classmethod
+    def new(cls, folder: Path) -> Store:
+        """An empty folder made ready; it must not exist."""
+        with explained(folder):
+            folder.mkdir(mode=0o700, parents=True)
+            for name in _FOLDERS:
+                (folder / name).mkdir(mode=0o700)
+        lock = FolderLock(folder)
+        return cls(folder, Database(folder, is_new=True), lock)
+
+    @classmethod
+    def open(cls, folder: Path, *, read_only: bool = False) -> Store:
+        """An existing folder; for writing only one process at a time may have it."""
+        if not (folder / NAME).is_file():
+            missing = "does not exist" if not folder.exists() else f"is not a deployment: it has no {NAME}"
+            raise FormatError(f"{folder} {missing}")
+        if read_only:
+            return cls(folder, Database(folder, read_only=True), None)
+        lock = FolderLock(folder)
+        try:
+            store = cls(folder, Database(folder), lock)
+            with explained(folder):
+                store._check_writable()
+                store.sweep()
+                store.records.cut(store.present.num_slots)
+            return store
+        except BaseException:
+            lock.release()
+            raise
+
+    def _check_writable(self) -> None:
+        """Find out now, and not after an hour of training."""
+        probe = self.folder / "models" / ".probe"
+        probe.touch()
+        probe.unlink()
+
+    def close(self) -> None:
+        """Leave nothing in the log, and let go."""
+        with contextlib.suppress(StoreError, sqlite3.Error):
+            if self._lock is not None:
+                self.database.checkpoint()
+        self.database.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def fact(self, name: str) -> Any:
+        """A fact of the deployment."""
+        row = self.database.row("SELECT value FROM facts WHERE name = ?", (name,))
+        if row is None:
+            raise FormatError(f"{self.folder} lacks the fact {name!r}: it is damaged")
+        return json.loads(row[0])
+
+    def state_fact(self, name: str, value: Any) -> None:
+        """Write a fact down."""
+        self.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
+
+    def object(self, name: str) -> tuple[str, bytes] | None:
+        """An encoded object: format and bytes."""
+        row = self.database.row("SELECT format, data FROM objects WHERE name = ?", (name,))
+        return None if row is None else (row[0], row[1])
+
+    def put_object(self, name: str, form: str, data: bytes) -> None:
+        """Write an encoded object down."""
+        self.database.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?)", (name, form, data))
+
+    @property
+    def present(self) -> Present:
+        """Where the deployment stands."""
+        row = self.database.row(
+            "SELECT generation, round, epoch, num_slots, models_trained, serving FROM present WHERE only = 1"
+        )
+        if row is None:
+            raise FormatError(f"{self.folder} was never finished: create it again")
+        generation, round_, epoch, num_slots, models_trained, serving = row
+        return Present(generation, round_, epoch, num_slots, models_trained, json.loads(serving))
+
+    @property
+    def form(self) -> Form:
+        """How the records are stored."""
+        return Form.from_json(self.fact("form"))
+
+    @property
+    def records(self) -> RecordFolder:
+        """The records' columns."""
+        return RecordFolder(self.epoch_path(self.present.epoch), self.form)
+
+    def epoch_path(self, epoch: int) -> Path:
+        """Where an epoch's columns are."""
+        return self.folder / "records" / f"{epoch:06d}"
+
+    def sweep(self) -> None:
+        """Remove every file that the database does not know: replaced models, and leftovers of what never happened."""
+        present = self.present
+        known = {row[0] for row in self.database.rows("SELECT file FROM shards")}
+        waiting = {row[0] for row in self.database.rows("SELECT file FROM requests WHERE file IS NOT NULL")}
+        remove_files([path for path in (self.folder / "models").iterdir() if path.name not in known])
+        remove_files([path for path in (self.folder / "waiting").iterdir() if path.name not in waiting])
+        current = self.epoch_path(present.epoch)
+        old = [path for path in (self.folder / "records").iterdir() if path != current]
+        for path in old:
+            shutil.rmtree(path)
+        if old:
+            flush_file(self.folder / "records")
+
+    def reserved(self, generation: int) -> tuple[int, bool, dict[str, Any]]:
+        """The books of a generation: predictions paid for, dirty, and the secret of its gate."""
+        row = self.database.row("SELECT reserved, dirty, gate FROM generations WHERE generation = ?", (generation,))
+        if row is None:
+            raise FormatError(f"{self.folder} lacks the books of generation {generation}: it is damaged")
+        return row[0], bool(row[1]), json.loads(row[2])
+
+    def open_books(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
+        """The books of a new generation. The secret of the one before has served its time."""
+        self.database.execute("UPDATE generations SET gate = '{}'")
+        self.database.execute(
+            "INSERT INTO generations VALUES (?, ?, ?, ?)", (generation, predictions, int(dirty), json.dumps(secret))
+        )
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """What the disk says, as one line."""
+        with explained(self.folder):
+            yield
+
+
+class BookKeeper:
+    """The `Journal` of one generation's publisher: reserves predictions in durable blocks, before they are released.
+
+    A crash forfeits the rest of a block: the reserved number counts as published from then on.
+    """
+
+    def __init__(self, store: Store, generation: int, reserved: int, *, block: int | None = None) -> None:
+        self._store = store
+        self._generation = generation
+        self._reserved = reserved
+        self._block = block
+
+    def reserve(self, total: int, limit: float) -> None:
+        """Have `total` on the disk, and a block more if the limit leaves room."""
+        if total <= self._reserved:
+            return
+        block = self._block if self._block is not None else int(min(max(limit // _BLOCKS, 1), _LARGEST_BLOCK))
+        wanted = int(max(total, min(total + block - 1, limit)))
+        reach("reserve.open")
+        self._store.database.execute(
+            "UPDATE generations SET reserved = MAX(reserved, ?) WHERE generation = ?", (wanted, self._generation)
+        )
+        self._reserved = wanted
+        reach("reserve.done")
+
+    def mark_dirty(self) -> None:
+        """Have it on the disk before the answer that made it so leaves."""
+        self._store.database.execute("UPDATE generations SET dirty = 1 WHERE generation = ?", (self._generation,))
+        reach("dirty.done")
+
+    def settle(self, predictions: int) -> None:
+        """At an orderly end, give the unused rest of the block back."""
+        reach("close.open")
+        self._store.database.execute(
+            "UPDATE generations SET reserved = ? WHERE generation = ?", (predictions, self._generation)
+        )
+        reach("close.done")
