@@ -101,8 +101,9 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """From a PEM file (PKCS8, without a password)."""
+        pem = _read(path, "signing key")
         try:
-            key = serialization.load_pem_private_key(_read(path, "signing key"), password=None)
+            key = serialization.load_pem_private_key(pem, password=None)
         except TypeError:
             raise InputError(f"{path} is protected by a password, which is not supported") from None
         except (ValueError, UnsupportedAlgorithm):

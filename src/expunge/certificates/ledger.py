@@ -73,7 +73,7 @@ class Entry:
     def __post_init__(self) -> None:
         _require.count("the sequence number of an entry", self.sequence, least=1)
         _require.moment(f"entry {self.sequence}", self.at)
-        if self.event not in EVENTS:
+        if not isinstance(self.event, str) or self.event not in EVENTS:
             raise ParameterError(f"entry {self.sequence}: there is no event {self.event!r:.80}")
         if not isinstance(self.facts, Mapping):
             raise ParameterError(f"entry {self.sequence}: facts must be an object")

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expunge.certificates import CountFacts, GuaranteeFacts, PublicationFacts
+from expunge.errors import InputError
+from expunge.guarantees import Guarantee, design_consensus
+
+
+@given(
+    st.floats(0, 20) | st.just(math.inf),
+    st.sampled_from([0.0, 1e-9, 1e-3, 0.5, 1.0, 2.0, math.inf]),
+    st.sampled_from([0.0, 1e-3, 1.0, 3.0]),
+    st.sampled_from(["", "no bound"]),
+)
+def test_vacuous_means_the_same_as_for_a_guarantee(alpha, beta, gamma, note):
+    guarantee = Guarantee(alpha, beta, gamma, note=note)
+    found = GuaranteeFacts.of(guarantee)
+    assert (found.reason, found.is_vacuous) == (guarantee.reason, guarantee.is_vacuous)
+
+
+def test_the_facts_of_a_real_guarantee_are_all_of_it():
+    guarantee = design_consensus(
+        num_shards=1000, max_queries=10, generations=2, alpha=5.0, beta=1e-3, gamma=1e-3
+    ).guarantee
+    found = GuaranteeFacts.of(guarantee)
+    for name in ("alpha", "beta", "gamma", "theorem", "assumptions", "note"):
+        assert getattr(found, name) == getattr(guarantee, name)
+    assert dict(found.parameters) == dict(guarantee.parameters)
+
+
+def test_parameters_become_plain():
+    parameters = {"a": np.float64(0.5), "b": np.int64(3), "c": math.inf, "d": None, "e": "x", "f": 10**30}
+    found = GuaranteeFacts(1, 0, 0, parameters=parameters).parameters
+    assert dict(found) == {"a": 0.5, "b": 3, "c": math.inf, "d": None, "e": "x", "f": 1e30}
+    assert type(found["a"]) is float
+    with pytest.raises(TypeError):
+        found["a"] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"alpha": math.nan}, "alpha"),
+        ({"beta": -1}, "beta"),
+        ({"gamma": "1"}, "gamma"),
+        ({"gamma": True}, "gamma"),
+        ({"theorem": 3}, "theorem"),
+        ({"parameters": {"x": math.nan}}, "parameter x"),
+        ({"parameters": {"x": [1]}}, "parameter x"),
+        ({"parameters": {"x": 10**400}}, "parameter x"),
+        ({"parameters": [1]}, "parameters"),
+        ({"assumptions": "one"}, "assumptions"),
+        ({"assumptions": [""]}, "assumption"),
+    ],
+)
+def test_impossible_guarantees_are_refused(change, word):
+    with pytest.raises(InputError, match=word):
+        GuaranteeFacts(**{"alpha": 1.0, "beta": 0.0, "gamma": 0.0, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"request_id": ""}, "request_id"),
+        ({"num_deletions": -1}, "num_deletions"),
+        ({"num_deletions": 2.0}, "num_deletions"),
+        ({"num_deletions": 0}, "at least one record"),
+        ({"accepted_at": "today"}, "accepted_at"),
+        ({"state": "done"}, "state"),
+        ({"state": "pending"}, "pending request has no applied_by"),
+        ({"state": "cancelled"}, "cancelled request has no applied_by"),
+        ({"applied_by": None}, "applied_by"),
+        ({"applied_by": "2026-11-15T21:00:00Z"}, "accepted at 2026-11-15T21:12:41Z cannot"),
+        ({"generation": 0}, "generation"),
+        ({"generation": None}, "generation"),
+        ({"round": -1}, "round"),
+        ({"cancelled_at": "2026-11-16T02:00:00Z"}, "cancelled_at"),
+        ({"id_hashes": ("17", "23")}, "id hash"),
+        ({"id_hashes": ("a" * 64,)}, "2 id_hashes"),
+        ({"id_hashes": ("b" * 64, "a" * 64)}, "sorted"),
+    ],
+)
+def test_impossible_requests_are_refused(office, change, word):
+    with pytest.raises(InputError, match=word):
+        replace(office.request, **change)
+
+
+def test_kinds_of_requests(office):
+    request = replace(office.request, id_hashes=())
+    assert request.kind == "deletion"
+    assert replace(request, num_additions=1).kind == "mixed"
+    assert replace(request, num_additions=1, num_deletions=0).kind == "addition"
+    assert replace(request, num_additions=1).num_records == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"deployment_id": ""}, "deployment_id"),
+        ({"name": None}, "name"),
+        ({"created_at": "2026"}, "created_at"),
+        ({"tick_seconds": 0}, "tick_seconds"),
+        ({"sampler_is_independent": 1}, "sampler_is_independent"),
+    ],
+)
+def test_impossible_deployments_are_refused(office, change, word):
+    with pytest.raises(InputError, match=word):
+        replace(office.deployment, **change)
+
+
+def test_the_name_of_any_folder_can_be_written(office):
+    assert replace(office.deployment, name="a\udcffb").name == "a?b"
+    assert replace(office.deployment, name="a\nb").name == "a\nb"
+
+
+def test_any_number_of_predictions():
+    made = PublicationFacts(generation=1, round=0, predictions_published=np.int64(3), predictions_covered=math.inf)
+    assert made.predictions_covered is None
+    assert type(made.predictions_published) is int
+    with pytest.raises(InputError, match="predictions_covered"):
+        replace(made, predictions_covered=1.5)
+    with pytest.raises(InputError, match="generation"):
+        replace(made, generation=0)
+
+
+def test_counts_add_up():
+    assert CountFacts(num_records=1, accepted=6, applied=1, pending=2, cancelled=3).accepted == 6
+    with pytest.raises(InputError, match="add up"):
+        CountFacts(num_records=1, accepted=5, applied=1, pending=2, cancelled=3)
+    with pytest.raises(InputError, match="num_records"):
+        CountFacts(num_records=-1, accepted=0, applied=0, pending=0, cancelled=0)

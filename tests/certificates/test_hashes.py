@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import pytest
+
+from expunge.certificates import hash_id, hash_ids, request_key
+from expunge.errors import ParameterError
+
+KEY = bytes(range(32))
+
+
+def test_the_hash_is_plain_hmac_of_the_id_in_json():
+    assert hash_id(KEY, "ana") == hmac.new(KEY, b'"ana"', hashlib.sha256).hexdigest()
+    assert hash_id(KEY, 17) == hmac.new(KEY, b"17", hashlib.sha256).hexdigest()
+    assert hash_id(KEY, 17) != hash_id(KEY, "17")
+
+
+def test_the_order_of_ids_says_nothing():
+    assert hash_ids(KEY, [17, 23, "x"]) == hash_ids(KEY, ["x", 23, 17])
+
+
+def test_every_request_has_its_own_key():
+    keys = {request_key(KEY, name) for name in ("a", "b")} | {request_key(bytes(32), "a")}
+    assert len(keys) == 3
+    assert all(len(key) == 32 for key in keys)
+    assert hash_id(request_key(KEY, "a"), 17) != hash_id(request_key(KEY, "b"), 17)
+
+
+@pytest.mark.parametrize(("key", "record"), [(b"short", 1), ("text" * 8, 1), (KEY, True), (KEY, 1.5), (KEY, None)])
+def test_bad_keys_and_ids_are_refused_without_quoting_them(key, record):
+    with pytest.raises(ParameterError) as caught:
+        hash_id(key, record)
+    assert "short" not in str(caught.value)
+    assert "1.5" not in str(caught.value)
