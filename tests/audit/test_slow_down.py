@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expunge.audit import DeleteMostShared
+from expunge.audit import DeleteMostShards, PublishedModels
 from expunge.ensemble import learn, update
 from expunge.guarantees import adaptive_quantile, oblivious_quantile, printed_form
 from expunge.learners import LookupTableLearner
@@ -20,12 +20,6 @@ from expunge.sampling import IndependentSampler
 
 def points(n: int) -> Records:
     return Records.build(np.arange(float(n)).reshape(-1, 1), np.zeros(n, dtype=int), classes=[0, 1])
-
-
-def shard_counts(round_number, state):
-    records = state.records
-    slots = records.live_slots().tolist()
-    return [(records.id_of(slot), len(state.membership.shards_of(slot))) for slot in slots]
 
 
 @pytest.mark.parametrize("batch", [[Delete(0)], [Add(id=9, features=[9.0], label=0)]], ids=["delete", "add"])
@@ -65,9 +59,12 @@ def test_the_slow_down_attack_stays_below_the_corrected_bound():
     n, k = 300, 20
     rng = Randomness.from_seed(5)
     state = learn(points(n), LookupTableLearner(), num_shards=k, sampler=IndependentSampler(), rng=rng)
+    ids, rows, codes = state.records.ids(), np.arange(float(n)).reshape(-1, 1), np.zeros(n, dtype=int)
+    requester, asked = DeleteMostShards(ids, rows, codes), []
     retrained = []
     for _ in range(10):
-        batch = DeleteMostShared().next_batch([shard_counts(0, state)], [])
+        batch = requester.next_batch([PublishedModels(state.models, 2)], asked)
+        asked.append(batch)
         state, report = update(state, batch, rng=rng)
         retrained.append(report.num_retrained)
     bound = adaptive_quantile(num_shards=k, inclusion_probability=1 / k, num_records=n + 10, failure=1e-7)

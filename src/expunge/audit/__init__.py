@@ -1,15 +1,80 @@
-"""Audits: requesters and attacks that show what an unlearning scheme gives away."""
+"""Audits: point an attack at an unlearning scheme, and see whether it does what full retraining would have done."""
 
+from expunge.audit.analysis import analyse
+from expunge.audit.broken import SkippingLearner
+from expunge.audit.campaign import audit, run_trials
+from expunge.audit.catalogue import SCHEME_NAMES, make_scheme
+from expunge.audit.evidence import Event, SignTest, alpha_lower_bound, sign_test
+from expunge.audit.intervals import clopper_pearson, lower_limit, upper_limit
+from expunge.audit.likelihood import LikelihoodRatio, fit_likelihood_ratio
 from expunge.audit.lookup import LookupResult, attack_lookup, in_the_event, make_pairs
-from expunge.audit.publishing import PublishVotes
-from expunge.audit.requesters import DeleteCorrect, DeleteMostShared
+from expunge.audit.model_requesters import DeleteMostShards, DeleteTargeted
+from expunge.audit.neighbours import NumberedTableLearner, distance_matrix
+from expunge.audit.publishing import PublishedModels, PublishVotes
+from expunge.audit.report import ArmCount, AuditReport, RunTime
+from expunge.audit.requesters import AddUntilCorrect, DeleteCorrect, DeleteRandomCorrect, DeleteThese
+from expunge.audit.scenario import Play, Scenario, Statistic, Task
+from expunge.audit.scenarios import (
+    label_only_scenario,
+    lookup_scenario,
+    membership_scenario,
+    slow_down_scenario,
+    white_box_scenario,
+)
+from expunge.audit.schemes import AnyScheme, DeploymentScheme, EnsembleScheme, RetrainScheme, Scheme
+from expunge.audit.tasks import built_in_learner, digits_task, small_zeros_and_ones_task, zeros_and_ones_task
+from expunge.audit.trials import Trial
 
 __all__ = [
+    "SCHEME_NAMES",
+    "AddUntilCorrect",
+    "AnyScheme",
+    "ArmCount",
+    "AuditReport",
     "DeleteCorrect",
-    "DeleteMostShared",
+    "DeleteMostShards",
+    "DeleteRandomCorrect",
+    "DeleteTargeted",
+    "DeleteThese",
+    "DeploymentScheme",
+    "EnsembleScheme",
+    "Event",
+    "LikelihoodRatio",
     "LookupResult",
+    "NumberedTableLearner",
+    "Play",
     "PublishVotes",
+    "PublishedModels",
+    "RetrainScheme",
+    "RunTime",
+    "Scenario",
+    "Scheme",
+    "SignTest",
+    "SkippingLearner",
+    "Statistic",
+    "Task",
+    "Trial",
+    "alpha_lower_bound",
+    "analyse",
     "attack_lookup",
+    "audit",
+    "built_in_learner",
+    "clopper_pearson",
+    "digits_task",
+    "distance_matrix",
+    "fit_likelihood_ratio",
     "in_the_event",
+    "label_only_scenario",
+    "lookup_scenario",
+    "lower_limit",
     "make_pairs",
+    "make_scheme",
+    "membership_scenario",
+    "run_trials",
+    "sign_test",
+    "slow_down_scenario",
+    "small_zeros_and_ones_task",
+    "upper_limit",
+    "white_box_scenario",
+    "zeros_and_ones_task",
 ]

@@ -1,4 +1,4 @@
-"""The paper's label-only publishing function, which its attacks observe."""
+"""What crosses the boundary in an audit: the paper's labels with ⊥, or whole models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from expunge.ensemble import EnsembleState
 from expunge.features import Features, num_rows
+from expunge.learners import Model
 
 
 @dataclass(frozen=True)
@@ -28,3 +29,11 @@ class PublishVotes:
         winners: NDArray[np.int64] = np.argmax(np.column_stack([silent, counts]), axis=1) - 1
         assert len(winners) == num_rows(self.points)
         return winners
+
+
+@dataclass(frozen=True)
+class PublishedModels:
+    """The full-model setting: every shard's model, in the order of the shards. Who is in which shard stays hidden."""
+
+    models: tuple[Model, ...]
+    num_classes: int

@@ -1,0 +1,190 @@
+"""What an audit found, in numbers and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from expunge.audit.evidence import Event, SignTest
+from expunge.audit.trials import Trial
+from expunge.guarantees import Guarantee
+
+ARMS = ("before", "unlearned", "retrained")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCount:
+    """How often the event happened in one arm, with the exact interval for its probability."""
+
+    count: int
+    trials: int
+    interval: tuple[float, float]
+
+    @property
+    def rate(self) -> float:
+        """The frequency."""
+        return self.count / self.trials if self.trials else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping."""
+        return {"count": self.count, "trials": self.trials, "rate": self.rate, "interval": list(self.interval)}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNull:
+    """Where symmetry gives the event's probability after retraining: exact two-sided binomial tests of both arms."""
+
+    value: float
+    control_p_value: float
+    unlearned_p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """N^t against Theorem 4.2: how often more shards would be retrained than the bound allows.
+
+    `adaptive` may be exceeded with probability `failure`; `alarm` says that the trials contradict that. `oblivious` is
+    the bound for requests chosen in advance, shown to see what adapting gains.
+    """
+
+    failure: float
+    adaptive: int
+    oblivious: int
+    largest: int
+    exceeded: ArmCount
+    alarm: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping."""
+        return {
+            "failure": self.failure,
+            "adaptive_bound": self.adaptive,
+            "oblivious_bound": self.oblivious,
+            "largest": self.largest,
+            "exceeded": self.exceeded.to_dict(),
+            "alarm": self.alarm,
+        }
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The outcome of an audit. `trials` are the raw numbers; everything else is computed from them."""
+
+    scenario: str
+    about: str
+    scheme: str
+    setting: str
+    requester: str
+    parameters: Mapping[str, Any]
+    seed: int
+    significance: float
+    confidence: float
+    tests: tuple[SignTest, ...]
+    decisive: SignTest
+    log10_p: float
+    event: Event
+    num_events: int
+    num_choosing: int
+    before: ArmCount
+    unlearned: ArmCount
+    retrained: ArmCount
+    alpha_lower: float
+    guarantee: Guarantee
+    beta: float
+    gamma: float
+    known_null: KnownNull | None
+    run_time: RunTime | None
+    trials: tuple[Trial, ...]
+
+    @property
+    def p_value(self) -> float:
+        """Of the exact sign test, times the number of statistics."""
+        return min(1.0, 10**self.log10_p)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether (0,0,0)-unlearning is rejected at the stated significance."""
+        return self.log10_p <= math.log10(self.significance)
+
+    @property
+    def alpha_certified(self) -> float:
+        """The certificate's α; infinite where nothing is certified for what was published."""
+        return math.inf if self.guarantee.note else self.guarantee.alpha
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the trials contradict the certificate: a bound on α from below lies above its α."""
+        return self.alpha_lower > self.alpha_certified or (self.run_time is not None and self.run_time.alarm)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence for everybody."""
+        if self.alarm:
+            return "ALARM: the trials contradict the certificate"
+        if not self.rejected:
+            return "no difference from full retraining was found"
+        if math.isinf(self.alpha_certified):
+            return "the updated models differ from retrained ones, and nothing is promised that would forbid it"
+        return "the updated models differ from retrained ones, within what the certificate allows"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping, without the raw trials; an infinite α is written as None."""
+        certified = self.alpha_certified
+        return {
+            "scenario": self.scenario,
+            "about": self.about,
+            "scheme": self.scheme,
+            "setting": self.setting,
+            "requester": self.requester,
+            "parameters": dict(self.parameters),
+            "seed": self.seed,
+            "trials": len(self.trials),
+            "rejected": self.rejected,
+            "p_value": self.p_value,
+            "log10_p_value": self.log10_p,
+            "significance": self.significance,
+            "test": _test_words(self.decisive, len(self.tests)),
+            "tests": [_test(test) for test in self.tests],
+            "event": {"statistic": self.event.statistic, "side": self.event.side, "cut": self.event.cut},
+            "events_evaluated": self.num_events,
+            "trials_to_choose_the_event": self.num_choosing,
+            "confidence": self.confidence,
+            "before": self.before.to_dict(),
+            "unlearned": self.unlearned.to_dict(),
+            "retrained": self.retrained.to_dict(),
+            "beta": self.beta,
+            "gamma": self.gamma,
+            "alpha_lower": self.alpha_lower,
+            "alpha_certified": certified if math.isfinite(certified) else None,
+            "certificate": self.guarantee.to_dict(),
+            "alarm": self.alarm,
+            "verdict": self.verdict,
+            "known_null": None if self.known_null is None else _null(self.known_null),
+            "run_time": None if self.run_time is None else self.run_time.to_dict(),
+        }
+
+
+def _test(test: SignTest) -> dict[str, Any]:
+    return {
+        "statistic": test.statistic,
+        "unlearned_larger": test.unlearned_larger,
+        "retrained_larger": test.retrained_larger,
+        "ties": test.ties,
+        "p_value": test.p_value,
+        "log10_p_value": test.log10_p,
+    }
+
+
+def _test_words(decisive: SignTest, num_tests: int) -> str:
+    times = f", Bonferroni over {num_tests} statistics" if num_tests > 1 else ""
+    return f"exact two-sided sign test between the arms of each trial, on {decisive.statistic!r}{times}"
+
+
+def _null(known: KnownNull) -> dict[str, float]:
+    return {
+        "value": known.value,
+        "control_p_value": known.control_p_value,
+        "unlearned_p_value": known.unlearned_p_value,
+    }

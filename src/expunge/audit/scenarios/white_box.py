@@ -1,0 +1,46 @@
+"""The white-box attack of Section 5.2, for any learner that exposes probabilities."""
+
+from __future__ import annotations
+
+from expunge.audit.evidence import Event
+from expunge.audit.model_requesters import DeleteTargeted
+from expunge.audit.scenario import Scenario, Task
+from expunge.audit.scenarios._shared import Bound, MakeRequester, Ready
+from expunge.audit.statistics import TargetedWorse
+from expunge.errors import ParameterError
+from expunge.interaction import Requester
+from expunge.randomness import Randomness
+
+_INDICATOR = "targeted shards are less accurate than the others"
+
+
+def white_box_scenario(task: Task, *, requester: MakeRequester | None = None) -> Scenario:
+    """The models are published; what points at the first half of the shards by confidence is deleted.
+
+    The event is fixed in advance: the targeted models have the lower mean accuracy on held-out points. After full
+    retraining it has probability ½ by symmetry, if the number of shards is even.
+    """
+    if task.test_points is None or task.test_codes is None:
+        raise ParameterError("the white-box scenario needs held-out points, and the task has none")
+    return Scenario(
+        name="white-box",
+        about=f"{task.name}; all models are published, and the requester deletes what points at half of the shards",
+        task=task,
+        points=task.columns[1],
+        make_requester=Bound(requester or _targeted, task),
+        prepare=Ready({_INDICATOR: TargetedWorse(task.test_points, task.test_codes)}),
+        setting="models",
+        settings=("models",),
+        event=Event(_INDICATOR, "at least", 0.5),
+        null_value=0.5,
+        parameters={
+            "task": task.name,
+            "num_records": len(task.records),
+            "learner": repr(task.learner),
+            "requester": "targeted" if requester is None else "user's own",
+        },
+    )
+
+
+def _targeted(task: Task, rng: Randomness) -> Requester:
+    return DeleteTargeted(*task.columns)
