@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.ensemble._forest import BaseForest
@@ -58,9 +59,10 @@ def restore(value: Any, state: dict[str, Any]) -> None:
     kind = type(value)
     if state.get("memory") is not None:
         raise ModelFormatError(f"the stored model is malformed: {kind.__name__} with a cache")
-    vars(value).update(state)
-    if isinstance(value, BaseEstimator) and "__setstate__" in kind.__dict__:
-        value.__setstate__(dict(state))
+    if "__setstate__" in kind.__dict__ and issubclass(kind, BaseEstimator):
+        value.__setstate__({**state, "_sklearn_version": sklearn.__version__})
+    else:
+        vars(value).update(state)
     if kind.__module__.startswith("sklearn."):
         for name, check in _CHECKS.items():
             if name in state:

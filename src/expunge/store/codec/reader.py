@@ -7,6 +7,7 @@ Estimators are rebuilt attribute by attribute without running their constructors
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -156,6 +157,11 @@ def _generator(reader: Reader, node: list[Any]) -> np.random.Generator:
     return np.random.Generator(bits)
 
 
+def _named_function(reader: Reader, node: list[Any]) -> Any:
+    _, name = node
+    return trust.function(name, reader.trusted)
+
+
 def _object(reader: Reader, node: list[Any]) -> Any:
     _, name, nodes = node
     number = reader.promise()
@@ -216,7 +222,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "dict": _dict,
     "dtype": lambda reader, node: _dtype(node[1]),
     "frozenset": lambda reader, node: frozenset(reader.all(node[1:])),
-    "function": lambda reader, node: trust.function(node[1], reader.trusted),
+    "function": _named_function,
     "generator": _generator,
     "hex": lambda reader, node: bytes.fromhex(node[1]),
     "item": lambda reader, node: reader.read(node[1])[()],
@@ -226,6 +232,9 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     ),
     "object": _object,
     "objects": _objects,
+    "partial": lambda reader, node: functools.partial(
+        _named_function(reader, node[1]), *reader.all(node[2]), **reader.attributes(node[3])
+    ),
     "pickle": _pickle,
     "random-state": _random_state,
     "range": lambda reader, node: range(*node[1:4]),

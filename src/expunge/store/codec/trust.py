@@ -27,6 +27,7 @@ _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _NEVER = frozenset({"tests", "conftest", "externals", "datasets", "_build_utils"})
 _OWN = ("expunge.learners", "expunge.mechanisms", "expunge.fallback", "expunge.publishing")
 _PURE_FUNCTIONS = ("sklearn.feature_selection", "sklearn.metrics")
+_PURE_CHECK = "sklearn.utils.validation.check_array"
 _PURE_NUMPY = frozenset({"max", "mean", "median", "min", "nan_to_num", "std", "sum", "var"})
 
 # Private classes of scikit-learn, rebuilt attribute by attribute.
@@ -154,6 +155,18 @@ def function(name: str, trusted: Trusted) -> Any:
     return found
 
 
+def require_trusted(name: str, trusted: Trusted) -> None:
+    """Refuse a name that is not trusted, or that the trusted module does not define itself."""
+    if name.startswith("sklearn."):
+        _safe_class(name)
+        return
+    if not is_trusted(name, trusted):
+        raise refusal(name)
+    found = _imported(name)
+    if not isinstance(found, type | FunctionType) or name_of(found) != name:
+        raise refusal(name, why="its module does not define it")
+
+
 def trusted_class(name: str, trusted: Trusted) -> type:
     """The operator's own class of that name: defined there, and not something that its module merely imported."""
     if not is_trusted(name, trusted):
@@ -204,6 +217,8 @@ def _pure_function(name: str) -> Any:
         found = getattr(importlib.import_module(module), attribute, None)
         is_pure = isinstance(found, np.ufunc) or (module == "numpy" and attribute in _PURE_NUMPY)
         return found if is_pure else None
+    if name == _PURE_CHECK:
+        return _imported(name)
     for package in _PURE_FUNCTIONS:
         if module.startswith(package):
             found = getattr(importlib.import_module(package), attribute, None)

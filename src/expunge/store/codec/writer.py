@@ -8,7 +8,8 @@ given in the order of appearance, never by memory address: the same value gives 
 from __future__ import annotations
 
 import dataclasses
-from types import BuiltinFunctionType, FunctionType, MethodType
+import functools
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 from expunge.errors import ModelFormatError
+from expunge.fallback import FallbackModel
 from expunge.store.codec import estimators, pickles, trust, zipped
 from expunge.store.codec.container import is_tensor_type
 
@@ -27,7 +29,7 @@ ARRAYS, SKOPS, PICKLE = FORMATS = ("arrays", "skops", "pickle")
 _PLAIN_TYPES = frozenset({type(None), bool, int, float, str})
 _BUILTIN_TYPES = (bool, int, float, str, object)
 _SCIENTIFIC = ("numpy.", "scipy.")
-_NumpyFunction = type(np.mean)
+_FUNCTIONS = (np.ufunc, type(np.mean), FunctionType, BuiltinFunctionType, MethodType, MethodDescriptorType)
 
 
 class Unsupported(Exception):
@@ -71,7 +73,7 @@ class Writer:
             return _sparse(self, value)
         if isinstance(value, type):
             return _type(value)
-        if isinstance(value, np.ufunc | _NumpyFunction | FunctionType | BuiltinFunctionType | MethodType):
+        if isinstance(value, _FUNCTIONS):
             return _function(self, value)
         return self._object(value)
 
@@ -99,6 +101,8 @@ class Writer:
     def _new_object(self, value: Any) -> Any:
         kind = type(value)
         name = trust.name_of(kind)
+        if isinstance(value, FallbackModel):
+            raise ModelFormatError(f"{kind.__name__} is not stored: its layout remembers deleted rows; fit it anew")
         if trust.is_own(kind) and not isinstance(value, BaseEstimator):
             trust.own_class(name)
             return ["record", name, self._fields(value)]
@@ -233,7 +237,9 @@ def _scalar(writer: Writer, value: np.generic) -> Any:
 
 
 def _sparse(writer: Writer, value: Any) -> Any:
-    parts = [writer.write(part) for part in (value.data, value.indices, value.indptr)]
+    # As the reader will make it: with the index type that scipy chooses, and arrays of its own.
+    made = type(value)((value.data, value.indices, value.indptr), shape=value.shape)
+    parts = [_new_array(writer, part) for part in (made.data, made.indices, made.indptr)]
     return ["sparse", type(value).__name__, list(map(int, value.shape)), *parts]
 
 
@@ -244,11 +250,21 @@ def _type(value: type) -> Any:
 
 
 def _function(writer: Writer, value: Any) -> Any:
-    name = f"{_ufunc_module(value)}.{value.__name__}" if isinstance(value, np.ufunc) else trust.name_of(value)
+    module = _ufunc_module(value) if isinstance(value, np.ufunc) else getattr(value, "__module__", None)
+    name = f"{module or 'builtins'}.{value.__qualname__}"
     if "<" in name:
         raise ModelFormatError(f"{name} cannot be stored: use a named function of a module and trust that module")
     trust.function(name, writer.trusted)
     return ["function", name]
+
+
+def _partial(writer: Writer, value: functools.partial[Any]) -> Any:
+    return [
+        "partial",
+        _function(writer, value.func),
+        list(map(writer.write, value.args)),
+        writer._attributes(value.keywords),
+    ]
 
 
 def _ufunc_module(value: np.ufunc) -> str:
@@ -278,6 +294,7 @@ _METHODS: dict[type, Any] = {
         "spline",
         *map(writer.write, (value.t, value.c, value.k, value.extrapolate, value.axis)),
     ],
+    functools.partial: _partial,
     np.random.RandomState: _random_state,
     np.random.Generator: _generator,
 }

@@ -48,9 +48,18 @@ def load(data: bytes, trusted: trust.Trusted) -> Any:
     _require_plain(data)
     unknown = skops.io.get_untrusted_types(data=data)
     for name in unknown:
-        if name not in _ADMITTED and not trust.is_trusted(name, trusted):
-            raise trust.refusal(name)
-    return skops.io.loads(data, trusted=unknown)
+        if name not in _ADMITTED:
+            trust.require_trusted(name, trusted)
+    value = skops.io.loads(data, trusted=unknown)
+    _require_no_cache(value)
+    return value
+
+
+def _require_no_cache(value: Any) -> None:
+    """A cache would be read by unpickling, from wherever the file says."""
+    settings = value.get_params(deep=True) if hasattr(value, "get_params") else {}
+    if any(name.rpartition("__")[2] == "memory" and setting is not None for name, setting in settings.items()):
+        raise ModelFormatError("the stored model is malformed: an estimator with a cache")
 
 
 def _require_plain(data: bytes) -> None:
