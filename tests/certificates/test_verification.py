@@ -184,10 +184,11 @@ def test_even_the_operator_cannot_sign_a_contradiction(office, document):
     assert any("does not lead to the head" in line for line in verify(_resign(changed, office.key)).wrong)
 
 
-def test_every_flipped_byte_is_caught(office):
+@pytest.mark.parametrize("part", range(4))
+def test_every_flipped_byte_is_caught(office, part):
     """Every byte, one bit each; those few that only reshape the JSON (the newline at the end) mean the same."""
     data, key, passed = office.issue().to_json(), office.key.public_key, 0
-    for place in range(len(data)):
+    for place in range(part, len(data), 4):
         changed = bytearray(data)
         changed[place] ^= 1 << (place % 7)
         found = verify(bytes(changed), public_key=key)

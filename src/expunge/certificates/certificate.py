@@ -55,13 +55,28 @@ class Certificate:
         """Whether it is about a "request" or about the "deployment"."""
         return "deployment" if self.request is None else "request"
 
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The document without its header and signature."""
+        sections = {
+            "deployment": to_data(self.deployment),
+            "publication": to_data(self.publication),
+            "guarantee": to_data(self.guarantee),
+            "statements": to_data(self.statements),
+            "ledger": self.ledger.to_data(),
+        }
+        if self.request is not None:
+            sections["request"] = to_data(self.request)
+        if self.counts is not None:
+            sections["counts"] = to_data(self.counts)
+        return sections
+
     def to_json(self) -> bytes:
         """The file: canonical JSON and a newline."""
         return canonical(self.to_data()) + b"\n"
 
     def to_data(self) -> dict[str, Any]:
         """The whole document."""
-        sections = _sections(self)
+        sections = self.sections()
         header = _header(self, sections)
         return {"format": self.format, "header": header, **sections, "signature": self.signature.hex()}
 
@@ -109,21 +124,6 @@ def issue(
 def field_digests(section: dict[str, Any]) -> dict[str, str]:
     """SHA-256 of every field in canonical JSON."""
     return {name: hashlib.sha256(canonical(value)).hexdigest() for name, value in section.items()}
-
-
-def _sections(certificate: Certificate) -> dict[str, dict[str, Any]]:
-    sections = {
-        "deployment": to_data(certificate.deployment),
-        "publication": to_data(certificate.publication),
-        "guarantee": to_data(certificate.guarantee),
-        "statements": to_data(certificate.statements),
-        "ledger": certificate.ledger.to_data(),
-    }
-    if certificate.request is not None:
-        sections["request"] = to_data(certificate.request)
-    if certificate.counts is not None:
-        sections["counts"] = to_data(certificate.counts)
-    return sections
 
 
 def _header(certificate: Certificate, sections: dict[str, dict[str, Any]]) -> dict[str, Any]:

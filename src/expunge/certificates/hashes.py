@@ -26,14 +26,19 @@ def request_key(secret: bytes, request_id: str) -> bytes:
 
 def hash_id(key: bytes, record_id: RecordName) -> str:
     """HMAC-SHA256 of the id in canonical JSON, in hexadecimal; the number 17 and the text "17" differ."""
-    if isinstance(record_id, bool) or not isinstance(record_id, str | int):
-        raise ParameterError(f"a record id must be text or a whole number, got a {type(record_id).__name__}")
-    return hmac.new(_require_key(key), canonical(record_id), hashlib.sha256).hexdigest()
+    return hmac.digest(_require_key(key), _written(record_id), "sha256").hex()
 
 
 def hash_ids(key: bytes, record_ids: Iterable[RecordName]) -> tuple[str, ...]:
     """The hashes of several ids, sorted, so that their order says nothing."""
-    return tuple(sorted(hash_id(key, record_id) for record_id in record_ids))
+    secret = _require_key(key)
+    return tuple(sorted(hmac.digest(secret, _written(record_id), "sha256").hex() for record_id in record_ids))
+
+
+def _written(record_id: RecordName) -> bytes:
+    if isinstance(record_id, bool) or not isinstance(record_id, str | int):
+        raise ParameterError(f"a record id must be text or a whole number, got a {type(record_id).__name__}")
+    return canonical(record_id)
 
 
 def _require_key(key: bytes) -> bytes:
