@@ -137,7 +137,10 @@ def test_hostile_text_is_only_text(office):
 def test_other_states_and_long_lists(office):
     waiting = replace(office.request, state="pending", applied_by=None, generation=None, round=None)
     ledger = Excerpt.of(office.lines[2].head, [office.lines[3].entry])
-    assert "Waiting to be applied" in render_page(office.issue(request=waiting, ledger=ledger))
+    text = Page(render_page(office.issue(request=waiting, ledger=ledger))).text
+    assert "Waiting to be applied" in text
+    assert "Certificate of a request" in text
+    assert "Certificate of deletion" not in text
     text = Page(render_page(office.issue_for_deployment())).text
     assert "Certificate of a deployment" in text
     assert "2 applied, 1 waiting, 0 cancelled" in text

@@ -17,7 +17,7 @@ from expunge.certificates.words import bound, day_and_time, percent
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _FALSE_ALARMS: Final = ((0.1, "1 in 10"), (1e-2, "1 in 100"), (1e-4, "1 in 10,000"), (1e-6, "1 in 1,000,000"))
-_TITLES: Final = {"deletion": "Certificate of deletion", "addition": "Certificate of addition", "mixed": "Certificate"}
+_TITLES: Final = {"deletion": "Certificate of deletion", "addition": "Certificate of addition"}
 _STATES: Final = {"applied": "Applied", "pending": "Waiting to be applied", "cancelled": "Cancelled"}
 
 
@@ -47,7 +47,8 @@ def render_page(certificate: Certificate, verification: Verification | None = No
 def _title(certificate: Certificate) -> str:
     if certificate.request is None:
         return "Certificate of a deployment"
-    return _TITLES[certificate.request.kind]
+    kind = certificate.request.kind if certificate.request.state == "applied" else ""
+    return _TITLES.get(kind, "Certificate of a request")
 
 
 def _top(certificate: Certificate, title: str) -> str:
@@ -124,6 +125,8 @@ def _alarm_table(certificate: Certificate) -> str:
         "In other words: suppose somebody has a test that is meant to show traces of deleted records. How often does "
         "it raise an alarm?"
     )
+    if certificate.guarantee.gamma > 0:
+        caption += " But for the chance γ, no more often than this:"
     head = tag_text("th", "after training from scratch", scope="col") + tag_text("th", "here, at most", scope="col")
     return tag(
         "table",
