@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from expunge.accounting import ACCOUNTANT_NAMES, Accountant
 from expunge.errors import FormatError, ParameterError
 from expunge.guarantees import Guarantee
 from expunge.mechanisms import MECHANISM_NAMES
 from expunge.mechanisms import mechanism as mechanism_by_name
+from expunge.publishing.publisher import require_limit
 from expunge.settings import Settings, as_budget
 
 
@@ -19,19 +22,19 @@ def dump_settings(
     """The settings with everything that was found for them filled in; what has no name cannot be written down."""
     if not isinstance(settings.sampling, str):
         raise ParameterError(f"a deployment on disk takes sampling by its name, got {settings.sampling!r}")
-    budget = as_budget(settings.budget)
+    budget, is_independent = as_budget(settings.budget), settings.sampling == "independent"
     target = settings.target
     return {
         "n_shards": num_shards,
-        "inclusion_probability": probability if settings.sampling == "independent" else None,
+        "inclusion_probability": None if probability is None or not is_independent else float(probability),
         "sampling": settings.sampling,
         "mechanism": _dump_mechanism(settings, num_shards, num_classes),
-        "target": None if target is None else [target.alpha, target.beta, target.gamma],
-        "max_predictions": settings.max_predictions,
-        "budget": None if budget is None else [budget.epsilon, budget.delta],
+        "target": None if target is None else [float(target.alpha), float(target.beta), float(target.gamma)],
+        "max_predictions": None if settings.max_predictions is None else require_limit(settings.max_predictions),
+        "budget": None if budget is None else [float(budget.epsilon), float(budget.delta)],
         "accountant": _accountant_name(settings.accountant),
         "on_exhausted": settings.on_exhausted,
-        "max_generations": settings.max_generations,
+        "max_generations": _whole("max_generations", settings.max_generations),
     }
 
 
@@ -48,6 +51,12 @@ def load_settings(data: dict[str, Any]) -> Settings:
         )
     except (TypeError, KeyError, IndexError) as error:
         raise FormatError(f"the deployment's settings are damaged: {error}") from None
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ParameterError(f"{name} must be a whole number, got {value!r}")
+    return int(value)
 
 
 def _dump_mechanism(settings: Settings, num_shards: int, num_classes: int) -> Any:

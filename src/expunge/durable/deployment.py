@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expunge.certificates import Certificate
+from expunge.deployment import _SEEDED as _SEED_IN_USE
 from expunge.deployment import Deployment, Following, Receipt, Status
-from expunge.durable.evidence import Evidence
-from expunge.durable.fronts import put_round
+from expunge.durable.evidence import Evidence, Standing
+from expunge.durable.fronts import PublicPoints, moved_round, put_round
 from expunge.durable.policy import ApplyPolicy
 from expunge.ensemble import Advance, EnsembleState, ignore_progress
 from expunge.errors import InputError, RequestError, StoreError
@@ -42,6 +43,7 @@ from expunge.store.steps import reach
 
 _ONE_FOLDER = "The folder is served once: nobody serves a copy of it, or sets it back to an earlier state."
 _SEEDED = "The deployment was created from a fixed seed, which is kept secret."
+_NOTHING = "a request must name at least one record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class DurableDeployment(Deployment):
         self._policy = ApplyPolicy.parse(store.fact("apply"))
         self._accepting = threading.RLock()  # between _updating and _lock; also taken alone
         self._applying: tuple[Request, ...] = ()
+        self._public = PublicPoints(self._front)
         self._closed = threading.Event()
         self._keep_books(self._generation, reserved)
         self._finish()
@@ -151,7 +154,7 @@ class DurableDeployment(Deployment):
         back that were deleted on request. `apply` overrides the deployment's policy.
         """
         request = self.submit(batch, key=key, readmit=readmit)
-        if request.state == "pending" and (self.is_due if apply is None else apply):
+        if request.public_state == "pending" and (self.is_due if apply is None else apply):
             self.apply(advance=advance)
         found = self._evidence.requests.get(request.request)
         return Receipt(found.request, found.public_state, found.round if found.public_state == "applied" else None)
@@ -195,7 +198,7 @@ class DurableDeployment(Deployment):
         """Have a request on the disk, pending, checked against everything accepted before it."""
         updates = list(batch)
         if not updates:
-            raise InputError("a request must name at least one record")
+            raise InputError(_NOTHING)
         with self._accepting:
             self._require_open()
             known = None if key is None else self._evidence.requests.by_key(key)
@@ -203,6 +206,9 @@ class DurableDeployment(Deployment):
                 return self._repeated(known, updates)
             expected, _ = self._expected.apply(updates)
             asked = Batch.dump(updates, self._expected)
+            if not asked.records:
+                raise InputError(_NOTHING)
+            self._public.refuse(asked.block)
             if not readmit:
                 self._refuse_return(asked)
             now = self._evidence.clock.now()
@@ -233,7 +239,9 @@ class DurableDeployment(Deployment):
 
     @property
     def is_due(self) -> bool:
-        """Whether the policy wants the pending requests applied now."""
+        """Whether the policy wants the pending requests applied now, or some of them are half-way."""
+        if self._evidence.requests.in_state("switched"):
+            return True
         waiting = self._evidence.requests.in_state("pending")
         oldest = self._evidence.clock.age(waiting[0].accepted_at) if waiting else 0.0
         return self._policy.is_due(len(waiting), oldest)
@@ -264,9 +272,8 @@ class DurableDeployment(Deployment):
             requests = self._evidence.requests
             pending = [one for one in requests.in_state("pending") if one.request != request]
             try:
-                self._expect(pending)
+                expected = self._with_all(pending)
             except InputError as error:
-                self._recompute_expected()
                 raise RequestError(
                     f"request {request} cannot be cancelled, a later one builds on it: {error}"
                 ) from None
@@ -275,7 +282,10 @@ class DurableDeployment(Deployment):
                 requests.cancel(request, now=now)
                 self._evidence.ledger.write("cancelled", now, request=request)
             reach("cancel.done")
-            requests.drop_file(request)
+            self._expected, self._leaving = expected
+            with self._store.explained():
+                self._store.sweep()  # what waited, and what an attempt to apply it has left
+            self._store.database.checkpoint()
 
     def request(self, request: str) -> Request:
         """What became of a request."""
@@ -287,16 +297,34 @@ class DurableDeployment(Deployment):
 
     def certificate(self, request: str | None = None) -> Certificate:
         """A signed certificate about a request, or about the whole deployment."""
+        return self._evidence.certificate(request, guarantee=self.guarantee(), standing=self._standing)
+
+    def _standing(self) -> Standing:
         with self._lock:
             predictions, capacity = self._publisher.status.predictions, self._publisher.capacity
-            num_records = len(self._state.records)
-        return self._evidence.certificate(
-            request,
-            guarantee=self.guarantee(),
-            predictions=predictions,
-            capacity=capacity,
-            num_records=num_records,
-        )
+            return Standing(self._generation, self._round, predictions, capacity, len(self._state.records))
+
+    def retrain(self, *, advance: Advance = ignore_progress) -> None:
+        """Retrain everything now, with fresh randomness: a new generation of the same round."""
+        with self._updating:
+            self._require_open()
+            super().retrain(advance=advance)
+            self._remove_replaced()
+
+    def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
+        super()._retrain_in_background(start, spent, rng)
+        try:
+            with self._updating:
+                if not self._closed.is_set():
+                    self._remove_replaced()
+        except Exception as error:
+            self._background_error = error
+
+    def _remove_replaced(self) -> None:
+        """The files of models that a retraining outside of any request has replaced."""
+        self._finish()
+        with self._store.explained():
+            self._store.sweep()
 
     def close(self) -> None:
         """Write the books exactly and let go of the folder. Pending requests stay pending."""
@@ -327,7 +355,7 @@ class DurableDeployment(Deployment):
         self._require_open()
         staged = stage(store, following.state, following.touched, following.change, trusted=self._trusted)
         if staged.state is not following.state:
-            following = replace(following, state=staged.state, serving=_moved(following.serving, staged.state))
+            following = replace(following, state=staged.state, serving=moved_round(following.serving, staged.state))
         is_new = following.generation != self._generation
         publisher, generation = following.publisher, following.generation
         batches = [requests.batch_of(one.request) for one in self._applying]
@@ -343,8 +371,8 @@ class DurableDeployment(Deployment):
                 self._evidence.ledger.write("generation", tick, generation=generation, round=round_)
             for one in self._applying:
                 requests.switch(one.request, generation=generation, round=round_)
-            requests.remember(gone)
             requests.readmit(back)
+            requests.remember(gone)  # last: what came and went in one round is gone
         reach("switch.done")
         return following
 
@@ -373,27 +401,32 @@ class DurableDeployment(Deployment):
 
     def _recompute_expected(self) -> None:
         with self._accepting:
-            self._expect(self._evidence.requests.in_state("pending"))
+            self._expected, self._leaving = self._with_all(self._evidence.requests.in_state("pending"))
 
-    def _expect(self, pending: list[Request]) -> None:
+    def _with_all(self, pending: list[Request]) -> tuple[Records, set[Name]]:
         """The dataset as it will be, and what is on its way out, once these are applied."""
         expected, leaving = self._state.records, set[Name]()
         for one in pending:
             asked = self._evidence.requests.batch_of(one.request)
             expected, _ = expected.apply(asked.updates(self.classes))
             leaving |= set(asked.deleted)
-        self._expected, self._leaving = expected, leaving
+        return expected, leaving
 
     def _apply_on_a_clock(self) -> None:
-        while not self._closed.wait(self._policy.amount):
+        while not self._closed.wait(min(self._policy.amount, threading.TIMEOUT_MAX)):
+            # An error is told to whoever updates next; the requests stay pending, and the next tick tries them again.
+            untold, self._background_error = self._background_error, None
             try:
-                self.apply()
-            except Exception as error:  # told to whoever updates next; the requests stay pending
+                done = self.apply()
+            except Exception as error:
                 self._background_error = error
+            else:
+                self._background_error = untold if done is None else None
 
     def _own_assumptions(self) -> list[str]:
         seeded = [] if self._store.fact("is_system") else [_SEEDED]
-        return [_ONE_FOLDER, *super()._own_assumptions()[1:], *seeded]
+        others = [each for each in super()._own_assumptions()[1:] if each != _SEED_IN_USE]
+        return [_ONE_FOLDER, *others, *seeded]
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a deployment on disk is not pickled: open its folder instead")
@@ -414,17 +447,9 @@ class _Closed:
         raise StoreError(f"{self._folder} has been closed")
 
 
-def _moved(serving: Any, state: Any) -> Any:
-    """The round on the state whose records are mapped from the disk."""
-    if hasattr(serving, "opening"):
-        return replace(serving, opening=replace(serving.opening, state=state))
-    return serving
-
-
 def _names(batches: list[Batch], after: Records) -> tuple[list[Name], list[Name]]:
     """What a round takes out for good, and what it brings in."""
     asked: list[Name] = [name for batch in batches for name in batch.deleted]
-    asked += [("record", record) for batch in batches for record in batch.subject_records]
     gone = [(what, name) for what, name in dict.fromkeys(asked) if what == "subject" or name not in after]
     alive = {name for what, name in gone if what == "subject" and _has_records(after, name)}
     back = [name for batch in batches for name in batch.added]

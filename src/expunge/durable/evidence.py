@@ -6,7 +6,8 @@ import json
 import math
 import os
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from expunge.certificates import (
     Certificate,
@@ -31,6 +32,16 @@ from expunge.guarantees import Guarantee
 from expunge.store import Request, RequestBook, Store
 
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
+
+
+class Standing(NamedTuple):
+    """Where a deployment stands, read at one moment."""
+
+    generation: int
+    round: int
+    predictions: int
+    capacity: float
+    num_records: int
 
 
 class Clock:
@@ -97,15 +108,19 @@ class Evidence:
         self.requests = RequestBook(store, (store.folder / "keys" / _HASH_KEY).read_bytes())
 
     def certificate(
-        self, request: str | None, *, guarantee: Guarantee, predictions: int, capacity: float, num_records: int
+        self, request: str | None, *, guarantee: Guarantee, standing: Callable[[], Standing]
     ) -> Certificate:
-        """A signed statement about a request, or about the whole deployment."""
-        store, present = self._store, self._store.present
-        about: dict[str, Any] = (
-            {"counts": self._counts(num_records), "ledger": self.ledger.whole()}
-            if request is None
-            else {"request": self._request_facts(self.requests.get(request)), "ledger": self.ledger.excerpt(request)}
-        )
+        """A signed statement about a request, or about the whole deployment.
+
+        The books are read at one moment, and where the deployment stands after it: so nothing is said to have been
+        applied in a round that is yet to come.
+        """
+        store = self._store
+        with store.database.snapshot():
+            about: dict[str, Any] = self._about(request)
+        now = standing()
+        if request is None:
+            about["counts"] = self._counts(about["counts"], now.num_records)
         return issue(
             key=SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
             deployment=DeploymentFacts(
@@ -116,16 +131,21 @@ class Evidence:
                 sampler_is_independent=store.fact("settings")["sampling"] == "independent",
             ),
             publication=PublicationFacts(
-                generation=present.generation,
-                round=present.round,
-                predictions_published=predictions,
-                predictions_covered=None if math.isinf(capacity) else int(capacity),
+                generation=now.generation,
+                round=now.round,
+                predictions_published=now.predictions,
+                predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
             guarantee=GuaranteeFacts.of(guarantee),
             # On the tick as well: right after an update, the tick at which it counts as applied is yet to come.
             issued_at=self.clock.tick(),
             **about,
         )
+
+    def _about(self, request: str | None) -> dict[str, Any]:
+        if request is None:
+            return {"counts": self.requests.all(), "ledger": self.ledger.whole()}
+        return {"request": self._request_facts(self.requests.get(request)), "ledger": self.ledger.excerpt(request)}
 
     def _request_facts(self, request: Request) -> RequestFacts:
         applied = request.public_state == "applied"
@@ -142,8 +162,8 @@ class Evidence:
             id_hashes=self.requests.hashes_of(request.request),
         )
 
-    def _counts(self, num_records: int) -> CountFacts:
-        states = [request.public_state for request in self.requests.all()]
+    def _counts(self, requests: Sequence[Request], num_records: int) -> CountFacts:
+        states = [request.public_state for request in requests]
         counted = {state: states.count(state) for state in ("applied", "pending", "cancelled")}
         return CountFacts(num_records=num_records, accepted=len(states), **counted)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
-from expunge.errors import FormatError, ParameterError
+from expunge._blocks import Block
+from expunge.ensemble import EnsembleState
+from expunge.errors import FormatError, ParameterError, RecordError
+from expunge.features import as_features, like, row_keys
 from expunge.learners.protocol import for_classes
 from expunge.publishing import (
     Calibration,
     DirectFront,
+    DirectRound,
     Front,
     Opening,
     Round,
@@ -69,3 +74,35 @@ def get_round(store: Store, front: Front, opening: Opening, trusted: Sequence[st
         kept, labels = decode(*lesson, trusted=trusted)
         return StudentRound(decode_model(learner, *student, trusted=trusted), kept, labels, was_trained=False)
     return front.open_round(opening)
+
+
+def moved_round(serving: Round, state: EnsembleState) -> Round:
+    """The round on the same dataset, whose records were written anew and may sit in other slots."""
+    if isinstance(serving, RoutedRound):
+        opening, model = replace(serving.opening, state=state), serving.model
+        if state.records.num_slots != serving.opening.state.records.num_slots:  # a model may know records by their slot
+            model = serving.fallback.fit_records(state.records)
+        return replace(serving, opening=opening, model=model)
+    if isinstance(serving, DirectRound):
+        return replace(serving, opening=replace(serving.opening, state=state))
+    return serving
+
+
+class PublicPoints:
+    """The points that a student learns from: no record may be one of them, and it is told so when it is asked for."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._keys: frozenset[bytes] | None = None
+
+    def refuse(self, block: Block | None) -> None:
+        """An error that names the first record which is public."""
+        front = self._front
+        if block is None or not isinstance(front, StudentFront):
+            return
+        if self._keys is None:
+            self._keys = frozenset(row_keys(like(as_features(front.pool), block.features)))
+        for row, key in enumerate(row_keys(block.features)):
+            record = block.id_of(block.start + row)
+            if key in self._keys or record in front.pool_ids:
+                raise RecordError(f"record {record!r} is also in the public pool", record)

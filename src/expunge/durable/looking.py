@@ -9,10 +9,11 @@ from typing import Any, Self
 from expunge.certificates import Certificate
 from expunge.durable.configuration import load_settings
 from expunge.durable.deployment import DurableStatus
-from expunge.durable.evidence import Evidence
+from expunge.durable.evidence import Evidence, Standing
 from expunge.durable.opening import make_books
 from expunge.errors import FormatError
 from expunge.guarantees import Guarantee
+from expunge.publishing import Publisher
 from expunge.store import Request, Store, load_classes
 
 
@@ -27,8 +28,9 @@ class DeploymentView:
         try:
             with self._store.explained():
                 self._evidence = Evidence(self._store)
-                num_classes = len(load_classes(self._store.fact("classes")))
-                self._publisher, _ = make_books(self._store, load_settings(self._store.fact("settings")), num_classes)
+                self._num_classes = len(load_classes(self._store.fact("classes")))
+                self._settings = load_settings(self._store.fact("settings"))
+                self._publisher()
         except BaseException:
             self._store.close()
             raise
@@ -42,17 +44,27 @@ class DeploymentView:
     @property
     def status(self) -> DurableStatus:
         """Generation, round, records, budget, pending requests."""
-        present = self._store.present
-        return DurableStatus(
-            generation=present.generation,
-            round=present.round,
-            num_records=self._num_records,
-            num_shards=self._store.fact("settings")["n_shards"],
-            budget=self._publisher.status,
-            name=self._store.fact("name"),
-            pending=self._evidence.requests.num_pending(),
-            apply=self._store.fact("apply"),
-        )
+        with self._store.database.snapshot():
+            present = self._store.present
+            return DurableStatus(
+                generation=present.generation,
+                round=present.round,
+                num_records=self._num_records,
+                num_shards=self._store.fact("settings")["n_shards"],
+                budget=self._publisher().status,
+                name=self._store.fact("name"),
+                pending=self._evidence.requests.num_pending(),
+                apply=self._store.fact("apply"),
+            )
+
+    def _publisher(self) -> Publisher:
+        """The books as they are now: another process may be writing them."""
+        return make_books(self._store, self._settings, self._num_classes)[0]
+
+    def _standing(self) -> Standing:
+        present, publisher = self._store.present, self._publisher()
+        predictions = publisher.status.predictions
+        return Standing(present.generation, present.round, predictions, publisher.capacity, self._num_records)
 
     @property
     def _num_records(self) -> int:
@@ -81,13 +93,8 @@ class DeploymentView:
 
     def certificate(self, request: str | None = None) -> Certificate:
         """A signed certificate about a request, or about the whole deployment."""
-        return self._evidence.certificate(
-            request,
-            guarantee=self.guarantee(),
-            predictions=self._publisher.status.predictions,
-            capacity=self._publisher.capacity,
-            num_records=self._num_records,
-        )
+        with self._store.database.snapshot():
+            return self._evidence.certificate(request, guarantee=self.guarantee(), standing=self._standing)
 
     def close(self) -> None:
         """Let go."""

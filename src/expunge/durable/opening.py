@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -21,7 +22,7 @@ from expunge.durable.evidence import Clock, LedgerBook, make_keys
 from expunge.durable.fronts import get_front, get_round, put_front, put_round
 from expunge.durable.policy import ApplyPolicy
 from expunge.ensemble import Advance, ignore_progress
-from expunge.errors import StoreError
+from expunge.errors import ParameterError, StoreError
 from expunge.execution import make_executor
 from expunge.features import Features, take
 from expunge.learners import Learner, SlicedLearner, as_learner
@@ -78,6 +79,7 @@ def create(
     folder, trusted = _vacant(path), tuple(trust)
     policy = ApplyPolicy.parse(apply)
     Clock(clock_seconds).tick()  # refuses what is no tick
+    origin = _plain(provenance or {})
     options, base = Settings(n_shards=n_shards, **_known(settings)), as_learner(learner)
     chance = rng or Randomness.from_system()
     with _under_construction(folder) as partial:
@@ -87,6 +89,7 @@ def create(
             records = Records.build(
                 X, y, ids=ids, subjects=subjects, weights=weights, classes=classes, allow_missing=allow_missing
             )
+            labels = dump_classes(records.classes)
             num_shards, probability = options.sizes(records)
             _require_storable(base, records, trusted)
             front = options.make_front(base if student is None else as_learner(student))
@@ -112,12 +115,12 @@ def create(
             )
             facts = {
                 "settings": found,
-                "classes": dump_classes(records.classes),
+                "classes": labels,
                 "allow_missing": allow_missing,
                 "apply": str(policy),
                 "clock_seconds": clock_seconds,
                 "is_system": chance.is_system,
-                "provenance": provenance or {},
+                "provenance": origin,
                 "name": folder.name,
                 "software": __version__,
             }
@@ -172,8 +175,12 @@ def open(
     except BaseException:
         store.close()
         raise
-    if apply_pending and deployment.is_due:
-        deployment.apply()
+    try:
+        if apply_pending and deployment.is_due:
+            deployment.apply()
+    except BaseException:
+        deployment.close()
+        raise
     return deployment
 
 
@@ -242,6 +249,15 @@ def _under_construction(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _plain(provenance: dict[str, Any]) -> dict[str, Any]:
+    """As it will be read; what cannot be written down is refused before anything is trained."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(provenance))
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"provenance must be plain data: {error}") from None
+    return found
 
 
 def _known(settings: dict[str, Any]) -> dict[str, Any]:

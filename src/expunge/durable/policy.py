@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal, Self
 
 from expunge.errors import ParameterError
@@ -50,10 +51,15 @@ class ApplyPolicy:
     def __str__(self) -> str:
         match self.mode:
             case "every":
-                return f"every {self.amount:g}s"
+                return f"every {_digits(self.amount)}s"
             case "at":
-                return f"at {self.amount:g}"
+                return f"at {_digits(self.amount)}"
         return self.mode
+
+
+def _digits(value: float) -> str:
+    """All digits and no exponent: it is read again."""
+    return f"{Decimal(repr(float(value))).normalize():f}"
 
 
 def _positive(value: float, text: object) -> float:

@@ -65,7 +65,7 @@ class Batch:
 
     @property
     def num_deleted(self) -> int:
-        """How many records go; those of a subject are counted as it had them when the request came."""
+        """How many records go, each counted once; those of a subject as it had them when the request came."""
         return len(self._leaving)
 
     @property
@@ -82,8 +82,8 @@ class Batch:
 
     @property
     def deleted(self) -> list[Name]:
-        """What is asked to go, as it was named."""
-        records: list[Name] = [("record", record) for part in self.content for record in part.get("ids", [])]
+        """What goes: every record, also those of a subject, and every subject."""
+        records: list[Name] = [("record", record) for record in self._leaving]
         return records + [("subject", part["subject"]) for part in self.content if "subject" in part]
 
     @property
@@ -94,11 +94,6 @@ class Batch:
         subjects = [] if self.block.subjects is None else self.block.subjects.tolist()
         records: list[Name] = [("record", record) for record in self.block.ids.tolist()]
         return records + [("subject", subject) for subject in dict.fromkeys(subjects) if subject is not None]
-
-    @property
-    def subject_records(self) -> list[RecordId]:
-        """The records of the subjects that go, as they were when the request came."""
-        return [record for part in self.content for record in part.get("holds", [])]
 
     @property
     def returning(self) -> list[Name]:
@@ -114,7 +109,8 @@ class Batch:
 
     @property
     def _leaving(self) -> list[RecordId]:
-        return [record for part in self.content for name in ("ids", "holds") for record in part.get(name, [])]
+        named = (record for part in self.content for name in ("ids", "holds") for record in part.get(name, []))
+        return list(dict.fromkeys(named))
 
 
 def _addition(block: Block, classes: NDArray[Any]) -> AddMany:

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from expunge._blocks import Block, object_column
-from expunge.errors import FormatError, InputError
+from expunge.errors import FormatError, InputError, RecordError
 from expunge.features import Features, describe, is_frame, is_sparse
 
 _PLAIN = (str, int, float, bool, type(None))
@@ -89,10 +89,10 @@ class Form:
         ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
         parts = dict(zip((c.name for c in self.features), self._split_features(block.features), strict=True))
         parts["labels"] = np.asarray(block.labels, dtype="<i4")
-        parts["ids"] = np.array(ids, dtype="<i8") if self.number_ids else [_json(i) for i in ids.tolist()]
+        parts["ids"] = np.array(ids, dtype="<i8") if self.number_ids else [_named(i, "id") for i in ids.tolist()]
         if self.has_subjects:
             named = [None] * len(block) if block.subjects is None else block.subjects.tolist()
-            parts["subjects"] = [_json(subject) for subject in named]
+            parts["subjects"] = [_named(subject, "subject") for subject in named]
         if self.has_weights:
             parts["weights"] = np.ones(len(block)) if block.weights is None else block.weights
         return parts
@@ -102,7 +102,7 @@ class Form:
         ids = parts["ids"] if self.number_ids else object_column([_value(raw) for raw in parts["ids"]])
         subjects = object_column([_value(raw) for raw in parts["subjects"]]) if self.has_subjects else None
         weights = np.asarray(parts["weights"], dtype=np.float64) if self.has_weights else None
-        features = self._join_features([parts[column.name] for column in self.features])
+        features = self._join_features([parts[column.name] for column in self.features], len(parts["labels"]))
         return Block(start, features, np.asarray(parts["labels"], dtype=np.int32), ids, subjects, weights)
 
     def _split_features(self, features: Features) -> list[Any]:
@@ -110,13 +110,14 @@ class Form:
             case "array":
                 return [np.ascontiguousarray(features)]
             case "objects":
-                return [[_json(_plain(row)) for row in features]]
+                rows = features.tolist()
+                return [[_json([_plain(cell) for cell in row] if self.width else _plain(row)) for row in rows]]
             case "sparse matrix":
                 return [_sparse_rows(features)]
         pairs = zip(self.frame, range(features.shape[1]), strict=True)
         return [_split_series(how, features.iloc[:, place]) for how, place in pairs]
 
-    def _join_features(self, parts: list[Any]) -> Features:
+    def _join_features(self, parts: list[Any], length: int) -> Features:
         match self.kind:
             case "array":
                 return parts[0]
@@ -133,7 +134,6 @@ class Form:
         import pandas as pd
 
         columns = [_join_series(how, values) for how, values in zip(self.frame, parts, strict=True)]
-        length = len(parts[0]) if parts else 0
         table = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(length))
         table.columns = pd.Index([how.label for how in self.frame])
         return table
@@ -180,7 +180,7 @@ def _feature_columns(features: Features) -> tuple[str, tuple[Column, ...], tuple
         if features.dtype.hasobject:
             raise InputError(f"features of type {features.dtype} cannot be stored")
         return "array", (Column("features", features.dtype.str, tuple(features.shape[1:])),), (), 0
-    if features.dtype == object and features.ndim <= 2:
+    if features.dtype == object and (features.ndim == 1 or (features.ndim == 2 and features.shape[1])):
         return "objects", (Column("features"),), (), int(features.shape[1]) if features.ndim == 2 else 0
     raise InputError(f"features of type {features.dtype} and form {describe(features)} cannot be stored")
 
@@ -188,6 +188,7 @@ def _feature_columns(features: Features) -> tuple[str, tuple[Column, ...], tuple
 def _frame_column(label: Any, series: Any) -> FrameColumn:
     import pandas as pd
 
+    label = label.item() if isinstance(label, np.generic) else label
     if not isinstance(label, int | str):
         raise InputError(f"column {label!r} must be named by a str or an int to be stored")
     if isinstance(series.dtype, pd.CategoricalDtype):
@@ -210,6 +211,8 @@ def _split_series(how: FrameColumn, series: Any) -> Any:
         return series.to_numpy(dtype=np.dtype(how.dtype))
     if how.stored == "codes":
         return series.cat.codes.to_numpy(dtype="<i4")
+    if how.dtype == "object":  # where None and NaN are two values
+        return [_json(_plain(value)) for value in series.tolist()]
     missing = series.isna().to_numpy()
     return [_json(None if gone else _plain(v)) for v, gone in zip(series.tolist(), missing.tolist(), strict=True)]
 
@@ -221,7 +224,8 @@ def _join_series(how: FrameColumn, values: Any) -> Any:
         return pd.Series(np.array(values))
     if how.stored == "codes":
         dtype = pd.CategoricalDtype(list(how.categories), ordered=how.ordered)
-        return pd.Series(pd.Categorical.from_codes(np.array(values), dtype=dtype))
+        codes = np.where(np.asarray(values) < len(how.categories), values, -1)  # 0, of an erased row, may be none
+        return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype))
     plain = [_value(raw) for raw in values]
     if how.dtype in ("object", "str", "string"):
         return pd.Series(plain, dtype=how.dtype)
@@ -248,16 +252,24 @@ def _sparse_matrix(rows: Sequence[bytes], width: int, dtype: np.dtype[Any]) -> A
 
 def _plain(value: Any) -> Any:
     """A value that JSON keeps as it is."""
-    if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value.tolist()]
     plain = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, _PLAIN):
         raise InputError(f"a value of type {type(value).__name__} cannot be stored: {value!r}")
     return plain
 
 
+def _named(name: Any, what: str) -> bytes:
+    """An id or a subject, as it can be written down and hashed."""
+    if isinstance(name, int) and not _is_number(name):
+        raise RecordError(f"the {what} {name!r} cannot be stored: a number has at most 64 bits", name)
+    return _json(name)
+
+
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"a text that is not Unicode cannot be stored: {value!r:.80}") from None
 
 
 def _value(raw: bytes) -> Any:

@@ -31,6 +31,7 @@ class Database:
             raise FormatError(f"{folder} is not a deployment: it has no {NAME}")
         self._lock = threading.RLock()
         self._depth = 0
+        self._is_closed = False
         with explained(folder):
             target = f"file:{_quoted(self._path)}?mode={'ro' if read_only else 'rwc' if is_new else 'rw'}"
             self._connection = sqlite3.connect(
@@ -70,11 +71,22 @@ class Database:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All of it or nothing; inside another one it belongs to that one."""
-        with self._lock, explained(self._folder):
+        with self._begun("BEGIN IMMEDIATE"):
+            yield
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything read inside is of one moment, whatever another process commits meanwhile."""
+        with self._begun("BEGIN"):
+            yield
+
+    @contextlib.contextmanager
+    def _begun(self, statement: str) -> Iterator[None]:
+        with self._held():
             if self._depth:
                 yield
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(statement)
             self._depth = 1
             try:
                 yield
@@ -87,6 +99,14 @@ class Database:
             finally:
                 self._depth = 0
 
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """The connection for one thread, and what the disk says as one line."""
+        with self._lock, explained(self._folder):
+            if self._is_closed:
+                raise StoreError(f"{self._folder} has been closed")
+            yield
+
     def _commit(self) -> None:
         try:
             self._connection.execute("COMMIT")
@@ -97,17 +117,17 @@ class Database:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run a statement; how many rows it changed."""
-        with self._lock, explained(self._folder):
+        with self._held():
             return self._connection.execute(statement, values).rowcount
 
     def execute_many(self, statement: str, rows: Any) -> None:
         """Run a statement for every row."""
-        with self._lock, explained(self._folder):
+        with self._held():
             self._connection.executemany(statement, rows)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query."""
-        with self._lock, explained(self._folder):
+        with self._held():
             return self._connection.execute(statement, values).fetchall()
 
     def row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
@@ -117,7 +137,7 @@ class Database:
 
     def checkpoint(self) -> None:
         """Move the log into the file and cut it to nothing, so that no older content is left in either."""
-        with self._lock, explained(self._folder):
+        with self._held():
             busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         if busy:
             raise StoreError(
@@ -127,6 +147,7 @@ class Database:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
+            self._is_closed = True
             self._connection.close()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.ensemble import EnsembleState
-from expunge.errors import FormatError
+from expunge.errors import FormatError, InputError
 from expunge.learners import Learner, Model, SlicedLearner
 from expunge.learners.protocol import for_classes
 from expunge.membership import Membership
@@ -214,8 +214,12 @@ def _read_model(store: Store, learner: Any, name: str, form: str, digest: bytes,
 
 
 def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:
-    """The list of labels as plain data."""
-    return {"dtype": "object" if classes.dtype == object else classes.dtype.str, "values": classes.tolist()}
+    """The list of labels as plain data; those that would not be read as they were are refused."""
+    found = {"dtype": "object" if classes.dtype == object else classes.dtype.str, "values": classes.tolist()}
+    strange = [value for value in found["values"] if not isinstance(value, str | int | float)]
+    if strange:
+        raise InputError(f"a label must be a text or a number to be stored, got {strange[0]!r}")
+    return found
 
 
 def load_classes(data: dict[str, Any]) -> NDArray[Any]:

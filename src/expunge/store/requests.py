@@ -20,7 +20,7 @@ from expunge.certificates import hash_ids, request_key
 from expunge.errors import RecordError, RequestError
 from expunge.records import RecordId
 from expunge.store.batches import Batch, Name
-from expunge.store.files import flush_files, remove_files, write_file
+from expunge.store.files import flush_files, write_file
 from expunge.store.staging import pack, unpack
 from expunge.store.steps import reach
 from expunge.store.store import Store
@@ -167,7 +167,7 @@ class RequestBook:
         )
 
     def cancel(self, request: str, *, now: str) -> None:
-        """Forget a pending request; inside the caller's transaction, `sweep` removes its file."""
+        """Forget a pending request; inside the caller's transaction. The caller removes its file, by `sweep`."""
         state = self.get(request).state
         if state != "pending":
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
@@ -176,12 +176,6 @@ class RequestBook:
             "fingerprint = x'' WHERE request = ?",
             (now, request),
         )
-
-    def drop_file(self, request: str) -> None:
-        """Remove the waiting records of a request that was cancelled, and every trace of it in the log."""
-        with self._store.explained():
-            remove_files([self._store.folder / "waiting" / f"{request}.block"])
-        self._store.database.checkpoint()
 
     def remember(self, names: Iterable[Name]) -> None:
         """Guard these against coming back; inside the caller's transaction."""

@@ -75,13 +75,16 @@ class Store:
         lock = FolderLock(folder)
         try:
             store = cls(folder, Database(folder), lock)
+        except BaseException:
+            lock.release()
+            raise
+        try:
             with explained(folder):
                 store._check_writable()
                 store.sweep()
-                store.records.cut(store.present.num_slots)
             return store
         except BaseException:
-            lock.release()
+            store.close()
             raise
 
     def _check_writable(self) -> None:
@@ -145,18 +148,26 @@ class Store:
         return self.folder / "records" / f"{epoch:06d}"
 
     def sweep(self) -> None:
-        """Remove every file that the database does not know: replaced models, and leftovers of what never happened."""
+        """Remove all that the database does not know: replaced models, and leftovers of what never happened.
+
+        Only while nothing is being staged. Requests may be accepted meanwhile: what waits is listed before the database
+        is asked, which answers when the transaction that wrote the file is over.
+        """
         present = self.present
-        known = {row[0] for row in self.database.rows("SELECT file FROM shards")}
-        waiting = {row[0] for row in self.database.rows("SELECT file FROM requests WHERE file IS NOT NULL")}
-        remove_files([path for path in (self.folder / "models").iterdir() if path.name not in known])
-        remove_files([path for path in (self.folder / "waiting").iterdir() if path.name not in waiting])
+        self._remove_unknown("models", "SELECT file FROM shards")
+        self._remove_unknown("waiting", "SELECT file FROM requests WHERE file IS NOT NULL")
         current = self.epoch_path(present.epoch)
         old = [path for path in (self.folder / "records").iterdir() if path != current]
         for path in old:
             shutil.rmtree(path)
         if old:
             flush_file(self.folder / "records")
+        self.records.cut(present.num_slots)
+
+    def _remove_unknown(self, folder: str, query: str) -> None:
+        there = list((self.folder / folder).iterdir())
+        known = {row[0] for row in self.database.rows(query)}
+        remove_files([path for path in there if path.name not in known])
 
     def reserved(self, generation: int) -> tuple[int, bool, dict[str, Any]]:
         """The books of a generation: predictions paid for, dirty, and the secret of its gate."""
@@ -195,7 +206,7 @@ class BookKeeper:
         """Have `total` on the disk, and a block more if the limit leaves room."""
         if total <= self._reserved:
             return
-        block = self._block if self._block is not None else int(min(max(limit // _BLOCKS, 1), _LARGEST_BLOCK))
+        block = self._block if self._block is not None else int(max(min(limit / _BLOCKS, _LARGEST_BLOCK), 1))
         wanted = int(max(total, min(total + block - 1, limit)))
         reach("reserve.open")
         self._store.database.execute(
