@@ -27,57 +27,11 @@ from expunge._blocks import (
     require_id,
 )
 from expunge._index import IdIndex, RecordId, SubjectIndex
+from expunge._updates import Add, AddMany, Change, Delete, DeleteSubject, Update
 from expunge.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
 from expunge.features import Features, as_features, concatenate, describe, like, missing_rows, num_rows, own_copy, take
 
 __all__ = ["Add", "AddMany", "Change", "Delete", "DeleteSubject", "RecordId", "Records", "Update"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Add:
-    """Add one record under an id that is not in use."""
-
-    id: RecordId
-    features: Any
-    label: Any
-    subject: RecordId | None = None
-    weight: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddMany:
-    """Add many records given as columns."""
-
-    ids: Sequence[RecordId] | NDArray[Any]
-    features: Features
-    labels: ArrayLike
-    subjects: Sequence[RecordId | None] | None = None
-    weights: ArrayLike | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete the record with this id."""
-
-    id: RecordId
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteSubject:
-    """Delete every record of one person."""
-
-    subject: RecordId
-
-
-Update = Add | AddMany | Delete | DeleteSubject
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Which slots a batch emptied and which it filled (`added` is a contiguous run at the end)."""
-
-    removed: NDArray[np.int64]
-    added: range
 
 
 @dataclass(frozen=True)
@@ -168,7 +122,31 @@ class Records:
 
     def ids(self) -> list[RecordId]:
         """All ids, in order of addition."""
-        return [self.id_of(int(slot)) for slot in self.live_slots()]
+        listed: list[RecordId] = self.ids_of(self.live_slots()).tolist()
+        return listed
+
+    def ids_of(self, slots: NDArray[Any]) -> NDArray[Any]:
+        """The ids of the given slots, which are ascending: as int64 where they all are, as Python values otherwise."""
+        parts = [
+            slots[low:high] if block.ids is None else block.ids[slots[low:high].astype(np.int64) - block.start]
+            for block, low, high in self._segments(slots)
+            if high > low
+        ]
+        if any(part.dtype == object for part in parts):
+            return np.concatenate([part.astype(object) for part in parts])
+        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+    def subjects_of(self, slots: NDArray[Any]) -> NDArray[Any] | None:
+        """The subjects of the given slots, which are ascending; None where nobody named any."""
+        if all(block.subjects is None for block in self.blocks):
+            return None
+        parts = [
+            object_column([None] * (high - low))
+            if block.subjects is None
+            else block.subjects[slots[low:high].astype(np.int64) - block.start]
+            for block, low, high in self._segments(slots)
+        ]
+        return np.concatenate(parts)
 
     def gather(self, slots: NDArray[Any]) -> tuple[Features, NDArray[np.int32], NDArray[np.float64] | None]:
         """Features, label codes and weights (None where nobody has any) of the given slots, which are ascending."""
@@ -189,10 +167,8 @@ class Records:
     def extract(self, slots: NDArray[np.int64]) -> Block:
         """The records in the given slots, which are ascending, as a block of their own that starts at the first."""
         features, labels, weights = self.gather(slots)
-        ids = id_column([self.id_of(int(slot)) for slot in slots], len(slots), "ids")
-        has_subjects = any(block.subjects is not None for block in self.blocks)
-        subjects = object_column([self._subject_of(int(slot)) for slot in slots]) if has_subjects else None
-        return Block(int(slots[0]) if len(slots) else 0, features, labels, ids, subjects, weights)
+        start = int(slots[0]) if len(slots) else 0
+        return Block(start, features, labels, self.ids_of(slots), self.subjects_of(slots), weights)
 
     @classmethod
     def restored(
@@ -227,7 +203,7 @@ class Records:
             draft.take(update)
         removed = np.array(sorted(draft.removed), dtype=np.int64)
         block = draft.additions()
-        index = self.index.without({int(slot): self.id_of(int(slot)) for slot in removed})
+        index = self.index.without(dict(zip(removed.tolist(), self.ids_of(removed).tolist(), strict=True)))
         subjects, blocks, num_slots = self.subjects, self.blocks, self.num_slots
         if block is not None:
             index = index.extended(block.ids, num_slots)
@@ -252,9 +228,8 @@ class Records:
         slots = self.live_slots()
         features, labels, weights = self.gather(slots)
         keeps_numbers = self.blocks[0].ids is None and len(self.blocks) == 1 and len(slots) == self.num_slots
-        ids = None if keeps_numbers else object_column([self.id_of(int(slot)) for slot in slots])
-        has_subjects = any(block.subjects is not None for block in self.blocks)
-        subjects = object_column([self._subject_of(int(slot)) for slot in slots]) if has_subjects else None
+        ids = None if keeps_numbers else self.ids_of(slots)
+        subjects = self.subjects_of(slots)
         block = Block(0, features, labels, ids, subjects, weights)
         return Records(
             classes=self.classes,
@@ -267,13 +242,6 @@ class Records:
             layout=self.layout,
         )
 
-    def _subject_of(self, slot: int) -> RecordId | None:
-        block = self._block_of(slot)
-        if block.subjects is None:
-            return None
-        value: RecordId | None = block.subjects[slot - block.start]
-        return value
-
     def _block_of(self, slot: int) -> Block:
         return self.blocks[bisect_right([block.start for block in self.blocks], slot) - 1]
 
@@ -284,7 +252,7 @@ class Records:
     def checked(self, update: Add | AddMany) -> Block:
         """What an addition brings, as a block with this dataset's columns and number types; not put anywhere yet."""
         if isinstance(update, Add):
-            subjects = None if update.subject is None else [update.subject]
+            subjects: Any = None if update.subject is None else [update.subject]
             weights: Any = None if update.weight == 1.0 else [update.weight]
             table, labels, ids = _one_row(update.features), np.asarray([update.label]), object_column([update.id])
         else:

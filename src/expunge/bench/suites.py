@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from expunge.bench import consensus, delete, fit, growth, guarantee, mechanisms, predict, sampling
+from expunge.bench import consensus, delete, durable, fit, growth, guarantee, mechanisms, predict, sampling
 from expunge.bench.environment import Environment
 from expunge.bench.measurement import Line
 from expunge.bench.timing import Progress, one_thread
@@ -38,6 +38,10 @@ SUITES: dict[str, Suite] = {
         "base that takes sample weights on all rows, with weight zero for those not drawn, and any other base (such as "
         "a pipeline) on the drawn rows alone.",
         fit.run,
+    ),
+    "durable": Suite(
+        "A deployment in a folder, every step on the disk, against the same work in memory.",
+        durable.run,
     ),
     "predict": Suite(
         "Plain majority of linear models, against asking one model after another and counting.", predict.run

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from expunge.errors import FolderBusyError, StoreError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_FLUSHERS = 8
+_THREADS = 8
 
 
 @contextlib.contextmanager
@@ -76,23 +76,24 @@ def flush_file(path: Path) -> None:
 
 def flush_files(paths: Iterable[Path]) -> None:
     """The same for many at once: the disk does them together."""
-    paths = list(paths)
-    if len(paths) < 2:
-        for path in paths:
-            flush_file(path)
-        return
-    with ThreadPoolExecutor(min(_FLUSHERS, len(paths))) as pool:
-        list(pool.map(flush_file, paths))
+    _each(flush_file, list(paths))
 
 
 def remove_files(paths: Iterable[Path]) -> None:
     """Remove files for good: also from the folders' lists on the disk."""
-    folders = set()
-    for path in paths:
-        path.unlink(missing_ok=True)
-        folders.add(path.parent)
-    for folder in folders:
+    paths = list(paths)
+    _each(lambda path: path.unlink(missing_ok=True), paths)  # freeing what is on the disk takes its time
+    for folder in {path.parent for path in paths}:
         flush_file(folder)
+
+
+def _each(act: Callable[[Path], None], paths: list[Path]) -> None:
+    if len(paths) < 2:
+        for path in paths:
+            act(path)
+        return
+    with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
+        list(pool.map(act, paths))
 
 
 class FolderLock:

@@ -1,0 +1,60 @@
+"""What may happen to a dataset: records come and go (Definition 2.1 of the paper). `expunge.records` re-exports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from expunge._index import RecordId
+from expunge.features import Features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Add:
+    """Add one record under an id that is not in use."""
+
+    id: RecordId
+    features: Any
+    label: Any
+    subject: RecordId | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddMany:
+    """Add many records given as columns."""
+
+    ids: Sequence[RecordId] | NDArray[Any]
+    features: Features
+    labels: ArrayLike
+    subjects: Sequence[RecordId | None] | None = None
+    weights: ArrayLike | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the record with this id."""
+
+    id: RecordId
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubject:
+    """Delete every record of one person."""
+
+    subject: RecordId
+
+
+Update = Add | AddMany | Delete | DeleteSubject
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Which slots a batch emptied and which it filled (`added` is a contiguous run at the end)."""
+
+    removed: NDArray[np.int64]
+    added: range
