@@ -56,6 +56,12 @@ class Unpicklable(Plain):
         raise TypeError("no")
 
 
+def make_network():
+    from torch import nn
+
+    return nn.Linear(3, 2)
+
+
 def ran():
     raise SystemExit("the tests' own code ran")
 """

@@ -383,3 +383,26 @@ def test_records_check_their_arguments(forge):
     refused("arrays", forge(["again", 0]), "not there|malformed")
     stored = encode(LookupTableLearner())
     assert decode("arrays", stored.data) == LookupTableLearner()
+
+
+@pytest.mark.parametrize("named", ["os:getcwd", "company_models:ran", "company_models:os.getcwd", "subprocess:Popen"])
+@pytest.mark.parametrize("option", ["factory", "train", "optimizer"])
+def test_records_that_name_code(company, forge, named, option):
+    """A PyTorch learner imports what its options name; a file may not make it do so."""
+    node = ["record", "expunge.learners.pytorch.learner.TorchLearner", {"factory": "x", option: named}]
+    refused("arrays", forge(node), "is refused")
+    if "." in named or not named.startswith("company_models"):
+        refused("arrays", forge(node), "is refused", trusted=["company_models"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "expunge.learners.pytorch.loop.TrainingLoop",
+        "expunge.learners.pytorch.network.Network",
+        "expunge.learners.slices.SlicedShard",
+        "expunge.learners.named._Recipe",
+    ],
+)
+def test_inner_parts_of_expunge(forge, name):
+    refused("arrays", forge(["record", name, {}]), "is refused")

@@ -9,9 +9,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from expunge.errors import ModelFormatError
-from expunge.learners import Abstainer, ConstantModel, ScikitLearner, SlicedScikitLearner
+from expunge.learners import Abstainer, ConstantModel, ScikitLearner, SlicedModel, SlicedScikitLearner
 from expunge.learners.slices import SlicedShard, fit_slices
-from expunge.store.codec import decode_model, encode, encode_model
+from expunge.store.codec import decode, decode_model, encode, encode_model
 
 X = np.random.default_rng(0).normal(size=(30, 3))
 Y = (X[:, 0] > 0).astype(np.int64)
@@ -101,3 +101,60 @@ def test_parts_for_a_learner_without_hooks():
     stored = encode_model(learner, learner.fit(X, Y, 0))
     with pytest.raises(ModelFormatError, match="the stored value is no model"):
         decode_model(ScikitLearner(LogisticRegression()), stored.format, stored.data)
+
+
+class SlicedParameterLearner(ParameterLearner):
+    """Its hooks are given the whole sliced model."""
+
+    num_slices = 2
+    is_cumulative = False
+
+    def extend(self, checkpoint, X, y, seed, *, weights):
+        return ParameterLearner().fit(X, y, seed)
+
+    def make_model(self, checkpoint):
+        return checkpoint
+
+    def dump_model(self, model):
+        return {str(number): checkpoint.weights for number, checkpoint in enumerate(model.checkpoints)}
+
+    def load_model(self, parts):
+        checkpoints = tuple(Parameters(parts[str(number)], 2.0) for number in range(len(parts)))
+        return SlicedModel(checkpoints, checkpoints[-1])
+
+
+def test_sliced_learners_store_their_checkpoints_too():
+    learner = SlicedParameterLearner()
+    model = fit_slices(learner, SlicedShard(0, X, Y, None, np.arange(30) % 2, (1, 2)))
+    stored = encode_model(learner, model)
+    again = decode_model(learner, stored.format, stored.data)
+    assert [c.weights.tolist() for c in again.checkpoints] == [c.weights.tolist() for c in model.checkpoints]
+
+
+def test_the_jax_learner():
+    jax = pytest.importorskip("expunge.learners.jax")
+    base = jax.JaxLearner(jax.logistic(input_shape=(3,)), steps=1, batch_size=8).for_classes(np.arange(2))
+    stored = encode(base)
+    assert stored.format == "arrays"
+    again = decode(stored.format, stored.data)
+    model = base.fit(X, Y, 1)
+    file = encode_model(base, model)
+    loaded = decode_model(again, file.format, file.data)
+    assert np.array_equal(loaded.predict(X), model.predict(X))
+    assert encode_model(again, loaded) == file
+
+
+def test_the_pytorch_learner(company):
+    pytest.importorskip("torch")
+    from expunge.learners.pytorch import TorchLearner
+
+    with pytest.raises(ModelFormatError, match=r"company_models.make_network is refused"):
+        encode(TorchLearner("company_models:make_network"))
+    for factory in ("company_models:make_network", company.make_network):
+        learner = TorchLearner(factory, epochs=1).for_classes(np.arange(2))
+        stored = encode(learner, trusted=["company_models"])
+        with pytest.raises(ModelFormatError, match=r"company_models.make_network is refused"):
+            decode(stored.format, stored.data)
+        again = decode(stored.format, stored.data, trusted=["company_models"])
+        file = encode_model(learner, learner.fit(X, Y, 1))
+        assert encode_model(again, decode_model(again, file.format, file.data)) == file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import safetensors.numpy
 from sklearn.linear_model import LogisticRegression, SGDClassifier
@@ -12,6 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from expunge.errors import ModelFormatError
 from expunge.fallback import GaussianNaiveBayes, MultinomialNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.learners import (
     Abstainer,
@@ -230,3 +232,24 @@ def test_nothing_but_the_model():
         assert all(value.tobytes() not in data and repr(float(value)).encode() not in data for value in row)
     for word in (os.getcwd(), os.path.expanduser("~"), socket.gethostname(), f"/{getpass.getuser()}/"):
         assert word.encode() not in data
+
+
+def test_data_frames():
+    frame = pd.DataFrame(
+        {
+            "number": [1.5, 2.5, -1.0],
+            "whole": np.array([1, 2, 3], dtype=np.int16),
+            "flag": [True, False, True],
+            "text": ["a", None, "b"],
+            "mixed": np.array([1, None, float("nan")], dtype=object),
+            "category": pd.Categorical(["u", "v", "u"], categories=["v", "u", "w"], ordered=True),
+            "nullable": pd.array([1, None, 3], dtype="Int64"),
+            "when": pd.to_datetime(["2020-01-01", "2021-01-01", None]),
+        },
+        index=[5, 6, 7],
+    )
+    again = round_trip(StudentFront(frame, named_learner("logistic"))).pool
+    pd.testing.assert_frame_equal(again, frame.reset_index(drop=True))
+    assert round_trip(frame.head(0)).dtypes.equals(frame.dtypes)
+    with pytest.raises(ModelFormatError, match="column 'when' cannot be stored: columns of type datetime64"):
+        encode(pd.DataFrame({"when": pd.to_datetime(["2020-01-01"]).tz_localize("UTC")}))

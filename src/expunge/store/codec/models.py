@@ -2,8 +2,8 @@
 
 A learner may have two methods, `dump_model(model)`, which returns a dictionary of arrays, numbers and texts, and
 `load_model(parts)`, which makes the model of it again. Then its models are stored as those arrays, and no class besides
-the learner's own has to be known or trusted. The models that need no learner, of empty shards and of shards with one
-class, are stored as they are; so are the checkpoints of a sliced model, after the last of which the model is made.
+the learner's own has to be known or trusted. A sliced learner's methods are given the whole `SlicedModel`, with its
+checkpoints. The models that need no learner, of empty shards and of shards with one class, are stored as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from expunge.errors import ModelFormatError
-from expunge.learners import Abstainer, ConstantModel, Learner, Model, SlicedLearner, SlicedModel
+from expunge.learners import Abstainer, ConstantModel, Learner, Model, SlicedLearner
 from expunge.store.codec.codec import Encoded, decode, encode
 
 _OWN_PARTS = "learner's parts"
@@ -20,7 +20,7 @@ _OWN_PARTS = "learner's parts"
 
 def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Iterable[str] = ()) -> Encoded:
     """The model of one shard as bytes."""
-    if not _has_hooks(learner) or isinstance(model, Abstainer | ConstantModel | SlicedModel):
+    if not _has_hooks(learner) or isinstance(model, Abstainer | ConstantModel):
         return encode(model, trusted=trusted)
     parts = learner.dump_model(model)  # type: ignore[union-attr]
     if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts):

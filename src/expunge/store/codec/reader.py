@@ -20,7 +20,7 @@ from scipy.interpolate import BSpline
 from sklearn.utils import Bunch
 
 from expunge.errors import ModelFormatError
-from expunge.store.codec import estimators, pickles, trust, zipped
+from expunge.store.codec import estimators, frames, pickles, trust, zipped
 from expunge.store.codec.writer import FORMATS, PICKLE, SKOPS
 
 _DTYPE = re.compile(r"[<>|=][biufcSUmM][0-9]+(\[[a-zA-Z0-9]+\])?")
@@ -175,7 +175,9 @@ def _record(reader: Reader, node: list[Any]) -> Any:
     _, name, nodes = node
     number = reader.promise()
     kind = trust.own_class(name)
-    return reader.keep(number, kind(**reader.attributes(nodes)))
+    options = reader.attributes(nodes)
+    trust.require_trusted_code(options.values(), reader.trusted)
+    return reader.keep(number, kind(**options))
 
 
 def _call(reader: Reader, node: list[Any]) -> Any:
@@ -218,9 +220,11 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "bunch": _bunch,
     "bytes": _bytes,
     "call": _call,
+    "class": lambda reader, node: trust.trusted_class(node[1], reader.trusted),
     "custom": _custom,
     "dict": _dict,
     "dtype": lambda reader, node: _dtype(node[1]),
+    "frame": lambda reader, node: reader.keep(reader.promise(), frames.make_frame(*reader.all(node[1:3]))),
     "frozenset": lambda reader, node: frozenset(reader.all(node[1:])),
     "function": _named_function,
     "generator": _generator,

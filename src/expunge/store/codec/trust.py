@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,11 @@ from expunge.errors import ModelFormatError
 Trusted = frozenset[str]
 
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_CODE = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
 _NEVER = frozenset({"tests", "conftest", "externals", "datasets", "_build_utils"})
 _OWN = ("expunge.learners", "expunge.mechanisms", "expunge.fallback", "expunge.publishing")
 _PURE_FUNCTIONS = ("sklearn.feature_selection", "sklearn.metrics")
-_PURE_CHECK = "sklearn.utils.validation.check_array"
+_PURE_OTHERS = frozenset({"expunge.learners.jax._gradients.cross_entropy", "sklearn.utils.validation.check_array"})
 _PURE_NUMPY = frozenset({"max", "mean", "median", "min", "nan_to_num", "std", "sum", "var"})
 
 # Private classes of scikit-learn, rebuilt attribute by attribute.
@@ -127,14 +128,35 @@ def is_called(name: str) -> bool:
     return name in _CALLED
 
 
+@lru_cache(maxsize=1024)
 def own_class(name: str) -> type:
-    """The record of expunge of that name: one of its data classes, or a class without state."""
+    """The public record of expunge of that name: one of its data classes, or a class without state."""
     if not name.startswith(_OWN) or not _MODULE.fullmatch(name):
         raise refusal(name)
     found = _imported_class(name)
     if not (dataclasses.is_dataclass(found) or name == "expunge.learners.protocol.Abstainer"):
         raise refusal(name)
+    if not any(found.__name__ in package.__all__ for package in _packages(found.__module__)):
+        raise refusal(name, why="it is an inner part of expunge")
     return found
+
+
+def _packages(module: str) -> Iterator[ModuleType]:
+    """The packages of expunge around a module, whose public names are their `__all__`."""
+    while module.startswith(_OWN):
+        package = importlib.import_module(module)
+        if hasattr(package, "__all__"):
+            yield package
+        module = module.rpartition(".")[0]
+
+
+def require_trusted_code(options: Iterable[Any], trusted: Trusted) -> None:
+    """Refuse a record's options that name code as `package.module:name`, unless it is trusted."""
+    for option in options:
+        if isinstance(option, str) and _CODE.fullmatch(option):
+            name = option.replace(":", ".")
+            if name not in trusted:
+                require_trusted(name, trusted)
 
 
 def is_own(kind: type) -> bool:
@@ -217,7 +239,7 @@ def _pure_function(name: str) -> Any:
         found = getattr(importlib.import_module(module), attribute, None)
         is_pure = isinstance(found, np.ufunc) or (module == "numpy" and attribute in _PURE_NUMPY)
         return found if is_pure else None
-    if name == _PURE_CHECK:
+    if name in _PURE_OTHERS:
         return _imported(name)
     for package in _PURE_FUNCTIONS:
         if module.startswith(package):

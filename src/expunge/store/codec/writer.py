@@ -21,7 +21,7 @@ from sklearn.utils import Bunch
 
 from expunge.errors import ModelFormatError
 from expunge.fallback import FallbackModel
-from expunge.store.codec import estimators, pickles, trust, zipped
+from expunge.store.codec import estimators, frames, pickles, trust, zipped
 from expunge.store.codec.container import is_tensor_type
 
 ARRAYS, SKOPS, PICKLE = FORMATS = ("arrays", "skops", "pickle")
@@ -72,7 +72,7 @@ class Writer:
         if scipy.sparse.issparse(value) and getattr(value, "format", None) in ("csr", "csc"):
             return _sparse(self, value)
         if isinstance(value, type):
-            return _type(value)
+            return _type(self, value)
         if isinstance(value, _FUNCTIONS):
             return _function(self, value)
         return self._object(value)
@@ -109,6 +109,8 @@ class Writer:
         if trust.is_own(kind) or name.startswith("sklearn."):
             self.has_scikit = True
             return self._scikit(value, name)
+        if frames.is_pandas_frame(value):
+            return ["frame", *map(self.write, frames.frame_parts(value))]
         if not trust.is_trusted(name, self.trusted):
             raise Unsupported(str(trust.refusal(name))) if name.startswith(_SCIENTIFIC) else trust.refusal(name)
         if isinstance(value, BaseEstimator) and _has_plain_state(kind):
@@ -142,8 +144,9 @@ class Writer:
     def _fields(self, value: Any) -> dict[str, Any]:
         if not dataclasses.is_dataclass(value):
             return {}
-        names = [field.name for field in dataclasses.fields(value) if field.init]
-        return {name: self.write(getattr(value, name)) for name in names}
+        state = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        trust.require_trusted_code(state.values(), self.trusted)
+        return self._attributes(state)
 
     def _attributes(self, state: dict[str, Any]) -> dict[str, Any]:
         plain = _PLAIN_TYPES
@@ -243,10 +246,12 @@ def _sparse(writer: Writer, value: Any) -> Any:
     return ["sparse", type(value).__name__, list(map(int, value.shape)), *parts]
 
 
-def _type(value: type) -> Any:
+def _type(writer: Writer, value: type) -> Any:
     if value in _BUILTIN_TYPES or (value.__module__ == "numpy" and issubclass(value, np.generic)):
         return ["type", value.__name__]
-    raise trust.refusal(trust.name_of(value))
+    name = trust.name_of(value)
+    trust.trusted_class(name, writer.trusted)
+    return ["class", name]
 
 
 def _function(writer: Writer, value: Any) -> Any:
