@@ -9,9 +9,11 @@ from expunge.audit.intervals import clopper_pearson, lower_limit, upper_limit
 from expunge.audit.likelihood import LikelihoodRatio, fit_likelihood_ratio
 from expunge.audit.lookup import LookupResult, attack_lookup, in_the_event, make_pairs
 from expunge.audit.model_requesters import DeleteMostShards, DeleteTargeted
-from expunge.audit.neighbours import NumberedTableLearner, distance_matrix
+from expunge.audit.neighbours import Neighbourhood, NumberedTableLearner
+from expunge.audit.page import to_html
 from expunge.audit.publishing import PublishedModels, PublishVotes
 from expunge.audit.report import ArmCount, AuditReport, RunTime
+from expunge.audit.request import SCENARIO_NAMES, AuditRequest
 from expunge.audit.requesters import AddUntilCorrect, DeleteCorrect, DeleteRandomCorrect, DeleteThese
 from expunge.audit.scenario import Play, Scenario, Statistic, Task
 from expunge.audit.scenarios import (
@@ -26,11 +28,13 @@ from expunge.audit.tasks import built_in_learner, digits_task, small_zeros_and_o
 from expunge.audit.trials import Trial
 
 __all__ = [
+    "SCENARIO_NAMES",
     "SCHEME_NAMES",
     "AddUntilCorrect",
     "AnyScheme",
     "ArmCount",
     "AuditReport",
+    "AuditRequest",
     "DeleteCorrect",
     "DeleteMostShards",
     "DeleteRandomCorrect",
@@ -41,6 +45,7 @@ __all__ = [
     "Event",
     "LikelihoodRatio",
     "LookupResult",
+    "Neighbourhood",
     "NumberedTableLearner",
     "Play",
     "PublishVotes",
@@ -61,7 +66,6 @@ __all__ = [
     "built_in_learner",
     "clopper_pearson",
     "digits_task",
-    "distance_matrix",
     "fit_likelihood_ratio",
     "in_the_event",
     "label_only_scenario",
@@ -74,6 +78,7 @@ __all__ = [
     "sign_test",
     "slow_down_scenario",
     "small_zeros_and_ones_task",
+    "to_html",
     "upper_limit",
     "white_box_scenario",
     "zeros_and_ones_task",

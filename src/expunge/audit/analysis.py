@@ -51,7 +51,7 @@ def analyse(
     bounds = [_bound(event, rest, confidence=share, beta=beta, gamma=gamma) for event in events]
     best = max(range(len(events)), key=lambda place: bounds[place])
     event = events[best]
-    counts = {arm: _count(event, rest[arm], confidence) for arm in ARMS}
+    counts = {arm: _count(event, rest[arm], confidence) for arm in ("unlearned", "retrained")}
     return AuditReport(
         scenario=scenario.name,
         about=scenario.about,
@@ -68,7 +68,7 @@ def analyse(
         event=event,
         num_events=len(events),
         num_choosing=num_choosing,
-        before=counts["before"],
+        before=_count_before(event, rest["before"], confidence),
         unlearned=counts["unlearned"],
         retrained=counts["retrained"],
         alpha_lower=bounds[best],
@@ -119,6 +119,12 @@ def _count(event: Event, scores: dict[str, Scores], confidence: float) -> ArmCou
     values = scores[event.statistic]
     count = int(event.happened(values).sum())
     return ArmCount(count, len(values), clopper_pearson(count, len(values), confidence=confidence))
+
+
+def _count_before(event: Event, scores: dict[str, Scores], confidence: float) -> ArmCount:
+    """Before any request some statistics (of what was deleted, say) are not defined; such trials are left out."""
+    defined = scores[event.statistic][np.isfinite(scores[event.statistic])]
+    return _count(event, {event.statistic: defined}, confidence)
 
 
 def _known_null(scenario: Scenario, scheme: Scheme[Any], counts: dict[str, ArmCount]) -> KnownNull | None:

@@ -29,7 +29,8 @@ class ArmCount:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able mapping."""
-        return {"count": self.count, "trials": self.trials, "rate": self.rate, "interval": list(self.interval)}
+        rate = self.rate if self.trials else None
+        return {"count": self.count, "trials": self.trials, "rate": rate, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True, slots=True)

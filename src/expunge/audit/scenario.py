@@ -17,7 +17,7 @@ from expunge.features import Features, num_rows
 from expunge.interaction import Batch, Requester
 from expunge.learners import Learner, SlicedLearner
 from expunge.randomness import Randomness
-from expunge.records import RecordId, Records
+from expunge.records import Delete, DeleteSubject, RecordId, Records
 
 Setting = Literal["labels", "models"]
 
@@ -55,9 +55,17 @@ class Play:
     @cached_property
     def deleted_slots(self) -> NDArray[np.int64]:
         """Where in D^0 the records are that are in D^t no more."""
-        slots = self.initial.live_slots()
-        gone = [int(slot) for slot in slots if self.initial.id_of(int(slot)) not in self.survivors]
-        return np.array(gone, dtype=np.int64)
+        gone: set[int] = set()
+        for update in (update for batch in self.asked for update in batch):
+            if isinstance(update, Delete) and update.id in self.initial:
+                gone.add(self.initial.slot_of(update.id))
+            elif isinstance(update, DeleteSubject):
+                gone.update(slot for slot in self.initial.subjects.find(update.subject) if self._was_there(slot))
+        absent = [slot for slot in sorted(gone) if self.initial.id_of(slot) not in self.survivors]
+        return np.array(absent, dtype=np.int64)
+
+    def _was_there(self, slot: int) -> bool:
+        return not self.initial.index.is_gone(slot)
 
 
 class Statistic(Protocol):

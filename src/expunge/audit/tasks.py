@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from expunge.audit.neighbours import NumberedTableLearner, distance_matrix
+from expunge.audit.neighbours import Neighbourhood, NumberedTableLearner
 from expunge.audit.scenario import Task
 from expunge.datasets import load_digits, load_mnist
 from expunge.errors import InputError, ParameterError
@@ -88,7 +88,7 @@ def _numbered_task(
     num_records: int,
     tau: float,
 ) -> Task:
-    """Records first, then public points, then test points, all by their number in one matrix of distances."""
+    """Records first, then public points, then test points, all by their number in one neighbourhood."""
     num_public = min(200, (len(train[1]) - num_records) // 2)
     _require_size(num_records, len(train[1]) - 2)
     order = np.random.default_rng(_DATA_SEED).permutation(len(train[1]))[: num_records + num_public]
@@ -97,7 +97,7 @@ def _numbered_task(
     return Task(
         name=name,
         records=Records.build(numbers[:num_records], train[1][order[:num_records]], classes=[0, 1]),
-        learner=NumberedTableLearner(distance_matrix(points, points[: len(order)]), tau),
+        learner=NumberedTableLearner(Neighbourhood.of(points, points[: len(order)], tau=tau)),
         test_points=numbers[len(order) :],
         test_codes=test[1].astype(np.int64),
         pool=numbers[num_records : len(order)],

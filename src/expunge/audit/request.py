@@ -1,0 +1,136 @@
+"""An audit asked for by names, as on the command line: which scenario, against which scheme, with which options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from expunge.audit.catalogue import DEFAULT_TARGET, SCHEME_NAMES, make_scheme
+from expunge.audit.references import is_reference, load_learner, load_requester, load_scheme
+from expunge.audit.scenario import Scenario, Setting, Task
+from expunge.audit.scenarios import (
+    label_only_scenario,
+    lookup_scenario,
+    membership_scenario,
+    slow_down_scenario,
+    white_box_scenario,
+)
+from expunge.audit.scenarios._shared import LABEL_REQUESTERS, MakeRequester
+from expunge.audit.schemes import Scheme
+from expunge.audit.tasks import built_in_learner, digits_task, small_zeros_and_ones_task, zeros_and_ones_task
+from expunge.errors import ParameterError
+from expunge.guarantees import Guarantee
+from expunge.learners import Learner
+
+SCENARIO_NAMES = ("lookup", "label-only", "white-box", "membership", "slow-down")
+DATA_NAMES = ("mnist", "digits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRequest:
+    """Everything that may be named. None leaves an option to the scenario, which refuses one that it does not have.
+
+    `size` is the number of pairs (lookup), of deletions (label-only), of canaries (membership) or of rounds
+    (slow-down). `task` replaces the scenario's own data and learner.
+    """
+
+    scenario: str
+    scheme: str = "sisa"
+    requester: str | None = None
+    data: str | None = None
+    learner: str | None = None
+    size: int | None = None
+    num_records: int | None = None
+    setting: str | None = None
+    num_shards: int | None = None
+    inclusion_probability: float | None = None
+    target: Guarantee = DEFAULT_TARGET
+    task: Task | None = None
+
+    def build(self) -> tuple[Scenario, Scheme[Any]]:
+        """The scenario and the scheme, ready for `audit`."""
+        scenario = self.build_scenario()
+        return scenario, self.build_scheme(scenario)
+
+    def build_scheme(self, scenario: Scenario) -> Scheme[Any]:
+        """A built-in scheme, or the user's own."""
+        if not is_reference(self.scheme):
+            return make_scheme(
+                self.scheme,
+                scenario,
+                num_shards=self.num_shards,
+                inclusion_probability=self.inclusion_probability,
+                target=self.target,
+            )
+        for name, value in (("num_shards", self.num_shards), ("inclusion_probability", self.inclusion_probability)):
+            if value is not None:
+                raise ParameterError(f"{name} is for the schemes {', '.join(SCHEME_NAMES)}, got {self.scheme!r}")
+        return load_scheme(self.scheme, scenario.task)
+
+    def build_scenario(self) -> Scenario:
+        """The named scenario with its options."""
+        match self.scenario:
+            case "lookup":
+                self._refuse("data", "learner", "num_records", "task")
+                return lookup_scenario(num_pairs=self._size(50), requester=self._label_requester("correct"))
+            case "label-only":
+                self._refuse(*(["learner"] if self.task is None else ["data", "learner", "num_records"]))
+                make = self._label_requester("random-correct")
+                return label_only_scenario(self._zeros_and_ones(), num_deletions=self.size, requester=make)
+            case "white-box":
+                self._refuse("data", "size")
+                return white_box_scenario(self._digits("logistic", 600), requester=self._user_requester())
+            case "membership":
+                self._refuse("data", "requester")
+                return membership_scenario(self._digits("nearest", 300), num_targets=self._size(30))
+            case "slow-down":
+                self._refuse("data", "learner")
+                return slow_down_scenario(
+                    self.task,
+                    num_rounds=self._size(3),
+                    setting=cast("Setting", self.setting or "models"),
+                    num_records=self.num_records or 200,
+                    requester=self._user_requester(),
+                )
+        raise ParameterError(f"scenario must be one of {', '.join(SCENARIO_NAMES)}, got {self.scenario!r}")
+
+    def _size(self, usual: int) -> int:
+        return usual if self.size is None else self.size
+
+    def _refuse(self, *names: str) -> None:
+        """An option that the scenario does not have is an error, not silently without effect."""
+        others = () if self.scenario == "slow-down" else ("setting",)
+        for name in (*names, *others):
+            if getattr(self, name) is not None:
+                raise ParameterError(f"the scenario {self.scenario} has no option {name}, got {getattr(self, name)!r}")
+
+    def _label_requester(self, usual: str) -> str | MakeRequester:
+        name = self.requester or usual
+        return load_requester(name) if is_reference(name) else name
+
+    def _user_requester(self) -> MakeRequester | None:
+        if self.requester is None:
+            return None
+        if not is_reference(self.requester):
+            raise ParameterError(
+                f"the scenario {self.scenario} has one requester of its own, or yours as module:factory, "
+                f"got {self.requester!r} (of label-only scenarios: {', '.join(LABEL_REQUESTERS)})"
+            )
+        return load_requester(self.requester)
+
+    def _zeros_and_ones(self) -> Task:
+        if self.task is not None:
+            return self.task
+        match self.data or "mnist":
+            case "mnist":
+                return zeros_and_ones_task(num_records=self.num_records or 1000)
+            case "digits":
+                return small_zeros_and_ones_task(num_records=self.num_records or 200)
+        raise ParameterError(f"data must be one of {', '.join(DATA_NAMES)}, got {self.data!r}")
+
+    def _digits(self, usual: str, num_records: int) -> Task:
+        if self.task is not None:
+            return self.task
+        name = self.learner or usual
+        learner = load_learner(name) if is_reference(name) else built_in_learner(name)
+        return digits_task(num_records=self.num_records or num_records, learner=cast("Learner", learner))

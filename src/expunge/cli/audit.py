@@ -1,0 +1,163 @@
+"""`expunge audit`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from expunge.cli.app import app
+from expunge.cli.output import console, progress, show_json, show_table
+from expunge.errors import InputError
+
+if TYPE_CHECKING:
+    from expunge.audit import AuditReport
+
+_ALARM_EXIT = 1
+
+
+@app.command()
+def audit(
+    scenario: Annotated[str, typer.Argument(help="lookup, label-only, white-box, membership or slow-down.")],
+    scheme: Annotated[
+        str,
+        typer.Option(
+            help="sisa, majority, exponential, permute-and-flip, laplace, gaussian, confident, consensus, student, "
+            "broken, retrain, or your own as module:factory."
+        ),
+    ] = "sisa",
+    trials: Annotated[int, typer.Option(help="How often both arms are played.")] = 100,
+    seed: Annotated[int | None, typer.Option(help="Repeat an audit exactly (drawn if left out, and shown).")] = None,
+    jobs: Annotated[int, typer.Option(help="Worker processes; -1 for all cores. Does not change any number.")] = 1,
+    resume: Annotated[
+        Path | None, typer.Option(help="Keep finished trials in this file, and go on from there after Ctrl-C.")
+    ] = None,
+    requester: Annotated[
+        str | None,
+        typer.Option(help="correct, one-by-one, random-correct, random, add, or your own as module:factory."),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(help="Pairs (lookup), deletions (label-only), canaries (membership), rounds (slow-down)."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="label-only: mnist (from your files) or digits (built in).")] = None,
+    learner: Annotated[
+        str | None, typer.Option(help="white-box, membership: logistic, tree, nearest, or module:factory.")
+    ] = None,
+    records: Annotated[int | None, typer.Option(help="How many records are trained on.")] = None,
+    setting: Annotated[str | None, typer.Option(help="slow-down: what is published, labels or models.")] = None,
+    shards: Annotated[int | None, typer.Option(help="How many shards.")] = None,
+    probability: Annotated[float | None, typer.Option(help="The chance that a record is in a shard.")] = None,
+    alpha: Annotated[float, typer.Option(help="Noise is as small as a certificate with this alpha allows.")] = 1.0,
+    beta: Annotated[float, typer.Option(help="Beta of the certificate, and of the lower bound on alpha.")] = 1e-3,
+    gamma: Annotated[float, typer.Option(help="Gamma of the certificate, and of the lower bound on alpha.")] = 1e-3,
+    significance: Annotated[float, typer.Option(help="How often a perfect scheme may be rejected.")] = 0.05,
+    confidence: Annotated[float, typer.Option(help="Of the intervals and of the lower bound on alpha.")] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page that anybody can read.")] = None,
+) -> None:
+    """Attack an unlearning scheme: are its updated models what full retraining would have given?
+
+    Every trial plays an adaptive sequence of requests against the scheme and trains afresh on the survivors; the two
+    arms are compared exactly, and the certificate's alpha with what the trials prove. The exit code is 1 if the trials
+    contradict the certificate.
+
+    Example: `expunge audit lookup --scheme sisa --html audit.html`
+    """
+    from expunge.audit import AuditRequest, to_html
+    from expunge.audit import audit as run_audit
+    from expunge.guarantees import Guarantee
+
+    if html is not None and not html.absolute().parent.is_dir():
+        raise InputError(f"there is no folder {str(html.parent)!r} to write the page to")
+    request = AuditRequest(
+        scenario=scenario,
+        scheme=scheme,
+        requester=requester,
+        data=data,
+        learner=learner,
+        size=size,
+        num_records=records,
+        setting=setting,
+        num_shards=shards,
+        inclusion_probability=probability,
+        target=Guarantee(alpha, beta, gamma),
+    )
+    built, made = request.build()
+    report = run_audit(
+        built,
+        made,
+        num_trials=trials,
+        seed=seed,
+        n_jobs=jobs,
+        resume=resume,
+        significance=significance,
+        confidence=confidence,
+        beta=beta,
+        gamma=gamma,
+        progress=progress,
+    )
+    if html is not None:
+        html.write_text(to_html(report, command=_command()), encoding="utf-8")
+    if as_json:
+        show_json(report.to_dict())
+    else:
+        _tell(report, html)
+    if report.alarm:
+        raise typer.Exit(_ALARM_EXIT)
+
+
+def _command() -> str:
+    """What was typed, without the program's folder."""
+    return shlex.join(["expunge", *sys.argv[1:]])
+
+
+def _tell(report: AuditReport, html: Path | None) -> None:
+    from expunge.audit.words import certificate_words, chance, event_words, p_words, requester_words
+
+    console.print(f"[bold]{report.scenario}[/bold] against [bold]{report.scheme}[/bold]: {report.about}.")
+    console.print(requester_words(report.requester), markup=False)
+    arms = [
+        ("before any request", report.before),
+        ("unlearned", report.unlearned),
+        ("retrained (control)", report.retrained),
+    ]
+    show_table(
+        f"Event: {event_words(report)}",
+        ["models", "count", "trials", "share", f"{report.confidence:.4g} interval"],
+        [
+            (name, arm.count, arm.trials, chance(arm.rate), f"{chance(arm.interval[0])} to {chance(arm.interval[1])}")
+            for name, arm in arms
+        ],
+        caption=f"seed {report.seed}"
+        + (f"; the event was chosen on {report.num_choosing} other trials" if report.num_choosing else ""),
+    )
+    show_table(
+        "Exact sign test between the arms, all trials",
+        ["statistic", "unlearned larger", "retrained larger", "equal", "p"],
+        [
+            (test.statistic, test.unlearned_larger, test.retrained_larger, test.ties, f"{test.p_value:.3g}")
+            for test in report.tests
+        ],
+    )
+    if report.known_null is not None:
+        known = report.known_null
+        console.print(
+            f"After retraining the event has probability {known.value:g} by symmetry: control p = "
+            f"{known.control_p_value:.3g}, unlearned p = {known.unlearned_p_value:.3g} (exact binomial tests)."
+        )
+    if report.run_time is not None:
+        found = report.run_time
+        console.print(
+            f"Shards retrained by the next deletion: {found.largest} at most; bound {found.adaptive} at ξ = "
+            f"{found.failure:g} (exceeded {found.exceeded.count} times in {found.exceeded.trials}), {found.oblivious} "
+            "if chosen in advance."
+        )
+    console.print(p_words(report), markup=False)
+    console.print(certificate_words(report), markup=False)
+    console.print(f"[bold]{report.verdict[:1].upper() + report.verdict[1:]}.[/bold]")
+    if html is not None:
+        console.print(f"The report is in {html}.", markup=False)
