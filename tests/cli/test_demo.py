@@ -38,9 +38,22 @@ def test_the_demo_shows_sisa_failing(report):
     assert report["guarantee_consensus"]["is_vacuous"] is False
 
 
-def test_the_demo_tells_its_story():
-    done = run("demo")
+def test_the_demo_ends_with_a_certificate_that_verifies(report, tmp_path):
+    assert report["certificate_holds"] is True
+    assert report["traces_before"] >= 1
+    assert report["traces_after"] == 0
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps(report["certificate"]))
+    assert run("verify", str(path)).returncode == 0
+
+
+def test_the_demo_tells_its_story(tmp_path):
+    folder = tmp_path / "kept"
+    done = run("demo", "--folder", str(folder))
     assert done.returncode == 0
+    assert (folder / "state.db").is_file()
+    assert run("status", str(folder)).returncode == 0
+    assert "verify" in done.stdout
     for words in ("Trained", "Only shards that held a changed record", "Why plain SISA fails", "What is promised"):
         assert words in done.stdout
 

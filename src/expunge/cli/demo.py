@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,16 +19,21 @@ if TYPE_CHECKING:
 @app.command()
 def demo(
     seed: Annotated[int | None, typer.Option(help="Repeat a run exactly (the default is fresh randomness).")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the deployment in this new folder (the default is a temporary one).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON.")] = False,
 ) -> None:
-    """Train, predict, delete, add, and watch plain SISA fail, on handwritten digits, in under a minute.
+    """Train, predict, delete, add, certify, and watch plain SISA fail, on handwritten digits, in under a minute.
 
     Example: `expunge demo --seed 1`
     """
     from expunge.demo import run_demo
     from expunge.randomness import Randomness
 
-    report = run_demo(rng=Randomness.from_system() if seed is None else Randomness.from_seed(seed), progress=progress)
+    rng = Randomness.from_system() if seed is None else Randomness.from_seed(seed)
+    with tempfile.TemporaryDirectory(prefix="expunge-demo-") as temporary:
+        report = run_demo(folder or Path(temporary) / "digits", rng=rng, progress=progress)
     if as_json:
         show_json(_as_data(report))
     else:
@@ -43,6 +50,7 @@ def _as_data(report: DemoReport) -> dict[str, object]:
         "guarantee_noisy": report.guarantee_noisy.to_dict(),
         "guarantee_consensus": report.guarantee_consensus.to_dict(),
         "work_saved": report.work_saved,
+        "certificate": report.certificate.to_data(),
     }
 
 
@@ -65,6 +73,10 @@ def _tell(report: DemoReport) -> None:
         f"Work saved against retraining everything for every request: [bold]{report.work_saved:.1%}[/bold]; "
         f"accuracy afterwards {report.accuracy_after:.1%}."
     )
+    console.print(
+        f"How often the bytes of the first deleted digit occur in the deployment's folder: {report.traces_before} "
+        f"before, {report.traces_after} after."
+    )
     _tell_attack(report)
     consensus = report.guarantee_consensus
     console.print("\n[bold]What is promised[/bold]")
@@ -75,6 +87,17 @@ def _tell(report: DemoReport) -> None:
         f"{consensus.parameters['max_queries']} predictions a generation on which at least "
         f"{consensus.parameters['sure_release_share']:.0%} of the shards agree: {consensus}\n"
         "  `expunge plan` says what can be promised for your own numbers."
+    )
+    _tell_certificate(report)
+
+
+def _tell_certificate(report: DemoReport) -> None:
+    certificate = report.certificate
+    verdict = "holds" if report.certificate_holds else "DOES NOT HOLD, which is a bug"
+    console.print("\n[bold]The certificate of the first request[/bold]")
+    console.print(
+        f"  {certificate.statements.headline}\n"
+        f"  Signed by {certificate.public_key.fingerprint}; checked with `expunge verify`: it [bold]{verdict}[/bold]."
     )
 
 

@@ -1,4 +1,7 @@
-"""Train on digits, answer, forget, take in, then watch plain SISA fail: the whole idea in under a minute."""
+"""Train on digits, answer, forget, take in, certify, then watch plain SISA fail: the whole idea in under a minute.
+
+Everything happens in a real deployment folder, as a company would run it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +17,14 @@ from sklearn.linear_model import LogisticRegression
 
 from expunge.accounting import PrivacyBudget
 from expunge.audit import LookupResult, attack_lookup
-from expunge.datasets import load_digits
-from expunge.deployment import Deployment
+from expunge.certificates import Certificate, verify
+from expunge.datasets import Digits, load_digits
+from expunge.durable import DurableDeployment, create
 from expunge.guarantees import Guarantee, design_consensus
-from expunge.learners import ScikitLearner
-from expunge.mechanisms import Majority, calibrated_mechanism
+from expunge.mechanisms import calibrated_mechanism
 from expunge.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, NoisyPublisher
 from expunge.randomness import Randomness
-from expunge.records import AddMany, Delete, DeleteSubject, Records, Update
-from expunge.sampling import IndependentSampler
+from expunge.records import AddMany, Delete, DeleteSubject, Update
 
 NUM_SHARDS = 60
 INCLUSION_PROBABILITY = 1 / 20
@@ -60,6 +63,10 @@ class DemoReport:
     noisy_predictions: int
     guarantee_consensus: Guarantee
     attack: LookupResult
+    traces_before: int
+    traces_after: int
+    certificate: Certificate
+    certificate_holds: bool
 
     @property
     def work_saved(self) -> float:
@@ -68,29 +75,37 @@ class DemoReport:
         return 1 - done / sum(step.models_if_retrained for step in self.steps)
 
 
-def run_demo(*, rng: Randomness, progress: Progress) -> DemoReport:
-    """The story, told in numbers; `progress(description, total)` opens a progress bar."""
+def run_demo(folder: Path, *, rng: Randomness, progress: Progress) -> DemoReport:
+    """The story, told in numbers, in a new deployment folder; `progress(description, total)` opens a progress bar."""
     data = load_digits()
-    held_back = slice(len(data.y) - NUM_ADDITIONS, len(data.y))
     kept = slice(0, len(data.y) - NUM_ADDITIONS)
-    records = Records.build(data.X[kept], data.y[kept], subjects=data.subjects[kept])
-    learner = ScikitLearner(LogisticRegression(max_iter=200))
     started = time.perf_counter()
     with progress("training the shards", NUM_SHARDS) as advance:
-        deployment = Deployment(
-            records,
-            learner,
-            num_shards=NUM_SHARDS,
-            sampler=IndependentSampler(INCLUSION_PROBABILITY),
-            publisher=NoisyPublisher(Majority(), budget=None),
+        deployment = create(
+            folder,
+            LogisticRegression(max_iter=200),
+            data.X[kept],
+            data.y[kept],
+            subjects=data.subjects[kept],
+            n_shards=NUM_SHARDS,
+            inclusion_probability=INCLUSION_PROBABILITY,
+            mechanism="majority",
             rng=rng,
             advance=advance,
         )
-    seconds_to_train = time.perf_counter() - started
+    with deployment:
+        return _tell(deployment, data, time.perf_counter() - started, rng, progress)
+
+
+def _tell(
+    deployment: DurableDeployment, data: Digits, seconds_to_train: float, rng: Randomness, progress: Progress
+) -> DemoReport:
+    held_back = slice(len(data.y) - NUM_ADDITIONS, len(data.y))
+    num_records = len(deployment.records)
     accuracy_before = _accuracy(deployment, data.X_test, data.y_test)
     models_before = deployment.inside.state.models
     deletions = rng.permutation(NUM_DELETIONS * 4)[:NUM_DELETIONS].tolist()
-    subject = data.subjects[kept][-1]
+    subject = data.subjects[num_records // 2]
     addition = AddMany(
         ids=[f"new-{i}" for i in range(NUM_ADDITIONS)],
         features=data.X[held_back],
@@ -102,16 +117,19 @@ def run_demo(*, rng: Randomness, progress: Progress) -> DemoReport:
         (f"delete everything of {subject}", [[DeleteSubject(subject)]]),
         (f"add {NUM_ADDITIONS} records in one batch", [[addition]]),
     ]
+    victim = np.ascontiguousarray(data.X[deletions[0]])
+    traces_before = count_traces(deployment.path, victim.tobytes())
     touched: set[int] = set()
     steps = [_play(deployment, name, batches, touched, progress) for name, batches in script]
     models_after = deployment.inside.state.models
     same = all(models_after[i] is models_before[i] for i in range(NUM_SHARDS) if i not in touched)
+    certificate = deployment.certificate(deployment.requests()[0].request)
     noisy, predictions = _noisy_guarantee()
     with progress("attacking SISA", 1) as advance:
         attack = attack_lookup(NUM_PAIRS, rng=rng)
         advance(1)
     return DemoReport(
-        num_records=len(records),
+        num_records=num_records,
         num_shards=NUM_SHARDS,
         seconds_to_train=seconds_to_train,
         accuracy_before=accuracy_before,
@@ -123,11 +141,20 @@ def run_demo(*, rng: Randomness, progress: Progress) -> DemoReport:
         noisy_predictions=predictions,
         guarantee_consensus=_consensus_guarantee(),
         attack=attack,
+        traces_before=traces_before,
+        traces_after=count_traces(deployment.path, victim.tobytes()),
+        certificate=certificate,
+        certificate_holds=verify(certificate.to_json()).holds,
     )
 
 
+def count_traces(folder: Path, pattern: bytes) -> int:
+    """How often the bytes occur in all files of a folder."""
+    return sum(path.read_bytes().count(pattern) for path in sorted(folder.rglob("*")) if path.is_file())
+
+
 def _play(
-    deployment: Deployment, name: str, batches: list[list[Update]], touched: set[int], progress: Progress
+    deployment: DurableDeployment, name: str, batches: list[list[Update]], touched: set[int], progress: Progress
 ) -> Step:
     started, before = time.perf_counter(), deployment.inside.models_trained
     with progress(name, len(batches)) as advance:
@@ -166,5 +193,5 @@ def _consensus_guarantee() -> Guarantee:
     return design.guarantee
 
 
-def _accuracy(deployment: Deployment, X: Any, y: Any) -> float:
+def _accuracy(deployment: DurableDeployment, X: Any, y: Any) -> float:
     return float(np.mean(deployment.predict(X) == y))
