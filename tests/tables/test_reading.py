@@ -69,6 +69,7 @@ def test_ids_and_labels_are_taken_letter_by_letter(tmp_path):
     assert table.frame["id"].tolist() == ["007", "1e3"]
     assert table.frame["label"].tolist() == ["NA", "null"]
     assert np.isnan(table.frame["x"][0])
+    assert read_table(path, as_text="all").frame["x"].tolist() == ["NA", "2"]
     assert read_table(path, text_features=["id"]).frame["id"].tolist() == ["007", "1e3"]
 
 
@@ -155,3 +156,4 @@ def test_parquet_keeps_whole_numbers_whole(tmp_path):
     table = read_table(path, as_text=["id"])
     assert table.frame["id"][0] == 2**53 + 1
     np.testing.assert_array_equal(table.frame["x"], [1, np.nan])
+    assert read_table(path, as_text="all").frame["x"][0] == 1

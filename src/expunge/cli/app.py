@@ -11,6 +11,8 @@ from expunge._version import __version__
 from expunge.cli.output import complain
 from expunge.errors import ExpungeError
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="expunge",
     help="Train on people's data, honour every deletion request, and prove it.",
@@ -35,15 +37,25 @@ def _options(
     """Machine unlearning with a guarantee that holds against adaptive requests."""
 
 
+class Interrupted(Exception):
+    """Ctrl-C, with a line about what becomes of the work."""
+
+
 def main() -> None:
     """Run the program; what the user did wrong is said in one line, with exit code 2."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(prog_name="expunge", standalone_mode=False) or 0
+        if code == _INTERRUPTED:
+            complain("interrupted")
+        sys.exit(code)
+    except Interrupted as error:
+        complain(str(error))
+        sys.exit(_INTERRUPTED)
     except ExpungeError as error:
         complain(str(error))
     except KeyboardInterrupt:
         complain("interrupted")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         sys.exit(141)
     except OSError as error:
@@ -59,7 +71,7 @@ def _explain(error: Exception) -> None:
         print(error)
     elif type(error).__name__ == "Abort":
         complain("interrupted")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     elif hasattr(error, "format_message"):
         complain(error.format_message())
     else:

@@ -27,20 +27,26 @@ _ROWS_PER_PART: Final = 1 << 16
 
 
 def read_csv(
-    source: Path | io.BytesIO, name: str, *, as_text: frozenset[str], text_features: frozenset[str], numbers: Numbers
+    source: Path | io.BytesIO,
+    name: str,
+    *,
+    as_text: frozenset[str] | None,
+    text_features: frozenset[str],
+    numbers: Numbers,
 ) -> pd.DataFrame:
-    """All columns: numbers in the given type, truth values, or text."""
+    """All columns: numbers in the given type, truth values, or text; `as_text` None stands for all of them."""
     header = _header(source, name)
+    exact = set(header) if as_text is None else set(header) & as_text
     texts = set(text_features & set(header))  # and the feature columns in which not every field is a number
     while True:
         try:
-            parts = _parts(source, header, set(as_text & set(header)), texts, numbers)
+            parts = _parts(source, header, exact, texts, numbers)
         except UnicodeDecodeError as error:
             raise InputError(_undecodable(source, name)) from error
         except (ValueError, Warning) as error:
             _refuse_ragged(source, name, len(header))
             raise InputError(f"{name} cannot be read: {error}") from error
-        mixed = {column for column in header if column not in as_text | texts and _is_mixed(parts, column)}
+        mixed = {column for column in header if column not in exact | texts and _is_mixed(parts, column)}
         if not mixed:
             break
         texts |= mixed

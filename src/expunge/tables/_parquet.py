@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install 'expunge[parquet]'"
 
 
-def read_parquet(path: Path, *, numbers: Numbers, exact: frozenset[str]) -> pd.DataFrame:
-    """All columns; those in `exact` keep their whole numbers whole even where some are missing."""
+def read_parquet(path: Path, *, numbers: Numbers, exact: frozenset[str] | None) -> pd.DataFrame:
+    """All columns; those in `exact` (all, if None) keep their whole numbers whole even where some are missing."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -31,7 +31,7 @@ def read_parquet(path: Path, *, numbers: Numbers, exact: frozenset[str]) -> pd.D
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
         raise InputError(f"{path} has two columns named {twice[0]!r}")
-    columns = {name: _column(table.column(name), numbers, exact=name in exact) for name in names}
+    columns = {name: _column(table.column(name), numbers, exact=exact is None or name in exact) for name in names}
     return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
 
 

@@ -1,4 +1,4 @@
-"""Labels: whole numbers, fractions, truth values or words, and the classes that they are of."""
+"""Labels: whole numbers, truth values or text, and the classes that they are of."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_labels(values: pd.Series[Any], where: str) -> NDArray[Any]:
     if values.dtype.kind == "f":
         labels = values.to_numpy()
         whole = np.isfinite(labels) & (labels == np.floor(labels)) & (np.abs(labels) < 2**53)
-        return labels.astype(np.int64) if whole.all() else _finite(labels, where)
+        return labels.astype(np.int64) if whole.all() else _fractions(labels, where)
     plain = values.tolist()
     strange = next((row for row, value in enumerate(plain, 1) if not isinstance(value, str | bool | int)), None)
     if strange is not None:
@@ -65,7 +65,7 @@ def parse_classes(texts: Sequence[str], labels: NDArray[Any]) -> NDArray[Any]:
     """Declared classes in the type of the labels at hand."""
     if labels.dtype.kind == "U":
         return np.array(sorted(set(texts)))
-    kind: Any = {"b": _truth, "f": float}.get(labels.dtype.kind, int)
+    kind: Any = _truth if labels.dtype.kind == "b" else int
     try:
         return np.unique(np.array([kind(text) for text in texts], dtype=labels.dtype))
     except (ValueError, KeyError, OverflowError):
@@ -79,7 +79,7 @@ def _known(classes: NDArray[Any]) -> str:
 
 
 def _kind_name(labels: NDArray[Any]) -> str:
-    return {"b": "truth values", "f": "numbers"}.get(labels.dtype.kind, "whole numbers")
+    return "truth values" if labels.dtype.kind == "b" else "whole numbers"
 
 
 def _spelling(value: Any) -> str:
@@ -98,8 +98,8 @@ def _from_text(texts: list[str], where: str) -> NDArray[Any]:
         return whole
     if all(_is_fraction(text) for text in texts):
         numbers = np.array(texts, dtype=np.float64)
-        whole_numbers = (numbers == np.floor(numbers)).all() and (np.abs(numbers) < 2**53).all()
-        return numbers.astype(np.int64) if whole_numbers else numbers
+        if (numbers == np.floor(numbers)).all() and (np.abs(numbers) < 2**53).all():
+            return numbers.astype(np.int64)
     for row, text in enumerate(texts, 1):
         if len(text) > _LONGEST:
             raise InputError(f"row {row:,} of {where} has {len(text):,} letters; a label is a class")
@@ -116,10 +116,11 @@ def _is_fraction(text: str) -> bool:
     return math.isfinite(number) and not (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit())
 
 
-def _finite(labels: NDArray[Any], where: str) -> NDArray[Any]:
+def _fractions(labels: NDArray[Any], where: str) -> NDArray[Any]:
+    """Fractions name classes by how they are written: learners take them for quantities otherwise."""
     for row in np.flatnonzero(~np.isfinite(labels))[:1]:
         raise InputError(f"row {row + 1:,} of {where} is {labels[row]}; a label is a finite number or text")
-    return labels
+    return np.array([_spelling(label) for label in labels.tolist()])
 
 
 def _truth(text: str) -> bool:

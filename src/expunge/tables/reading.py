@@ -69,30 +69,31 @@ def table_format(path: str | Path) -> str:
 def read_table(
     path: str | Path,
     *,
-    as_text: Collection[str] = (),
+    as_text: Collection[str] | Literal["all"] = (),
     text_features: Collection[str] = (),
     numbers: Numbers = "float64",
 ) -> Table:
     """The table in a file; "-" is CSV from standard input.
 
-    Columns named in `as_text`, ids and labels, are taken from CSV letter by letter: "007" and "NA" are what they are.
-    Of the others, `text_features` are text, where "NA" is a missing value, and the rest numbers where every field is
-    one. Formats with types of their own keep them.
+    Columns named in `as_text` (ids and labels; or "all" of them) are taken from CSV letter by letter: "007" and "NA" are
+    what they are. Of the others, `text_features` are text, where "NA" is a missing value, and the rest numbers where
+    every field is one. Formats with types of their own keep them.
     """
     kind = "csv" if str(path) == "-" else table_format(path)
     name = "standard input" if str(path) == "-" else str(path)
     if name == str(path) and not Path(path).is_file():
         raise InputError(f"there is no file {name!r}" if not Path(path).exists() else f"{name!r} is not a file")
     matrix = None
+    exact = None if as_text == "all" else frozenset(as_text)
     if kind == "csv":
         from expunge.tables._csv import read_csv
 
-        exact, texts = frozenset(as_text), frozenset(text_features)
+        texts = frozenset(text_features)
         frame = read_csv(_source(path), name, as_text=exact, text_features=texts, numbers=numbers)
     elif kind == "parquet":
         from expunge.tables._parquet import read_parquet
 
-        frame = read_parquet(Path(path), numbers=numbers, exact=frozenset(as_text))
+        frame = read_parquet(Path(path), numbers=numbers, exact=exact)
     else:
         from expunge.tables._npz import read_npz
 

@@ -1,0 +1,50 @@
+"""`expunge certificate`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from expunge.cli.app import app
+from expunge.cli.folders import refuse_inside
+from expunge.cli.options import Folder
+from expunge.cli.output import console
+
+
+@app.command()
+def certificate(
+    folder: Folder,
+    request: Annotated[
+        str | None, typer.Option(metavar="REQUEST", help="The request it is about.  [default: the whole deployment]")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate (JSON).  [default: standard output]")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as a page for people, to print.")] = None,
+) -> None:
+    """Issue a signed certificate about a request, or about the whole deployment; anybody can verify it offline.
+
+    Example: `expunge certificate churn/ --request REQUEST --out certificate.json --html certificate.html`
+    """
+    from expunge.certificates import render_page
+    from expunge.durable import look
+    from expunge.tables import Draft
+
+    refuse_inside(folder, out, html)
+    with ExitStack() as stack:
+        drafts = {path: stack.enter_context(Draft(path)) for path in (out, html) if path is not None}
+        with look(folder) as view:
+            issued = view.certificate(request)
+        if out is not None:
+            drafts[out].finish(issued.to_json())
+        elif html is None:
+            print(issued.to_json().decode(), end="")
+        if html is not None:
+            drafts[html].finish(render_page(issued).encode())
+    for path in drafts:
+        console.print(f"Wrote {path}.", markup=False, soft_wrap=True)
+    if out is not None:
+        console.print(f"`expunge verify {out}` checks it, on any machine.", markup=False, soft_wrap=True)

@@ -1,0 +1,267 @@
+"""`expunge create`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from expunge.cli.app import app
+from expunge.cli.folders import read_columns, replacing
+from expunge.cli.options import AsJson, Folder, Jobs, Trust
+from expunge.cli.output import console, progress, show_json
+from expunge.errors import ParameterError
+
+if TYPE_CHECKING:
+    from expunge.durable import DurableDeployment
+    from expunge.guarantees import Guarantee
+    from expunge.tables import Labelled, Schema
+
+
+# Spelled out, so that completing a word does not load the training code.
+LEARNERS = (
+    *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
+    *("tree", "forest", "extra-trees", "boosting", "mlp"),
+)
+MECHANISMS = ("consensus", "exponential", "permute-and-flip", "laplace", "gaussian", "confident", "majority")
+
+
+def _learners(incomplete: str) -> list[str]:
+    return [name for name in LEARNERS if name.startswith(incomplete)]
+
+
+def _mechanisms(incomplete: str) -> list[str]:
+    return [name for name in MECHANISMS if name.startswith(incomplete)]
+
+
+@app.command()
+def create(
+    folder: Folder,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet or NPZ.", show_default=False)],
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What to predict.  [default: y of an NPZ file with an X]")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What names a record.  [default: its place, from 0]")
+    ] = None,
+    subject: Annotated[str | None, typer.Option(metavar="COLUMN", help="Whose record it is.")] = None,
+    weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="How much the record counts.")] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column not to learn from; repeatable.")
+    ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="LABEL", help="A class; repeatable.  [default: the labels in the file]"),
+    ] = None,
+    learner: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(LEARNERS)}; or package.module:factory.",
+            autocompletion=_learners,
+        ),
+    ] = "logistic",
+    slices: Annotated[int, typer.Option(min=1, help="How many slices a shard's training can resume from.")] = 1,
+    allow_missing: Annotated[
+        bool,
+        typer.Option("--allow-missing", help="Let later rows have missing numbers even if no row of FILE has."),
+    ] = False,
+    float32: Annotated[bool, typer.Option("--float32", help="Keep numbers in 4 bytes instead of 8.")] = False,
+    shards: Annotated[str, typer.Option(metavar="N", help="How many shards, with a model each; or auto.")] = "100",
+    probability: Annotated[
+        float | None, typer.Option(help="The chance that a record is in a shard.  [default: 1/shards]")
+    ] = None,
+    sampling: Annotated[str, typer.Option(help="independent; partition or random_partition.")] = "independent",
+    mechanism: Annotated[
+        str, typer.Option(help=f"How answers are published: {', '.join(MECHANISMS)}.", autocompletion=_mechanisms)
+    ] = "consensus",
+    publish: Annotated[str, typer.Option(help="Who answers: direct (the ensemble), router or student.")] = "direct",
+    pool: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Public rows that a student learns from, with the same columns.")
+    ] = None,
+    alpha: Annotated[float | None, typer.Option(help="Wanted alpha.  [default: 5]")] = None,
+    beta: Annotated[float | None, typer.Option(help="Wanted beta.  [default: 0.001]")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Wanted gamma.  [default: 0.001]")] = None,
+    max_predictions: Annotated[
+        int | None, typer.Option(min=0, help="Answers in a generation, at most.  [default: 1000000 by consensus]")
+    ] = None,
+    generations: Annotated[int, typer.Option(min=1, help="Full trainings that the guarantee is good for.")] = 100,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of a generation, for noise.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Its delta.  [default: 0]")] = None,
+    accountant: Annotated[str, typer.Option(help="How privacy losses are added up.")] = "best",
+    on_exhausted: Annotated[str, typer.Option(help="retrain_on_update, retrain_now or refuse.")] = "retrain_on_update",
+    apply: Annotated[
+        str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
+    ] = "now",
+    clock: Annotated[
+        int, typer.Option(metavar="SECONDS", min=1, help="The tick on which the outside learns of it.")
+    ] = 60,
+    jobs: Jobs = None,
+    trust: Trust = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the deployment that is in the folder.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train an ensemble on a file of records and keep it in a folder that honours deletion requests.
+
+    Ends by saying what is promised; where that is nothing, it says so, and what would change it.
+
+    Example: `expunge create churn/ --data train.csv --label churned --id customer_id --subject household
+    --learner logistic --shards 100`
+    """
+    import numpy as np
+
+    import expunge
+    from expunge.cli.learning import make_learner
+    from expunge.durable import ApplyPolicy
+    from expunge.tables import parse_classes
+
+    policy = ApplyPolicy.parse(apply)
+    options: dict[str, Any] = {
+        "sampling": sampling,
+        "mechanism": mechanism,
+        "publish": publish,
+        "target": _target(alpha, beta, gamma),
+        "max_predictions": max_predictions,
+        "max_generations": generations,
+        "budget": _budget(epsilon, delta),
+        "accountant": accountant,
+        "on_exhausted": on_exhausted,
+    }
+    columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
+    with replacing(folder, force=force):
+        schema, records = _read(data, columns, one_class=bool(classes), float32=float32)
+        known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
+        made, takes_missing = make_learner(
+            learner, schema=schema, features=records.features, slices=slices, allow_missing=allow_missing
+        )
+        if pool is not None:
+            options["pool"] = schema.unlabelled(read_columns(pool, schema))
+        wanted = _wanted(options, num_records=len(records.labels), num_classes=len(known))
+        wanted["num_shards"], chance = _sizes(shards, probability, wanted)
+        with progress("training", wanted["num_shards"]) as advance:
+            deployment = expunge.create(
+                folder,
+                made,
+                records.features,
+                records.labels,
+                ids=records.ids,
+                subjects=records.subjects,
+                weights=records.weights,
+                classes=known,
+                allow_missing=takes_missing,
+                n_shards=wanted["num_shards"],
+                inclusion_probability=chance,
+                apply=policy,
+                clock_seconds=clock,
+                trust=tuple(trust or ()),
+                n_jobs=jobs,
+                provenance={"columns": schema.to_dict(), "learner": learner, "slices": slices, "wanted": wanted},
+                advance=advance,
+                **options,
+            )
+    with deployment:
+        _show(deployment, schema, folder, as_json=as_json)
+
+
+def _read(path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool) -> tuple[Schema, Labelled]:
+    from expunge.tables import Numbers, read_labelled, read_table
+
+    numbers: Numbers = "float32" if float32 else "float64"
+    exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
+    with progress("reading", 1) as advance:
+        table = read_table(path, as_text=exact, numbers=numbers)
+        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class)
+        advance(1)
+    return found
+
+
+def _target(alpha: float | None, beta: float | None, gamma: float | None) -> Guarantee | None:
+    from expunge.guarantees import Guarantee
+    from expunge.publishing import DEFAULT_TARGET
+
+    if alpha is None and beta is None and gamma is None:
+        return None
+    return Guarantee(
+        DEFAULT_TARGET.alpha if alpha is None else alpha,
+        DEFAULT_TARGET.beta if beta is None else beta,
+        DEFAULT_TARGET.gamma if gamma is None else gamma,
+    )
+
+
+def _budget(epsilon: float | None, delta: float | None) -> tuple[float, float] | None:
+    if epsilon is None:
+        if delta is not None:
+            raise ParameterError("--delta needs --epsilon")
+        return None
+    return epsilon, delta or 0.0
+
+
+def _wanted(options: dict[str, Any], *, num_records: int, num_classes: int) -> dict[str, Any]:
+    """What was asked for, with the defaults filled in, as plain data that is kept with the deployment."""
+    from expunge.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
+
+    target = options["target"] or DEFAULT_TARGET
+    most = options["max_predictions"]
+    return {
+        "num_records": num_records,
+        "num_classes": num_classes,
+        "sampling": options["sampling"],
+        "mechanism": options["mechanism"],
+        "target": [target.alpha, target.beta, target.gamma],
+        "max_predictions": DEFAULT_MAX_PREDICTIONS if most is None else most,
+        "max_generations": options["max_generations"],
+    }
+
+
+def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
+    """k and p, from the planner if it is asked."""
+    if shards == "auto":
+        from expunge.guarantees import Guarantee
+        from expunge.planning import recommend_shards
+
+        advice = recommend_shards(
+            num_records=wanted["num_records"],
+            num_classes=wanted["num_classes"],
+            target=Guarantee(*wanted["target"]),
+            num_generations=wanted["max_generations"],
+            max_predictions=wanted["max_predictions"],
+        )
+        return advice.num_shards, advice.inclusion_probability if probability is None else probability
+    if not (shards.isascii() and shards.isdigit() and int(shards) >= 1):
+        raise ParameterError(f"--shards must be a whole number of at least 1, or auto, got {shards!r}")
+    return int(shards), probability
+
+
+def _show(deployment: DurableDeployment, schema: Schema, folder: Path, *, as_json: bool) -> None:
+    from expunge.cli.promise import advice_for, tell_guarantee
+
+    status, guarantee, provenance = deployment.status, deployment.guarantee(), deployment.provenance
+    if as_json:
+        show_json(
+            {
+                "folder": str(folder),
+                "records": status.num_records,
+                "shards": status.num_shards,
+                "classes": deployment.classes.tolist(),
+                "columns": schema.to_dict(),
+                "guarantee": guarantee.to_dict(),
+                "advice": advice_for(guarantee, provenance),
+            }
+        )
+        return
+    console.print(
+        f"Created {folder}: {status.num_records:,} records, {status.num_shards:,} shards, classes "
+        f"{_shortened([str(label) for label in deployment.classes.tolist()])}.",
+        markup=False,
+    )
+    texts = [feature.name for feature in schema.features if feature.kind == "text"]
+    if schema.features:
+        numbers = len(schema.features) - len(texts)
+        words = f"Learns from {numbers:,} columns of numbers"
+        console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
+    tell_guarantee(guarantee, provenance=provenance)
+
+
+def _shortened(names: list[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -1,0 +1,75 @@
+"""`expunge predict`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from expunge.cli.app import app
+from expunge.cli.folders import opened, read_columns, refuse_inside, schema_of
+from expunge.cli.options import Folder, Jobs, Trust
+from expunge.cli.output import console, progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from expunge.tables import Schema, Table
+
+
+@app.command()
+def predict(
+    folder: Folder,
+    data: Annotated[
+        Path, typer.Option(metavar="FILE", help="The questions: CSV, Parquet or NPZ; -: CSV from standard input.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the answers go, by its ending.  [default: CSV to standard output]"),
+    ] = None,
+    jobs: Jobs = None,
+    trust: Trust = None,
+) -> None:
+    """Answer every row of a file with a released label, and carry the id column over if the file has it.
+
+    Answers cost budget, the same row once a round. A declined answer is empty. If the answers cannot be written,
+    nothing is charged.
+
+    Example: `expunge predict churn/ --data new.csv --out answers.csv`
+    """
+    from expunge.tables import Draft, encode_answers, table_format
+
+    target = None if out is None or str(out) == "-" else out
+    form = "csv" if target is None else table_format(target)
+    refuse_inside(folder, target)
+    with (
+        nullcontext() if target is None else Draft(target) as draft,
+        opened(folder, trust=trust, jobs=jobs) as deployment,
+    ):
+        schema = schema_of(deployment, folder)
+        table = read_columns(data, schema)
+        features = schema.unlabelled(table)
+        with progress("predicting", 1) as advance:
+            answers = deployment.predict(features)
+            advance(1)
+        content = encode_answers(answers, format=form, **_ids(schema, table))
+        if draft is None:
+            sys.stdout.buffer.write(content)
+            sys.stdout.flush()
+        else:
+            draft.finish(content)
+            declined = sum(answer is None for answer in answers.tolist())
+            words = f"Wrote {len(answers):,} answers to {target}" + (f"; {declined:,} declined." if declined else ".")
+            console.print(words, markup=False, soft_wrap=True)
+
+
+def _ids(schema: Schema, table: Table) -> dict[str, Any]:
+    """The id column as the file has it."""
+    if schema.id is None:
+        return {}
+    name = schema.name_in(table, "id")
+    column: pd.Series[Any] | None = table.column(name) if name in table else None
+    return {"ids": column, "id_name": name}

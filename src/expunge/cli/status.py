@@ -1,0 +1,152 @@
+"""`expunge status`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from expunge.cli.app import app
+from expunge.cli.folders import opened
+from expunge.cli.options import AsJson, Folder, Trust
+from expunge.cli.output import console, show_json
+from expunge.cli.promise import advice_for, say, tell_guarantee
+
+if TYPE_CHECKING:
+    from expunge.durable import DeploymentView, DurableDeployment, DurableStatus, Request
+
+_STATES = ("applied", "pending", "cancelled")
+
+
+@app.command()
+def status(
+    folder: Folder,
+    request: Annotated[
+        str | None, typer.Option(metavar="REQUEST", help="What became of this request, and nothing else.")
+    ] = None,
+    inside: Annotated[
+        bool, typer.Option("--inside", help="Add what depends on the secret randomness: for operators only.")
+    ] = False,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where a deployment stands: records, requests, budget, and what is promised at this moment.
+
+    Only looks, so it works while another process serves the folder; `--inside` needs the folder for itself.
+
+    Example: `expunge status churn/ --json`
+    """
+    from expunge.durable import look
+
+    with look(folder) as view:
+        if request is not None:
+            _show_request(view.request(request), as_json=as_json)
+            return
+        facts, secret = view.status, None
+        if inside:
+            with opened(folder, trust=trust, apply_pending=False) as deployment:
+                secret = _inside(deployment)
+        if as_json:
+            show_json(_as_data(view, facts, folder) | ({} if secret is None else {"inside": secret}))
+        else:
+            _tell(view, facts, folder)
+            if secret is not None:
+                _tell_inside(secret)
+
+
+def _counts(view: DeploymentView) -> dict[str, int]:
+    states = [request.public_state for request in view.requests()]
+    return {state: states.count(state) for state in _STATES}
+
+
+def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[str, Any]:
+    guarantee = view.guarantee()
+    budget = {name: _finite(value) for name, value in asdict(facts.budget).items()}
+    return {
+        "folder": str(folder),
+        "name": facts.name,
+        "generation": facts.generation,
+        "round": facts.round,
+        "records": facts.num_records,
+        "shards": facts.num_shards,
+        "pending": facts.pending,
+        "requests": _counts(view),
+        "apply": facts.apply,
+        "budget": budget,
+        "guarantee": guarantee.to_dict(),
+        "advice": advice_for(guarantee, view.provenance),
+    }
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
+    counts, budget = _counts(view), facts.budget
+    console.print(f"[bold]{folder}[/bold]: generation {facts.generation}, round {facts.round}", soft_wrap=True)
+    say(f"{facts.num_records:,} records in {facts.num_shards:,} shards")
+    say(
+        f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "
+        f"applied {facts.apply}"
+    )
+    say(f"predictions in this generation: {budget.predictions:,}, {_left(facts)}")
+    guarantee = view.guarantee()
+    tell_guarantee(guarantee, provenance=view.provenance)
+
+
+def _left(facts: DurableStatus) -> str:
+    budget = facts.budget
+    if budget.exhausted:
+        return "and its budget is used up: the next update retrains everything"
+    if math.isinf(budget.predictions_left):
+        return "without a limit"
+    return f"{budget.predictions_left:,.0f} left"
+
+
+def _show_request(request: Request, *, as_json: bool) -> None:
+    facts = {
+        "request": request.request,
+        "state": request.public_state,
+        "kind": request.kind,
+        "deletions": request.deletions,
+        "additions": request.additions,
+        "accepted_at": request.accepted_at,
+        "applied_by": request.applied_by if request.public_state == "applied" else None,
+        "round": request.round if request.public_state == "applied" else None,
+    }
+    if as_json:
+        show_json(facts)
+        return
+    applied = f" by {request.applied_by}, in round {request.round}" if facts["applied_by"] else ""
+    console.print(
+        f"Request {request.request}: {request.public_state}{applied}; accepted {request.accepted_at}, "
+        f"{request.deletions:,} deletions, {request.additions:,} additions.",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _inside(deployment: DurableDeployment) -> dict[str, Any]:
+    """What the trust boundary keeps in."""
+    found = deployment.inside
+    sizes = sorted(len(found.state.membership.records_of(shard)) for shard in range(found.state.num_shards))
+    return {
+        "models_trained": found.models_trained,
+        "smallest_shard": sizes[0],
+        "median_shard": sizes[len(sizes) // 2],
+        "largest_shard": sizes[-1],
+        "empty_shards": sizes.count(0),
+    }
+
+
+def _tell_inside(secret: dict[str, Any]) -> None:
+    console.print("\n[bold]Inside (operators only)[/bold]: showing this to a requester voids the guarantee")
+    say(
+        f"records a shard: {secret['smallest_shard']:,} to {secret['largest_shard']:,}, median "
+        f"{secret['median_shard']:,}; {secret['empty_shards']:,} shards are empty"
+    )
+    say(f"models trained since creation: {secret['models_trained']:,}")

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+
+import expunge as library
+from expunge.certificates import verify
+
+
+def test_a_certificate_about_the_deployment(churn, tmp_path, expunge):
+    done = expunge("certificate", churn)
+    assert done.err == ""
+    found = verify(done.out.encode())
+    assert found.holds, found.wrong
+    assert json.loads(done.out)["counts"]["num_records"] == 300
+    expunge("certificate", churn, "--out", tmp_path / "certificate.json")
+    expunge("verify", tmp_path / "certificate.json", "--public-key", churn / "keys" / "public.pem")
+
+
+def test_a_certificate_about_a_request_while_the_folder_is_served(churn, tmp_path, expunge):
+    request = expunge("delete", churn, "--id", "17", "--json").json["request"]
+    out, page = tmp_path / "certificate.json", tmp_path / "certificate.html"
+    out.write_text("an older one")
+    with library.open(churn):
+        done = expunge("certificate", churn, "--request", request, "--out", out, "--html", page)
+    assert "expunge verify" in done.words
+    assert verify(out.read_bytes()).holds
+    assert b"17" not in json.dumps(json.loads(out.read_bytes())["request"]["id_hashes"]).encode().split(b'"')
+    assert "<html" in page.read_text()
+    only = expunge("certificate", churn, "--request", request, "--html", page)
+    assert "{" not in only.out
+
+
+def test_bad_certificates_are_not_written(churn, tmp_path, expunge):
+    out = tmp_path / "certificate.json"
+    assert "nonsense" in expunge("certificate", churn, "--request", "nonsense", "--out", out, code=2).err
+    assert not out.exists()
+    expunge("certificate", churn, "--out", churn / "certificate.json", code=2)
+    expunge("certificate", churn, "--out", tmp_path / "absent" / "certificate.json", code=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["churn"]

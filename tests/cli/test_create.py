@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import expunge as library
+from expunge.cli.create import LEARNERS, MECHANISMS
+from expunge.learners.named import learner_names
+from expunge.mechanisms import MECHANISM_NAMES
+
+
+def create(expunge, folder, data, *more, code=0):
+    shards = () if "--shards" in more else ("--shards", "5")
+    return expunge("create", folder, "--data", data, *shards, *more, code=code)
+
+
+COLUMNS = ("--label", "churned", "--id", "customer_id", "--subject", "household")
+
+
+# A target that few shards meet, so that the tests are fast.
+EASY = ("--alpha", "12", "--beta", "0.01", "--gamma", "0.01", "--max-predictions", "5", "--generations", "1")
+
+
+def test_the_guarantee_in_force_is_told(tmp_path, files, expunge):
+    done = create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, *EASY, "--shards", "40")
+    assert "Guarantee in force: (12, 0.01, 0.01)-unlearning, by T4" in done.words
+    assert "at most 163,000 times as likely" in done.words
+    assert "over the one generation" in done.words
+    made = expunge("status", tmp_path / "a", "--json").json["guarantee"]
+    assert (made["is_vacuous"], made["alpha"]) == (False, 12)
+
+
+def test_no_guarantee_is_told_with_what_would_change_it(tmp_path, files, expunge):
+    cases = {
+        ("--mechanism", "majority"): "--mechanism consensus",
+        ("--sampling", "partition"): "--sampling independent",
+        ("--alpha", "0.001"): "a weaker target",
+    }
+    for place, (options, words) in enumerate(cases.items()):
+        done = create(expunge, tmp_path / str(place), files / "train.csv", *COLUMNS, *options, "--json")
+        assert done.json["guarantee"]["is_vacuous"] is True
+        assert words in done.json["advice"]
+
+
+def test_names_that_complete_are_those_that_exist():
+    assert tuple(learner_names()) == LEARNERS
+    assert ("consensus", *MECHANISM_NAMES) == MECHANISMS
+
+
+def test_options_reach_the_deployment(tmp_path, files, expunge):
+    folder = tmp_path / "a"
+    create(
+        expunge,
+        folder,
+        files / "train.csv",
+        *COLUMNS,
+        "--mechanism",
+        "exponential",
+        "--epsilon",
+        "0.5",
+        "--delta",
+        "1e-6",
+        "--on-exhausted",
+        "refuse",
+        "--apply",
+        "at 3",
+        "--clock",
+        "30",
+        "--ignore",
+        "age",
+        "--class",
+        "no",
+        "--class",
+        "yes",
+        "--class",
+        "maybe",
+        "--float32",
+        "--max-predictions",
+        "7",
+        "--jobs",
+        "1",
+    )
+    with library.open(folder) as deployment:
+        assert deployment.classes.tolist() == ["maybe", "no", "yes"]
+        assert deployment.records.blocks[0].features.dtype == np.float32
+        assert deployment.records.blocks[0].features.shape == (300, 1)
+        assert deployment.status.apply == "at 3"
+        assert deployment.status.budget.predictions_left <= 7
+
+
+def test_shards_from_the_planner(tmp_path, files, expunge):
+    options = ("--shards", "auto", "--learner", "ridge", "--json")
+    done = create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, *EASY, *options)
+    assert done.json["shards"] > 20
+    assert done.json["guarantee"]["is_vacuous"] is False
+
+
+def test_text_and_missing_values_are_learned_from(tmp_path, people, expunge, write_table):
+    frame = people(1, 200)
+    frame["plan"] = np.where(frame["spend"] > 0, "gold", "basic")
+    frame.loc[3:9, "plan"] = None
+    frame.loc[5:8, "age"] = np.nan
+    frame["member"] = frame["spend"] > 1
+    write_table(frame, tmp_path / "train.csv")
+    done = create(expunge, tmp_path / "a", tmp_path / "train.csv", *COLUMNS)
+    assert "3 columns of numbers and from text in plan" in done.words
+    rows = frame.drop(columns=["churned", "household"])[::-1]
+    rows["plan"] = ["platinum", *rows["plan"][1:]]
+    write_table(rows, tmp_path / "new.csv")
+    expunge("predict", tmp_path / "a", "--data", tmp_path / "new.csv", "--out", tmp_path / "answers.csv")
+    answers = pd.read_csv(tmp_path / "answers.csv").set_index("customer_id")["prediction"]
+    right = (answers.sort_index() == frame.set_index("customer_id")["churned"]).mean()
+    assert right > 0.8  # text, truth values and gaps arrive in the right columns
+
+
+@pytest.mark.parametrize("learner", ["logistic", "forest", "boosting"])
+def test_missing_numbers(learner, tmp_path, people, expunge, write_table):
+    frame = people(1, 120)
+    frame.loc[5:8, "age"] = np.nan
+    write_table(frame, tmp_path / "train.csv")
+    create(expunge, tmp_path / "a", tmp_path / "train.csv", *COLUMNS, "--learner", learner, "--shards", "2")
+    write_table(frame[:10], tmp_path / "new.csv")
+    done = expunge("predict", tmp_path / "a", "--data", tmp_path / "new.csv")
+    assert len(done.out.splitlines()) == 11
+
+
+def test_missing_numbers_later(tmp_path, files, expunge):
+    (tmp_path / "gap.csv").write_text("age,spend\n,1\n")
+    create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS)
+    assert "NaN" in expunge("predict", tmp_path / "a", "--data", tmp_path / "gap.csv", code=2).err
+    create(expunge, tmp_path / "b", files / "train.csv", *COLUMNS, "--allow-missing")
+    expunge("predict", tmp_path / "b", "--data", tmp_path / "gap.csv")
+
+
+def test_a_student_or_a_router_may_answer(tmp_path, files, expunge):
+    create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, "--publish", "student", "--pool", files / "new.csv")
+    expunge("predict", tmp_path / "a", "--data", files / "new.csv")
+    with library.open(tmp_path / "a") as deployment:
+        assert deployment.student is not None
+    create(expunge, tmp_path / "b", files / "train.csv", *COLUMNS, "--publish", "router")
+    expunge("predict", tmp_path / "b", "--data", files / "new.csv")
+    assert "pool" in create(expunge, tmp_path / "c", files / "train.csv", *COLUMNS, "--publish", "student", code=2).err
+
+
+def test_slices(tmp_path, files, expunge):
+    create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, "--learner", "naive-bayes", "--slices", "3")
+    expunge("delete", tmp_path / "a", "--id", "7")
+    with library.open(tmp_path / "a") as deployment:
+        assert len(deployment.inside.state.models[0].checkpoints) == 3
+
+
+def test_ids_without_a_column_are_places(tmp_path, files, people, expunge, write_table):
+    frame = people(1, 60)[["age", "spend", "churned"]]
+    write_table(frame, tmp_path / "train.csv")
+    create(expunge, tmp_path / "a", tmp_path / "train.csv", "--label", "churned")
+    expunge("delete", tmp_path / "a", "--id", "0")
+    write_table(frame.assign(number=np.arange(60, 120)), tmp_path / "more.csv")
+    assert "--id" in expunge("add", tmp_path / "a", "--data", tmp_path / "more.csv", code=2).err
+    expunge("add", tmp_path / "a", "--data", tmp_path / "more.csv", "--id", "number")
+    assert expunge("status", tmp_path / "a", "--json").json["records"] == 119
+
+
+def test_a_learner_of_ones_own(tmp_path, files, expunge, monkeypatch):
+    (tmp_path / "company_learners.py").write_text(
+        "from sklearn.tree import DecisionTreeClassifier\n"
+        "def stump():\n    return DecisionTreeClassifier(max_depth=1)\n"
+        "class Constant:\n"
+        "    def fit(self, X, y, seed, *, weights=None):\n        return self\n"
+        "    def predict(self, X):\n        import numpy as np\n        return np.zeros(len(X), dtype=int)\n"
+        "    def __eq__(self, other):\n        return type(self) is type(other)\n"
+        "    __hash__ = object.__hash__\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    try:
+        create(expunge, "stump", files / "train.csv", *COLUMNS, "--learner", "company_learners:stump")
+        expunge("predict", "stump", "--data", files / "new.csv")
+        refused = create(
+            expunge, "own", files / "train.csv", *COLUMNS, "--learner", "company_learners:Constant", code=2
+        )
+        assert "company_learners" in refused.err
+        assert not (tmp_path / "own").exists()
+        trust = ("--trust", "company_learners")
+        create(expunge, "own", files / "train.csv", *COLUMNS, "--learner", "company_learners:Constant", *trust)
+        assert "company_learners" in expunge("predict", "own", "--data", files / "new.csv", code=2).err
+        expunge("predict", "own", "--data", files / "new.csv", *trust)
+        monkeypatch.setenv("EXPUNGE_TRUST", "company_learners")
+        expunge("predict", "own", "--data", files / "new.csv")
+    finally:
+        sys.modules.pop("company_learners", None)
+        sys.path[:] = [place for place in sys.path if place != str(tmp_path)]
+
+
+def test_a_folder_is_replaced_only_if_told_and_only_if_it_is_a_deployment(churn, tmp_path, files, expunge):
+    assert "--force" in create(expunge, churn, files / "train.csv", *COLUMNS, code=2).err
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+    create(expunge, tmp_path / "photos", files / "train.csv", *COLUMNS, "--force", code=2)
+    assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
+    create(expunge, churn, files / "train.csv", *COLUMNS, "--force", "--label", "nope", code=2)
+    assert expunge("status", churn, "--json").json["shards"] == 10  # a failure leaves the old one
+    create(expunge, churn, files / "train.csv", *COLUMNS, "--force")
+    assert expunge("status", churn, "--json").json["shards"] == 5
+    assert {path.name for path in tmp_path.iterdir()} == {"churn", "photos"}
+    with library.open(churn):
+        assert "in use by process" in create(expunge, churn, files / "train.csv", *COLUMNS, "--force", code=2).err
+
+
+BAD = {
+    "is empty": "",
+    "no rows": "customer_id,x,churned\n",
+    "row 2 of .* has 2 fields, expected 3": "customer_id,x,churned\n1,2,no\n3,4\n",
+    "row 2 of column 'churned' of .* is empty": "customer_id,x,churned\n1,2,no\n3,4,\n",
+    "rows 1 and 2 of column 'customer_id' of .* are both 1": "customer_id,x,churned\n1,2,no\n1,4,yes\n",
+    "is no in every row": "customer_id,x,churned\n1,2,no\n2,4,no\n",
+    "row 2 of column 'customer_id' of .* is empty": "customer_id,x,churned\n1,2,no\n,4,yes\n",
+    "no column 'churned'; it has 'customer_id', 'x'": "customer_id,x\n1,2\n",
+    "row 1 of column 'x' of .* is not a finite number": "customer_id,x,churned\n1,inf,no\n2,1,yes\n",
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_files_make_nothing(message, tmp_path, expunge):
+    path = tmp_path / "bad.csv"
+    path.write_text(BAD[message])
+    done = create(expunge, tmp_path / "a", path, "--label", "churned", "--id", "customer_id", code=2)
+    assert re.search(message, done.err), done.err
+    assert [file.name for file in tmp_path.iterdir()] == ["bad.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--learner", "magic"), "unknown learner 'magic'"),
+        (("--learner", "no_such_module:x"), "no_such_module"),
+        (("--shards", "many"), "--shards must be a whole number"),
+        (("--delta", "1e-6"), "--delta needs --epsilon"),
+        (("--epsilon", "1"), "budget is for noisy mechanisms"),
+        (("--mechanism", "magic"), "mechanism must be one of"),
+        (("--apply", "sometimes"), "apply must be now"),
+        (("--sampling", "magic"), "sampling must be"),
+        (("--on-exhausted", "magic"), "on_exhausted must be"),
+        (("--slices", "2", "--learner", "forest"), "RandomForestClassifier cannot be trained slice by slice"),
+        (("--ignore", "churned"), "both --label and --ignore"),
+        (("--class", "no"), "yes"),
+        (("--subject", "nope"), "no column 'nope'"),
+    ],
+)
+def test_bad_options_are_named(options, words, tmp_path, files, expunge):
+    done = create(
+        expunge,
+        tmp_path / "a",
+        files / "train.csv",
+        "--label",
+        "churned",
+        "--id",
+        "customer_id",
+        *options,
+        *(() if "--subject" in options else ("--ignore", "household")),
+        code=2,
+    )
+    assert words in done.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import expunge as library
+
+
+def test_standard_output_is_csv_and_nothing_else(churn, files, expunge):
+    done = expunge("predict", churn, "--data", files / "new.csv")
+    assert done.err == ""
+    lines = done.out.splitlines()
+    assert lines[0] == "customer_id,prediction"
+    assert [line.split(",")[0] for line in lines[1:]] == [str(number) for number in range(900, 925)]
+    again = expunge("predict", churn, "--data", "-", "--out", "-", stdin=(files / "new.csv").read_bytes())
+    assert again.out == done.out
+
+
+def test_answers_are_those_of_the_deployment_whatever_the_order(churn, tmp_path, files, expunge):
+    rows = pd.read_csv(files / "new.csv")
+    rows[["spend", "customer_id", "age"]].to_csv(tmp_path / "turned.csv", index=False)
+    expunge("predict", churn, "--data", tmp_path / "turned.csv", "--out", tmp_path / "answers.csv")
+    answers = pd.read_csv(tmp_path / "answers.csv")["prediction"].tolist()
+    with library.open(churn) as deployment:
+        assert answers == deployment.predict(rows[["age", "spend"]].to_numpy()).tolist()
+
+
+def test_strange_and_missing_columns_are_named_and_cost_nothing(churn, tmp_path, files, expunge):
+    rows = pd.read_csv(files / "new.csv")
+    rows.assign(colour=1).to_csv(tmp_path / "strange.csv", index=False)
+    rows.drop(columns="age").to_csv(tmp_path / "missing.csv", index=False)
+    assert "'colour'" in expunge("predict", churn, "--data", tmp_path / "strange.csv", code=2).err
+    assert "lacks column 'age'" in expunge("predict", churn, "--data", tmp_path / "missing.csv", code=2).err
+    rows.assign(age="old").to_csv(tmp_path / "words.csv", index=False)
+    assert "row 1 of column 'age'" in expunge("predict", churn, "--data", tmp_path / "words.csv", code=2).err
+    assert expunge("status", churn, "--json").json["budget"]["predictions"] == 0
+
+
+def test_nothing_is_charged_if_the_answers_cannot_be_written(churn, tmp_path, files, expunge):
+    for out in (tmp_path / "absent" / "a.csv", tmp_path, "/proc/a.csv", tmp_path / "a.xlsx", churn / "a.csv"):
+        expunge("predict", churn, "--data", files / "new.csv", "--out", out, code=2)
+    assert expunge("status", churn, "--json").json["budget"]["predictions"] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["churn"]
+
+
+def test_no_rows_are_no_answers(churn, tmp_path, expunge):
+    (tmp_path / "none.csv").write_text("customer_id,age,spend\n")
+    assert expunge("predict", churn, "--data", tmp_path / "none.csv").out == "customer_id,prediction\n"
+
+
+def test_ids_are_carried_over_as_they_are(churn, tmp_path, expunge):
+    (tmp_path / "new.csv").write_text("customer_id,age,spend\n007,30,1\n,30,-1\nx;y,30,0\n")
+    lines = expunge("predict", churn, "--data", tmp_path / "new.csv").out.splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ["007", "", "x;y"]
+
+
+def test_declined_answers_are_empty(tmp_path, files, expunge):
+    folder = tmp_path / "a"
+    expunge(
+        "create",
+        folder,
+        "--data",
+        files / "train.csv",
+        "--label",
+        "churned",
+        "--id",
+        "customer_id",
+        "--subject",
+        "household",
+        "--shards",
+        "5",
+        "--mechanism",
+        "confident",
+    )
+    expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv")
+    answers = pd.read_csv(tmp_path / "answers.csv", keep_default_na=False)["prediction"]
+    assert set(answers) <= {"no", "yes", ""}
+
+
+def test_a_spent_budget_refuses_the_whole_file(tmp_path, files, expunge):
+    folder = tmp_path / "a"
+    expunge(
+        "create",
+        folder,
+        "--data",
+        files / "train.csv",
+        "--label",
+        "churned",
+        "--id",
+        "customer_id",
+        "--subject",
+        "household",
+        "--shards",
+        "5",
+        "--mechanism",
+        "exponential",
+        "--max-predictions",
+        "10",
+        "--on-exhausted",
+        "refuse",
+    )
+    done = expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv", code=2)
+    assert "budget" in done.err
+    assert not (tmp_path / "answers.csv").exists()
+    assert expunge("status", folder, "--json").json["budget"]["predictions"] == 0
+
+
+@pytest.mark.parametrize("labels", [[3, 7], [True, False], ["a", "ü"]])
+def test_labels_keep_their_type(labels, tmp_path, expunge, write_table):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    frame = pd.DataFrame({"x": x, "y": [labels[int(value > 0)] for value in x]})
+    write_table(frame, tmp_path / "train.parquet")
+    folder = tmp_path / "a"
+    expunge("create", folder, "--data", tmp_path / "train.parquet", "--label", "y", "--shards", "3")
+    expunge("predict", folder, "--data", tmp_path / "train.parquet", "--out", tmp_path / "answers.parquet")
+    found = pd.read_parquet(tmp_path / "answers.parquet")["prediction"]
+    assert set(found.tolist()) == set(labels)
+    assert type(found.tolist()[0]) is type(labels[0])
+    assert (found == frame["y"]).mean() > 0.9
