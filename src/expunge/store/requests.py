@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from expunge.certificates import hash_ids, request_key
-from expunge.errors import RecordError, RequestError
+from expunge.errors import FormatError, RecordError, RequestError
 from expunge.records import RecordId
-from expunge.store.batches import Batch, Name
+from expunge.store.batches import Batch, Name, Part
 from expunge.store.files import flush_files, write_file
 from expunge.store.staging import pack, unpack
 from expunge.store.steps import reach
@@ -101,8 +101,10 @@ class RequestBook:
 
     def fingerprint(self, batch: Batch) -> bytes:
         """A keyed hash of all that is asked for, to tell a repeated request from another one under the same key."""
-        asked = [{name: part[name] for name in part if name != "holds"} for part in batch.content]
-        rows = b"" if batch.block is None else pack(batch.block)
+        return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
+
+    def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
+        asked = [{name: part[name] for name in part if name != "holds"} for part in content]
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
 
     def is_same(self, request: str, batch: Batch) -> bool:
@@ -142,14 +144,16 @@ class RequestBook:
         return 0 if row is None else int(row[0])
 
     def batch_of(self, request: str) -> Batch:
-        """What a pending request asks for."""
-        row = self._store.database.row("SELECT content, file FROM requests WHERE request = ?", (request,))
+        """What a pending request asks for, exactly as it was accepted."""
+        row = self._store.database.row("SELECT content, file, fingerprint FROM requests WHERE request = ?", (request,))
         assert row is not None
-        block = None
+        content, rows = json.loads(row[0]), b""
         if row[1] is not None:
             with self._store.explained():
-                block = unpack((self._store.folder / "waiting" / row[1]).read_bytes())
-        return Batch(json.loads(row[0]), block)
+                rows = (self._store.folder / "waiting" / row[1]).read_bytes()
+        if not hmac.compare_digest(self._fingerprint(content, rows), bytes(row[2])):
+            raise FormatError(f"request {request} is not what was accepted: it is damaged")
+        return Batch(content, unpack(rows) if rows else None)
 
     def switch(self, request: str, *, generation: int, round: int) -> None:
         """The request's effect is in force; inside the caller's transaction. Its ids in clear go now."""

@@ -39,9 +39,13 @@ def unpack(data: bytes) -> Block:
                 parts[column.name] = _rows(body, rows)
             else:
                 parts[column.name] = np.frombuffer(body, dtype=column.dtype).reshape(rows, *column.shape)
+        if at != len(data):
+            raise ValueError(f"it is {len(data)} bytes long, expected {at}")
         return form.join(parts)
-    except (struct.error, ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"a waiting addition is damaged: {error}") from None
+    except FormatError:
+        raise
+    except Exception as error:  # whatever numpy, scipy or pandas make of bytes that `pack` did not write
+        raise FormatError(f"a waiting addition is damaged: {' '.join(str(error).split())}") from None
 
 
 def _raw(values: Any) -> bytes:
@@ -51,6 +55,9 @@ def _raw(values: Any) -> bytes:
 
 
 def _rows(body: bytes, count: int) -> list[bytes]:
-    ends = 8 * count + np.cumsum(np.frombuffer(body, dtype="<i8", count=count))
+    lengths = np.frombuffer(body, dtype="<i8", count=count)
+    ends = 8 * count + np.cumsum(lengths)
+    if (lengths < 0).any() or 8 * count + lengths.sum() != len(body):
+        raise ValueError("its rows do not fill their column")
     starts = np.concatenate([[8 * count], ends[:-1]]) if count else ends
     return [body[low:high] for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]

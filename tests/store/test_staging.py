@@ -1,0 +1,118 @@
+"""Blocks that wait as files: whatever is in such a file, reading it gives a block or says that it is damaged."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from expunge._blocks import Block, object_column
+from expunge.errors import FormatError
+from expunge.store.staging import pack, unpack
+
+FEATURES: dict[str, Any] = {
+    "array": np.arange(6, dtype=np.float32).reshape(3, 2),
+    "texts": object_column(["a", "béta", ""]),
+    "frame": pd.DataFrame({"a": ["x", None, "z"], "b": [1, 2, 3], "c": pd.Categorical(["u", "v", "u"])}),
+    "sparse": scipy.sparse.csr_matrix(np.array([[0, 1.5], [0, 0], [2, 0]])),
+}
+
+
+def block_of(kind: str) -> Block:
+    return Block(
+        0,
+        FEATURES[kind],
+        np.array([0, 1, 0], dtype=np.int32),
+        object_column([1, "two", 3]),
+        object_column(["s", None, 4]),
+        np.array([1.0, 0.5, 2.0]),
+    )
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_a_block_comes_back(kind: str) -> None:
+    found, block = unpack(pack(block_of(kind))), block_of(kind)
+    for name in ("labels", "ids", "subjects", "weights"):
+        assert getattr(found, name).tolist() == getattr(block, name).tolist()
+    if kind == "frame":
+        pd.testing.assert_frame_equal(found.features, block.features)
+    elif kind == "sparse":
+        assert (found.features != block.features).nnz == 0
+    else:
+        assert np.array_equal(found.features, block.features)
+    assert pack(found) == pack(block)
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_a_file_cut_short_anywhere_is_damaged(kind: str) -> None:
+    data = pack(block_of(kind))
+    for length in range(len(data)):
+        with pytest.raises(FormatError, match="damaged"):
+            unpack(data[:length])
+    with pytest.raises(FormatError, match="damaged"):
+        unpack(data + b"\0")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(FEATURES)), st.data())
+def test_changed_bytes_never_do_worse_than_a_format_error(kind: str, data: st.DataObject) -> None:
+    raw = bytearray(pack(block_of(kind)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = unpack(bytes(raw))
+    except FormatError as error:
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(found, Block)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_bytes_of_a_stranger(raw: bytes) -> None:
+    with pytest.raises(FormatError):
+        unpack(raw)
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 2**40), st.text(max_size=5), st.just("<f8"), st.just("O")),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(FEATURES)),
+    st.sampled_from(["form", "rows", "sizes", "form.x", "column", "frame"]),
+    JSON,
+    st.data(),
+)
+def test_headers_of_a_stranger(kind: str, where: str, value: Any, data: st.DataObject) -> None:
+    raw = pack(block_of(kind))
+    (size,) = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8 : 8 + size])
+    if where == "form.x":
+        header["form"][data.draw(st.sampled_from(sorted(header["form"])))] = value
+    elif where == "column":
+        column = header["form"]["features"][0]
+        column[data.draw(st.sampled_from(sorted(column)))] = value
+    elif where == "frame" and header["form"]["frame"]:
+        column = header["form"]["frame"][0]
+        column[data.draw(st.sampled_from(sorted(column)))] = value
+    else:
+        header[where] = value
+    changed = json.dumps(header).encode()
+    try:
+        found = unpack(struct.pack("<Q", len(changed)) + changed + raw[8 + size :])
+    except FormatError as error:
+        assert "\n" not in str(error)
+    else:
+        assert isinstance(found, Block)
