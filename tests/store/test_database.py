@@ -35,11 +35,15 @@ def test_a_new_database_is_private_and_strict(tmp_path: Path, database: Database
 
 
 def test_a_transaction_is_all_or_nothing(database: Database) -> None:
-    with pytest.raises(RuntimeError, match="half-way"), database.transaction():
-        put(database, "a")
+    def fail_half_way() -> None:
         with database.transaction():
-            put(database, "b")
-        raise RuntimeError("half-way")
+            put(database, "a")
+            with database.transaction():
+                put(database, "b")
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        fail_half_way()
     assert facts(database) == []
     with database.transaction():
         put(database, "a")

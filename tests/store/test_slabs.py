@@ -168,7 +168,7 @@ def test_any_sequence_of_steps(
             folder.append(block_of(numbers, start=len(expected), texts=texts))
             expected += numbers if step == "append" else []
         elif step == "erase":
-            slots = [slot for slot in range(0, len(expected), size + 1)]
+            slots = list(range(0, len(expected), size + 1))
             folder.erase(np.array(slots))
             for slot in slots:
                 expected[slot] = -1
