@@ -262,3 +262,14 @@ def test_training_in_two_processes_gives_the_same_bytes():
     ]  # fmt: skip
     assert runs[0] == runs[1]
     assert len(runs[0]) > 1000
+
+
+def test_parts_written_before_and_after_a_skops_part_stay_shared():
+    holes = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+    imputer = fitted(IterativeImputer(random_state=1, max_iter=1), holes, Y)
+    array, model = np.arange(4.0), fitted(LogisticRegression(), X, Y)
+    stored = encode([array, model, imputer, array, model, imputer])
+    again = decode(stored.format, stored.data)
+    assert [again[place] is again[place + 3] for place in range(3)] == [True, True, True]
+    assert np.array_equal(again[1].predict(FRESH), model.predict(FRESH))
+    assert np.array_equal(again[2].transform(holes), imputer.transform(holes))

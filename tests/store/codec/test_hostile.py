@@ -13,14 +13,11 @@ import pytest
 import skops.io
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import IterativeImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from expunge.errors import ModelFormatError
@@ -310,71 +307,6 @@ def _with_text(text):
         return container.pack(None, [])
     finally:
         container.json.dumps = real
-
-
-def change_arrays(data, wanted, make):
-    """Change every array of a number type."""
-
-    def change(tree, arrays):
-        for number, array in enumerate(arrays):
-            if array.dtype == wanted:
-                arrays[number] = make(array)
-
-    return repacked(data, change)
-
-
-FOREST = encode(RandomForestClassifier(2, random_state=0).fit(X, Y)).data
-TREE = encode(DecisionTreeClassifier(random_state=0).fit(X, Y)).data
-
-
-@pytest.mark.parametrize("value", [10**6, -5, 0])
-@pytest.mark.parametrize("data", [FOREST, TREE], ids=["forest", "tree"])
-def test_trees_that_point_elsewhere(data, value):
-    """Children, features and sample counts of trees are the arrays of whole numbers."""
-    refused("arrays", change_arrays(data, np.int64, lambda array: np.where(array > 0, value, array)), "malformed")
-
-
-def test_trees_of_more_features_than_their_owner():
-    wide = RandomForestClassifier(1, random_state=0).fit(np.column_stack([X, X, X]), Y)
-    narrow = RandomForestClassifier(1, random_state=0).fit(X, Y)
-    for owner in (narrow, GradientBoostingClassifier(n_estimators=1).fit(X, Y)):
-        if owner is narrow:
-            owner.estimators_ = wide.estimators_
-        else:
-            owner.estimators_[0, 0] = wide.estimators_[0]
-        refused("arrays", encode(owner).data, "do not fit together")
-    single = DecisionTreeClassifier().fit(X, Y)
-    single.tree_ = wide.estimators_[0].tree_
-    refused("arrays", encode(single).data, "do not fit together")
-
-
-@pytest.mark.parametrize("field", ["left", "right", "feature_idx", "bitset_idx"])
-def test_boosted_trees_that_point_elsewhere(field):
-    model = HistGradientBoostingClassifier(max_iter=2, categorical_features=[2], min_samples_leaf=2)
-    model.fit(np.column_stack([X[:, :2], np.arange(40) % 4]), np.arange(40) % 2)
-    nodes = model._predictors[0][0].nodes
-    places = (nodes["is_leaf"] == 0) & ((nodes["is_categorical"] != 0) | (field != "bitset_idx"))
-    assert places.any()
-    nodes[field][places] = 10**6
-    refused("arrays", encode(model).data, "do not fit together")
-
-
-@pytest.mark.parametrize("name", ["_dual_coef_", "_intercept_", "_n_support", "support_vectors_", "support_"])
-def test_machines_whose_sizes_do_not_fit(name):
-    model = SVC().fit(X, Y)
-    setattr(model, name, getattr(model, name)[..., :-1])
-    refused("arrays", encode(model).data, "do not fit together")
-
-
-def test_vocabularies_that_point_elsewhere():
-    model = CountVectorizer().fit(["some words here"])
-    model.vocabulary_["words"] = 10**9
-    refused("arrays", encode(model).data, "do not fit together")
-
-
-def test_sparse_matrices_that_point_elsewhere(forge):
-    parts = [np.ones(2), np.array([0, 10**6]), np.array([0, 1, 2])]
-    refused("arrays", forge(["sparse", "csr_matrix", [2, 3], *[["array", n] for n in range(3)]], parts), "malformed")
 
 
 def test_records_check_their_arguments(forge):

@@ -225,6 +225,8 @@ def _imported(name: str) -> Any:
         raise ModelFormatError(
             f"{name} cannot be stored: only what a module defines at its top level can be found again"
         )
+    if module == "__main__":
+        raise ModelFormatError(f"{name} cannot be stored: move it from the script into a module of its own")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

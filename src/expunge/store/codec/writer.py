@@ -44,7 +44,7 @@ class Writer:
         self.arrays: list[NDArray[Any]] = []
         self.format = ARRAYS
         self.has_scikit = False
-        self._array_numbers: dict[int, Any] = {}
+        self._array_numbers: dict[int, Any] = {}  # address -> node
         self._object_numbers: dict[int, int] = {}
         self._alive: list[Any] = []  # an address is a name only as long as its object lives
 
@@ -86,7 +86,7 @@ class Writer:
         known = self._object_numbers.get(id(value))
         if known is not None:
             return ["again", known]
-        before = len(self._object_numbers), len(self.arrays), dict(self._array_numbers)
+        before = len(self._object_numbers), len(self.arrays), len(self._array_numbers)
         self._object_numbers[id(value)] = before[0]
         self._alive.append(value)
         try:
@@ -152,11 +152,12 @@ class Writer:
         plain = _PLAIN_TYPES
         return {name: part if type(part) in plain else self.write(part) for name, part in state.items()}
 
-    def _roll_back(self, num_objects: int, num_arrays: int, array_numbers: dict[int, Any]) -> None:
-        """Forget what a failed attempt wrote."""
+    def _roll_back(self, num_objects: int, num_arrays: int, num_known_arrays: int) -> None:
+        """Forget what a failed attempt wrote; dictionaries are in the order of writing."""
         del self.arrays[num_arrays:]
-        self._array_numbers = array_numbers
-        self._object_numbers = {key: number for key, number in self._object_numbers.items() if number < num_objects}
+        for known, number in ((self._object_numbers, num_objects), (self._array_numbers, num_known_arrays)):
+            for key in list(known)[number:]:
+                del known[key]
 
 
 def _has_plain_state(kind: type[BaseEstimator]) -> bool:
