@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -50,7 +51,7 @@ def _as_data(report: DemoReport) -> dict[str, object]:
         "guarantee_noisy": report.guarantee_noisy.to_dict(),
         "guarantee_consensus": report.guarantee_consensus.to_dict(),
         "work_saved": report.work_saved,
-        "certificate": report.certificate.to_data(),
+        "certificate": json.loads(report.certificate.to_json()),
     }
 
 
