@@ -1,0 +1,132 @@
+"""The program as a shell sees it: completion, help, interrupts, folders that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from expunge.cli import app
+
+DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+
+def commands():
+    return sorted(get_command(app).commands)
+
+
+def shell(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "expunge", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_is_documented_with_an_example(command):
+    page = DOCS.read_text(encoding="utf-8")
+    section = re.search(rf"^## `expunge {command}`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert section, f"docs/command-line.md has no section about `expunge {command}`"
+    assert re.search(rf"^expunge {command}\b", section[1], re.MULTILINE), "an example is missing"
+    for option in getattr(get_command(app).commands[command], "params", []):
+        for name in [name for name in option.opts if name.startswith("--")]:
+            assert f"`{name}" in section[1] or name in ("--help", "--json"), f"{name} is not documented"
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_has_help_with_an_example(command, expunge):
+    assert f"expunge {command}" in expunge(command, "--help").words
+
+
+def test_show_completion_is_there(expunge):
+    assert "--show-completion" in expunge("--help").words
+
+
+def test_the_program_completes_commands_and_options():
+    listed = shell(_EXPUNGE_COMPLETE="complete_bash", COMP_WORDS="expunge cer", COMP_CWORD="1")
+    assert listed.stdout.split() == ["certificate"]
+    options = shell(_EXPUNGE_COMPLETE="complete_bash", COMP_WORDS="expunge delete x --ids", COMP_CWORD="3")
+    assert options.stdout.split() == ["--ids-file"]
+    learners = shell(_EXPUNGE_COMPLETE="complete_bash", COMP_WORDS="expunge create x --learner log", COMP_CWORD="4")
+    assert learners.stdout.split() == ["logistic"]
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_shown(name):
+    script = shell(_EXPUNGE_COMPLETE=f"source_{name}")
+    assert script.returncode == 0, script.stderr
+    assert f"_EXPUNGE_COMPLETE=complete_{name}" in script.stdout
+
+
+def test_help_loads_no_training_code():
+    program = (
+        "import sys\nsys.argv = ['expunge', 'create', '--help']\nfrom expunge.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'pandas', 'sklearn', 'scipy', 'pyarrow', 'jax', 'torch'} & set(sys.modules)\n"
+        "print('heavy:', sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert "heavy: []" in done.stdout
+
+
+LEARNER = """
+import os, signal
+from pathlib import Path
+from sklearn.linear_model import RidgeClassifier
+
+class Interruptible(RidgeClassifier):
+    def fit(self, X, y, sample_weight=None):
+        if Path("interrupt").exists():
+            Path("interrupt").unlink()
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().fit(X, y, sample_weight)
+"""
+
+
+def test_an_interrupt_leaves_nothing_half_done(tmp_path, files, expunge, monkeypatch):
+    (tmp_path / "interruptible.py").write_text(LEARNER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    create = (
+        *("create", "a", "--data", files / "train.csv", "--label", "churned", "--id", "customer_id", "--subject"),
+        *("household", "--shards", "3", "--probability", "1", "--learner", "interruptible:Interruptible"),
+        *("--trust", "interruptible"),
+    )
+    (tmp_path / "interrupt").touch()
+    done = expunge(*create, code=130)
+    assert done.err == "expunge: interrupted; nothing was created\n"
+    assert not (tmp_path / "a").exists()
+    expunge(*create)
+    (tmp_path / "interrupt").touch()
+    done = expunge("delete", "a", "--id", "7", "--trust", "interruptible", code=130)
+    assert done.err.startswith("expunge: interrupted; what was accepted is kept")
+    assert done.err.count("\n") == 1
+    assert expunge("status", "a", "--json").json["pending"] == 1
+    expunge("apply", "a", "--trust", "interruptible")
+    status = expunge("status", "a", "--json").json
+    assert (status["pending"], status["records"]) == (0, 299)
+
+
+def test_a_full_disk_is_one_line(churn, files, expunge):
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    done = subprocess.run(
+        f"{sys.executable} -m expunge predict {churn} --data {files / 'new.csv'} > /dev/full",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert done.stderr.count("\n") == 1
