@@ -21,8 +21,8 @@ from expunge.learners.pytorch.model import TorchModel, top_classes
 from expunge.learners.pytorch.network import Network
 from expunge.learners.scikit import ConstantModel
 
-_ROWS_TOGETHER = 32  # a processor's caches hold this many rows of all shards; with more, one by one is faster
-_PAIRS_TOGETHER = 1 << 15  # rows times shards that an accelerator gets in one go
+_ROWS_TOGETHER = 64  # on a processor; with many rows its caches do better with one network after another
+_PAIRS_TOGETHER = 1 << 14  # rows times shards in one go, which bounds the memory of their activations
 _ROWS_ALONE = 1024
 
 
