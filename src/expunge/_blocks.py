@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge._index import RecordId
+from expunge._labels import codes_of
 from expunge.errors import InputError, RecordError
 from expunge.features import Features, concatenate, num_rows, take
 
@@ -65,7 +66,7 @@ def id_column(values: Sequence[Any] | NDArray[Any], length: int, name: str) -> N
 
 
 def _encode(labels: NDArray[Any], classes: NDArray[Any], id_of: Any) -> NDArray[np.int32]:
-    codes = np.clip(np.searchsorted(classes, labels), 0, len(classes) - 1).astype(np.int32)
+    codes = codes_of(labels, classes).astype(np.int32)
     wrong = np.flatnonzero(classes[codes] != labels)
     for row in wrong[:1]:
         record = id_of(int(row))

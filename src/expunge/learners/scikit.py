@@ -12,6 +12,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from expunge._labels import codes_of
 from expunge.errors import ParameterError
 from expunge.features import Features, is_frame, num_rows
 from expunge.learners.linear import LinearScores, LinearVote, LinearVoter
@@ -39,7 +40,7 @@ class ScikitModel:
     def predict(self, X: Features) -> Codes:
         """The estimator's labels as class codes."""
         labels = self.estimator.predict(X)
-        codes = labels if self.classes is None else np.searchsorted(self.classes, labels)
+        codes = labels if self.classes is None else codes_of(labels, self.classes)
         return np.asarray(codes, dtype=np.int64)
 
 
@@ -151,7 +152,7 @@ def _linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores
         intercepts = intercepts + weights @ shift
         weights = weights * scale
     own = estimator.classes_
-    codes = own if classes is None else np.searchsorted(classes, own)
+    codes = own if classes is None else codes_of(own, classes)
     return weights, intercepts, np.asarray(codes, dtype=np.int64)
 
 
