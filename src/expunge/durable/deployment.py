@@ -211,15 +211,24 @@ class DurableDeployment(Deployment):
             self._public.refuse(asked.block)
             if not readmit:
                 self._refuse_return(asked)
-            now = self._evidence.clock.now()
-            with self._store.database.transaction():
-                request = self._evidence.requests.accept(asked, key=key, now=now)
-                facts = {"num_deletions": request.deletions, "num_additions": request.additions}
-                self._evidence.ledger.write("accepted", now, request=request.request, **facts)
+            request = self._accepted(asked, key)
             reach("accept.done")
             self._expected = expected
             self._leaving |= set(asked.deleted)
             return request
+
+    def _accepted(self, asked: Batch, key: str | None) -> Request:
+        """The request on the disk, or nothing of it."""
+        now = self._evidence.clock.now()
+        try:
+            with self._store.database.transaction():
+                request = self._evidence.requests.accept(asked, key=key, now=now)
+                facts = {"num_deletions": request.deletions, "num_additions": request.additions}
+                self._evidence.ledger.write("accepted", now, request=request.request, **facts)
+        except BaseException:
+            self._store.drop_refused()
+            raise
+        return request
 
     def _repeated(self, known: Request, updates: list[Update]) -> Request:
         """The request that has the key already, if it asked for the same."""
@@ -349,10 +358,17 @@ class DurableDeployment(Deployment):
             raise StoreError(f"{self._store.folder} has been closed")
 
     def _keep(self, following: Following, round_: int) -> Following:
-        """Stage and switch on the disk, before the switch in memory."""
+        """Stage and switch on the disk, before the switch in memory; what fails leaves no files behind."""
         reach("apply.trained")
-        store, requests = self._store, self._evidence.requests
         self._require_open()
+        try:
+            return self._kept(following, round_)
+        except BaseException:
+            self._store.tidy()
+            raise
+
+    def _kept(self, following: Following, round_: int) -> Following:
+        store, requests = self._store, self._evidence.requests
         staged = stage(store, following.state, following.touched, following.change, trusted=self._trusted)
         if staged.state is not following.state:
             following = replace(following, state=staged.state, serving=moved_round(following.serving, staged.state))

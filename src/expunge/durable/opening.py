@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import secrets
@@ -32,16 +33,19 @@ from expunge.randomness import Randomness
 from expunge.records import RecordId, Records
 from expunge.settings import Settings
 from expunge.store import (
+    FolderLock,
     Store,
     dump_classes,
     explained,
     flush_file,
+    flush_files,
     read_state,
     stage_first,
     switch,
     write_first,
 )
 from expunge.store.codec import decode, encode, encode_model
+from expunge.store.steps import reach
 
 _PROBE_ROWS = 50
 
@@ -84,6 +88,7 @@ def create(
     chance = rng or Randomness.from_system()
     with _under_construction(folder) as partial:
         store = Store.new(partial)
+        reach("create.folder")
         try:
             stored = encode(base, trusted=trusted)
             records = Records.build(
@@ -101,6 +106,7 @@ def create(
                 put_front(store, front, trusted)
                 store.put_object("learner", stored.format, stored.data)
                 records = write_first(store, records)
+            reach("create.records")
             deployment = DurableDeployment(
                 records,
                 base,
@@ -128,12 +134,17 @@ def create(
         finally:
             store.close()
     store = Store.open(folder)
-    return deployment._attach(store, trusted=trusted, reserved=deployment._publisher.status.predictions)
+    try:
+        return deployment._attach(store, trusted=trusted, reserved=deployment._publisher.status.predictions)
+    except BaseException:
+        store.close()
+        raise
 
 
 def _write_down(store: Store, deployment: DurableDeployment, facts: dict[str, Any], trusted: tuple[str, ...]) -> None:
     inside = deployment.inside
     staged = stage_first(store, inside.state, trusted=trusted)
+    reach("create.models")
     publisher: Publisher = deployment._publisher
     identity, clock = uuid4().hex, Clock(facts["clock_seconds"])
     now = clock.now()
@@ -181,6 +192,7 @@ def open(
     except BaseException:
         deployment.close()
         raise
+    reach("open.done")
     return deployment
 
 
@@ -189,6 +201,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     learner = _learner(store, trusted)
     sampler = settings.make_sampler(settings.inclusion_probability)
     state = read_state(store, learner, sampler, trusted=trusted)
+    reach("open.read")
     publisher, reserved = make_books(store, settings, state.records.num_classes)
     front = get_front(store, trusted)
     rng, executor = Randomness.from_system(), make_executor(n_jobs)
@@ -240,15 +253,32 @@ def _vacant(path: str | os.PathLike[str]) -> Path:
 def _under_construction(folder: Path) -> Iterator[Path]:
     """A folder beside the final one, renamed when it is complete and removed when it is not."""
     absolute = folder.absolute()
+    _remove_abandoned(absolute)
     partial = absolute.with_name(f".{absolute.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
+        reach("create.written")
         with explained(folder):
+            flush_files([partial, *(path for path in partial.iterdir() if path.is_dir())])
             partial.rename(absolute)
             flush_file(absolute.parent)
+        reach("create.renamed")
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """What earlier attempts at this folder left that were killed: people's data in a folder that nobody knows of."""
+    for partial in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.partial"):
+        try:
+            lock = FolderLock(partial)
+        except StoreError:
+            continue  # somebody is at work there
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+        finally:
+            lock.release()
 
 
 def _plain(provenance: dict[str, Any]) -> dict[str, Any]:

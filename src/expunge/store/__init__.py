@@ -14,7 +14,7 @@ from expunge.store.ensembles import (
     switch,
     write_first,
 )
-from expunge.store.files import FolderLock, explained, flush_file
+from expunge.store.files import FolderLock, explained, flush_file, flush_files
 from expunge.store.requests import Request, RequestBook
 from expunge.store.store import BookKeeper, Present, Store
 
@@ -33,6 +33,7 @@ __all__ = [
     "erase",
     "explained",
     "flush_file",
+    "flush_files",
     "load_classes",
     "read_records",
     "read_state",

@@ -18,6 +18,14 @@ from expunge.store.files import explained
 from expunge.store.schema import MIGRATIONS, VERSION
 
 NAME = "state.db"
+# FULL: a commit is on the disk when it returns. secure_delete: freed bytes become zeros. MEMORY: no temporary files.
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "temp_store = MEMORY",
+    "foreign_keys = ON",
+)
 _PATIENCE = 30.0  # seconds to wait for a reader to let go
 
 
@@ -59,8 +67,7 @@ class Database:
             if version < VERSION:
                 raise FormatError(f"{self._folder} has the older format {version}: open it for writing once")
             return
-        # FULL: a commit is on the disk when it returns. secure_delete: freed bytes become zeros.
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "foreign_keys = ON"):
+        for pragma in _PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")
         for number in range(version, VERSION):
             with self.transaction():

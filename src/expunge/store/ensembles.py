@@ -160,9 +160,7 @@ def _slices(state: EnsembleState, shard: int) -> bytes | None:
 def erase(store: Store) -> None:
     """Overwrite deleted records, remove replaced files, empty the log. May be repeated at will."""
     with store.explained():
-        slots = [row[0] for row in store.database.rows("SELECT slot FROM dead WHERE erased = 0")]
-        if slots:
-            store.records.erase(np.array(slots, dtype=np.int64))
+        store.overwrite()
         reach("erase.slots")
         store.sweep()
         reach("erase.files")

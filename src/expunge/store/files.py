@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from expunge.errors import FolderBusyError, StoreError
+from expunge.errors import FolderBusyError, FormatError, StoreError
+from expunge.store.steps import reach
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -24,9 +25,13 @@ def explained(folder: Path) -> Iterator[None]:
     """Turn what the disk says into one line that names the folder."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise FormatError(f"{folder} is damaged: the file {error.filename} is missing") from error
     except OSError as error:
         raise StoreError(f"{folder}: {_reason(error)}; nothing was lost") from error
     except sqlite3.DatabaseError as error:
+        if "malformed" in str(error) or "not a database" in str(error):
+            raise FormatError(f"{folder} is damaged: {error} (state.db)") from error
         raise StoreError(f"{folder}: {_database_reason(error)}; nothing was lost") from error
 
 
@@ -35,7 +40,8 @@ def _reason(error: OSError) -> str:
         return "no space left on the disk"
     if error.errno in _CLOSED:
         return "the folder cannot be written to"
-    return (error.strerror or str(error)).lower()
+    reason = (error.strerror or str(error)).lower()
+    return reason if error.filename is None else f"{reason}: {error.filename}"
 
 
 def _database_reason(error: sqlite3.DatabaseError) -> str:
@@ -48,10 +54,13 @@ def _database_reason(error: sqlite3.DatabaseError) -> str:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a new file; its content is not on the disk before `flush_files`."""
+    """Write a new file, or none; its content is not on the disk before `flush_files`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         write_all(descriptor, data)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
 
@@ -82,9 +91,14 @@ def flush_files(paths: Iterable[Path]) -> None:
 def remove_files(paths: Iterable[Path]) -> None:
     """Remove files for good: also from the folders' lists on the disk."""
     paths = list(paths)
-    _each(lambda path: path.unlink(missing_ok=True), paths)  # freeing what is on the disk takes its time
+    _each(_remove_file, paths)  # freeing what is on the disk takes its time
     for folder in {path.parent for path in paths}:
         flush_file(folder)
+
+
+def _remove_file(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    reach("remove.file")
 
 
 def _each(act: Callable[[Path], None], paths: list[Path]) -> None:

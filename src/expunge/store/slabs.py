@@ -18,6 +18,7 @@ from expunge._blocks import Block
 from expunge.errors import FormatError
 from expunge.store.columns import Column, Form
 from expunge.store.files import flush_files, write_all
+from expunge.store.steps import reach
 
 _CHUNK = 1 << 26
 
@@ -117,6 +118,7 @@ class RecordFolder:
             os.fsync(heap)
         finally:
             os.close(heap)
+        reach("erase.heap")
 
     def _read_heap(self, column: Column, num_slots: int) -> list[bytes]:
         raw = self._file(column, "heap").read_bytes()

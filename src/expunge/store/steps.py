@@ -17,7 +17,10 @@ STEPS = (
     "stage.done",
     "switch.open",
     "switch.done",
+    "erase.heap",
     "erase.slots",
+    "sweep.listed",
+    "remove.file",
     "erase.files",
     "erase.checkpoint",
     "applied.open",
@@ -29,8 +32,18 @@ STEPS = (
     "close.open",
     "close.done",
     "rewrite.done",
+    "create.folder",
+    "create.records",
+    "create.models",
+    "create.written",
+    "create.renamed",
+    "open.locked",
+    "open.swept",
+    "open.read",
+    "open.done",
 )
-"""In the order in which an update and its erasure pass them; then those of predictions, cancelling and closing."""
+"""In the order in which an update and its erasure pass them; then those of predictions, cancelling and closing; of
+records written anew; of making a folder; and of opening one, which finishes what a crash has left."""
 
 
 def _pass_by(_: str) -> None:

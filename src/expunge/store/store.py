@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from expunge.errors import FormatError, StoreError
 from expunge.store.columns import Form
 from expunge.store.database import NAME, Database
@@ -30,6 +32,7 @@ from expunge.store.slabs import RecordFolder
 from expunge.store.steps import reach
 
 _FOLDERS = ("records", "models", "waiting", "design", "keys")
+_WAITING = "SELECT file FROM requests WHERE file IS NOT NULL"
 _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
 
@@ -79,9 +82,10 @@ class Store:
             lock.release()
             raise
         try:
+            reach("open.locked")
             with explained(folder):
                 store._check_writable()
-                store.sweep()
+                store._recover()
             return store
         except BaseException:
             store.close()
@@ -92,6 +96,18 @@ class Store:
         probe = self.folder / "models" / ".probe"
         probe.touch()
         probe.unlink()
+
+    def _recover(self) -> None:
+        """Finish what a crash cut short, before anything is read: a row half overwritten is no row.
+
+        A reader that holds the log keeps nobody from opening the folder: nothing counts as erased before the log is
+        empty.
+        """
+        self.sweep()
+        self.overwrite()
+        with contextlib.suppress(StoreError):
+            self.database.checkpoint()
+        reach("open.swept")
 
     def close(self) -> None:
         """Leave nothing in the log, and let go."""
@@ -155,7 +171,7 @@ class Store:
         """
         present = self.present
         self._remove_unknown("models", "SELECT file FROM shards")
-        self._remove_unknown("waiting", "SELECT file FROM requests WHERE file IS NOT NULL")
+        self._remove_unknown("waiting", _WAITING)
         current = self.epoch_path(present.epoch)
         old = [path for path in (self.folder / "records").iterdir() if path != current]
         for path in old:
@@ -164,8 +180,30 @@ class Store:
             flush_file(self.folder / "records")
         self.records.cut(present.num_slots)
 
+    def overwrite(self) -> None:
+        """Zeros over every deleted record that is not known to be overwritten. May be repeated at will."""
+        slots = [row[0] for row in self.database.rows("SELECT slot FROM dead WHERE erased = 0")]
+        if slots:
+            self.records.erase(np.array(slots, dtype=np.int64))
+
+    def tidy(self) -> None:
+        """After a failure: remove what it has left, as far as the disk permits; only while nothing is being staged.
+
+        The log is emptied first, so that a commit which failed half-way cannot come back from it without its files.
+        """
+        with contextlib.suppress(StoreError, OSError):
+            self.database.checkpoint()
+            self.sweep()
+
+    def drop_refused(self) -> None:
+        """The same for a request that could not be accepted; also while something is being staged."""
+        with contextlib.suppress(StoreError, OSError):
+            self.database.checkpoint()
+            self._remove_unknown("waiting", _WAITING)
+
     def _remove_unknown(self, folder: str, query: str) -> None:
         there = list((self.folder / folder).iterdir())
+        reach("sweep.listed")
         known = {row[0] for row in self.database.rows(query)}
         remove_files([path for path in there if path.name not in known])
 
@@ -201,9 +239,12 @@ class BookKeeper:
         self._generation = generation
         self._reserved = reserved
         self._block = block
+        self._owes_dirty = False
 
     def reserve(self, total: int, limit: float) -> None:
         """Have `total` on the disk, and a block more if the limit leaves room."""
+        if self._owes_dirty:
+            self.mark_dirty()
         if total <= self._reserved:
             return
         block = self._block if self._block is not None else int(max(min(limit / _BLOCKS, _LARGEST_BLOCK), 1))
@@ -216,12 +257,16 @@ class BookKeeper:
         reach("reserve.done")
 
     def mark_dirty(self) -> None:
-        """Have it on the disk before the answer that made it so leaves."""
+        """Have it on the disk before the answer that made it so leaves; if the disk fails, before any later answer."""
+        self._owes_dirty = True
         self._store.database.execute("UPDATE generations SET dirty = 1 WHERE generation = ?", (self._generation,))
+        self._owes_dirty = False
         reach("dirty.done")
 
     def settle(self, predictions: int) -> None:
         """At an orderly end, give the unused rest of the block back."""
+        if self._owes_dirty:
+            self.mark_dirty()
         reach("close.open")
         self._store.database.execute(
             "UPDATE generations SET reserved = ? WHERE generation = ?", (predictions, self._generation)
