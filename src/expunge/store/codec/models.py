@@ -5,8 +5,8 @@ A learner may have two methods, `dump_model(model)`, which returns a dictionary 
 the learner's own has to be known or trusted. A sliced learner's methods are given the whole `SlicedModel`, with its
 checkpoints. The models that need no learner, of empty shards and of shards with one class, are stored as they are.
 
-The list of classes, which a scikit-learn model has from its learner, is not stored with every model: a shard's file names
-only the labels that the shard has seen, so that a label can be erased with its last record.
+The list of classes, which a scikit-learn model has from its learner, is not stored with every model: a shard's file
+names only the labels that the shard has seen, so that a label can be erased with its last record.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, 
 def _without_names(learner: Any, model: Any) -> Any:
     if isinstance(model, SlicedModel):
         return replace(model, final=_without_names(learner, model.final))
-    is_listed = isinstance(model, ScikitModel) and np.array_equal(model.classes, getattr(learner, "classes", None))
-    return replace(model, classes=None) if is_listed else model
+    listed: Any = getattr(learner, "classes", None)
+    if isinstance(model, ScikitModel) and model.classes is not None and np.array_equal(model.classes, listed):
+        return replace(model, classes=None)
+    return model
 
 
 def _with_names(learner: Any, model: Any) -> Any:
