@@ -143,6 +143,7 @@ def test_requests_wait_for_their_batch(batched, files, expunge):
     assert "expunge apply" in waiting.words
     status = expunge("status", batched, "--json").json
     assert (status["pending"], status["records"], status["round"], status["apply"]) == (2, 300, 0, "at 3")
+    assert "applied when 3 are pending" in expunge("status", batched).words
     assert expunge("apply", batched, "--if-due", "--json").json == {"applied": 0, "pending": 2, "round": 0}
     assert expunge("cancel", batched, "--request", first["request"], "--json").json["state"] == "cancelled"
     assert expunge("apply", batched, "--json").json == {"applied": 1, "pending": 0, "round": 1}

@@ -91,11 +91,21 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
     say(f"{facts.num_records:,} records in {facts.num_shards:,} shards")
     say(
         f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "
-        f"applied {facts.apply}"
+        f"new ones are applied {_rule(facts.apply)}"
     )
     say(f"predictions in this generation: {budget.predictions:,}, {_left(facts)}")
     guarantee = view.guarantee()
     tell_guarantee(guarantee, provenance=view.provenance)
+
+
+def _rule(apply: str) -> str:
+    mode, _, amount = apply.partition(" ")
+    return {
+        "now": "at once",
+        "every": f"every {amount}",
+        "at": f"when {amount} are pending",
+        "manual": "by `expunge apply`",
+    }[mode]
 
 
 def _left(facts: DurableStatus) -> str:

@@ -30,13 +30,30 @@ def read_labels(values: pd.Series[Any], where: str) -> NDArray[Any]:
         labels = values.to_numpy()
         whole = np.isfinite(labels) & (labels == np.floor(labels)) & (np.abs(labels) < 2**53)
         return labels.astype(np.int64) if whole.all() else _fractions(labels, where)
-    plain = values.tolist()
-    strange = next((row for row, value in enumerate(plain, 1) if not isinstance(value, str | bool | int)), None)
-    if strange is not None:
-        raise InputError(f"row {strange:,} of {where} is {plain[strange - 1]!r}; a label is a number or text")
-    if all(isinstance(value, bool) for value in plain):
-        return np.array(plain, dtype=bool)
-    return _from_text([str(value) for value in plain], where)
+    import pandas as pd
+
+    try:
+        codes, different = pd.factorize(values)
+    except TypeError:
+        raise InputError(f"row 1 of {where} is {values.iloc[0]!r:.80}; a label is a number or text") from None
+    for place, value in enumerate(different):
+        row = f"row {int(np.argmax(codes == place)) + 1:,} of {where}" if _is_strange(value) else ""
+        if isinstance(value, str) and row:
+            raise InputError(f"{row} has {len(value):,} letters; a label is a class")
+        if row:
+            raise InputError(f"{row} is {value!r:.80}; a label is a number or text")
+    return _simplest(list(different))[codes]
+
+
+def _is_strange(value: Any) -> bool:
+    return len(value) > _LONGEST if isinstance(value, str) else not isinstance(value, int)
+
+
+def _simplest(different: list[Any]) -> NDArray[Any]:
+    """The different labels in one type."""
+    if all(isinstance(value, bool) for value in different):
+        return np.array(different, dtype=bool)
+    return _from_text([str(value) for value in different])
 
 
 def match_labels(values: pd.Series[Any], where: str, classes: NDArray[Any]) -> NDArray[Any]:
@@ -54,7 +71,9 @@ def match_labels(values: pd.Series[Any], where: str, classes: NDArray[Any]) -> N
 
 def refuse_quantities(labels: NDArray[Any], where: str) -> None:
     """A column in which hardly a value repeats was meant to be something else than the label; so was a constant."""
-    different = np.unique(labels)
+    import pandas as pd
+
+    different = pd.unique(pd.Series(labels))
     if len(different) > _FEW and 2 * len(different) > len(labels):
         raise InputError(f"{where} has {len(different):,} different values in {len(labels):,} rows; a label is a class")
     if len(different) == 1:
@@ -92,7 +111,7 @@ def _spelling(value: Any) -> str:
     return text.lower() if text.lower() in ("true", "false") else text
 
 
-def _from_text(texts: list[str], where: str) -> NDArray[Any]:
+def _from_text(texts: list[str]) -> NDArray[Any]:
     whole = as_whole_column(texts)
     if whole is not None:
         return whole
@@ -100,9 +119,6 @@ def _from_text(texts: list[str], where: str) -> NDArray[Any]:
         numbers = np.array(texts, dtype=np.float64)
         if (numbers == np.floor(numbers)).all() and (np.abs(numbers) < 2**53).all():
             return numbers.astype(np.int64)
-    for row, text in enumerate(texts, 1):
-        if len(text) > _LONGEST:
-            raise InputError(f"row {row:,} of {where} has {len(text):,} letters; a label is a class")
     return np.array(texts)
 
 

@@ -75,8 +75,8 @@ def read_table(
 ) -> Table:
     """The table in a file; "-" is CSV from standard input.
 
-    Columns named in `as_text` (ids and labels; or "all" of them) are taken from CSV letter by letter: "007" and "NA" are
-    what they are. Of the others, `text_features` are text, where "NA" is a missing value, and the rest numbers where
+    Columns named in `as_text` (ids and labels; or "all") are taken from CSV letter by letter: "007" and "NA" are what
+    they are. Of the others, `text_features` are text, where "NA" is a missing value, and the rest numbers where
     every field is one. Formats with types of their own keep them.
     """
     kind = "csv" if str(path) == "-" else table_format(path)
