@@ -164,6 +164,15 @@ class Records:
         ones = [np.ones(len(rows)) if block.weights is None else block.weights[rows] for block, rows in parts]
         return features, labels, np.concatenate(ones)
 
+    def class_counts(self) -> NDArray[np.int64]:
+        """How many records bear each label."""
+        counts = np.zeros(self.num_classes, dtype=np.int64)
+        gone = np.array(sorted(self.index.gone), dtype=np.int64)
+        for block, low, high in self._segments(gone):
+            counts += np.bincount(block.labels, minlength=self.num_classes)
+            counts -= np.bincount(block.labels[gone[low:high] - block.start], minlength=self.num_classes)
+        return counts
+
     def extract(self, slots: NDArray[np.int64]) -> Block:
         """The records in the given slots, which are ascending, as a block of their own that starts at the first."""
         features, labels, weights = self.gather(slots)

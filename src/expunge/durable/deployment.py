@@ -30,11 +30,13 @@ from expunge.deployment import Deployment, Following, Receipt, Status
 from expunge.durable.evidence import Evidence, Standing
 from expunge.durable.fronts import PublicPoints, moved_round, put_round
 from expunge.durable.policy import ApplyPolicy
+from expunge.durable.vocabulary import Vocabulary
 from expunge.ensemble import Advance, EnsembleState, ignore_progress
 from expunge.errors import InputError, RequestError, StoreError
 from expunge.execution import Executor
 from expunge.features import Features
 from expunge.learners import Learner, SlicedLearner
+from expunge.learners.protocol import for_classes
 from expunge.publishing import Front, Publisher, Round
 from expunge.randomness import Randomness
 from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Records, Update
@@ -98,6 +100,7 @@ class DurableDeployment(Deployment):
         self._policy = ApplyPolicy.parse(store.fact("apply"))
         self._accepting = threading.RLock()  # between _updating and _lock; also taken alone
         self._applying: tuple[Request, ...] = ()
+        self._vocabulary = Vocabulary(store, self._evidence.requests)
         self._public = PublicPoints(self._front)
         self._closed = threading.Event()
         self._keep_books(self._generation, reserved)
@@ -204,6 +207,8 @@ class DurableDeployment(Deployment):
             known = None if key is None else self._evidence.requests.by_key(key)
             if known is not None:
                 return self._repeated(known, updates)
+            if self._vocabulary.recognise(updates):
+                self._name_classes()
             expected, _ = self._expected.apply(updates)
             asked = Batch.dump(updates, self._expected)
             if not asked.records:
@@ -211,24 +216,36 @@ class DurableDeployment(Deployment):
             self._public.refuse(asked.block)
             if not readmit:
                 self._refuse_return(asked)
-            request = self._accepted(asked, key)
+            request = self._accepted(asked, expected, key)
             reach("accept.done")
             self._expected = expected
             self._leaving |= set(asked.deleted)
             return request
 
-    def _accepted(self, asked: Batch, key: str | None) -> Request:
+    def _accepted(self, asked: Batch, expected: Records, key: str | None) -> Request:
         """The request on the disk, or nothing of it."""
         now = self._evidence.clock.now()
         try:
             with self._store.database.transaction():
                 request = self._evidence.requests.accept(asked, key=key, now=now)
+                self._vocabulary.write([expected, self._state.records])
                 facts = {"num_deletions": request.deletions, "num_additions": request.additions}
                 self._evidence.ledger.write("accepted", now, request=request.request, **facts)
         except BaseException:
             self._store.drop_refused()
             raise
         return request
+
+    def _name_classes(self) -> None:
+        """The labels as the vocabulary knows them, on every dataset in use."""
+        with self._lock:
+            self._expected = replace(self._expected, classes=self._vocabulary.names)
+            self._state = self._named(self._state)
+
+    def _named(self, state: EnsembleState) -> EnsembleState:
+        names = self._vocabulary.names
+        learner = for_classes(self._learner, names)  # type: ignore[arg-type]
+        return replace(state, records=replace(state.records, classes=names), learner=learner)
 
     def _repeated(self, known: Request, updates: list[Update]) -> Request:
         """The request that has the key already, if it asked for the same."""
@@ -376,7 +393,8 @@ class DurableDeployment(Deployment):
         publisher, generation = following.publisher, following.generation
         batches = [requests.batch_of(one.request) for one in self._applying]
         gone, back = _names(batches, staged.state.records)
-        with store.database.transaction():
+        # Nothing is accepted meanwhile, so that the labels kept are those of everything accepted.
+        with self._accepting, store.database.transaction():
             reach("switch.open")
             serving = put_round(store, self._front, following.serving, self.classes, self._trusted)
             trained = self._models_trained + len(following.touched)
@@ -387,6 +405,7 @@ class DurableDeployment(Deployment):
                 self._evidence.ledger.write("generation", tick, generation=generation, round=round_)
             for one in self._applying:
                 requests.switch(one.request, generation=generation, round=round_)
+            self._vocabulary.write([staged.state.records, self._expected])
             requests.readmit(back)
             requests.remember(gone)  # last: what came and went in one round is gone
         reach("switch.done")
@@ -417,6 +436,8 @@ class DurableDeployment(Deployment):
 
     def _recompute_expected(self) -> None:
         with self._accepting:
+            if not np.array_equal(self.classes, self._vocabulary.names):  # named while the round was trained
+                self._state = self._named(self._state)
             self._expected, self._leaving = self._with_all(self._evidence.requests.in_state("pending"))
 
     def _with_all(self, pending: list[Request]) -> tuple[Records, set[Name]]:

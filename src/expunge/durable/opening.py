@@ -122,6 +122,7 @@ def create(
             facts = {
                 "settings": found,
                 "classes": labels,
+                "classes_declared": classes is not None,
                 "allow_missing": allow_missing,
                 "apply": str(policy),
                 "clock_seconds": clock_seconds,

@@ -222,4 +222,5 @@ def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:
 
 def load_classes(data: dict[str, Any]) -> NDArray[Any]:
     """What `dump_classes` wrote."""
-    return np.array(data["values"], dtype=data["dtype"])
+    is_text = np.dtype(data["dtype"]).kind == "U"  # its width is that of the longest, whatever that is now
+    return np.array(data["values"], dtype=np.str_ if is_text else data["dtype"])
