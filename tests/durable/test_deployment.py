@@ -1,0 +1,505 @@
+"""A deployment in a folder: closed, opened, retrained, and in every other way the same as one in memory."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import SGDClassifier
+
+import expunge
+import expunge.ensemble
+from expunge import Add, Delete, Guarantee, Randomness
+from expunge.accounting import ACCOUNTANT_NAMES
+from expunge.certificates import verify
+from expunge.durable import DurableDeployment
+from expunge.durable import evidence as evidence_module
+from expunge.errors import BudgetExhaustedError, InputError, RecordError, StoreError, TrainingError
+from expunge.learners import LookupTableLearner, SlicedScikitLearner
+from expunge.learners.protocol import for_classes
+from expunge.learners.slices import SlicedShard, fit_slices
+from expunge.mechanisms import MECHANISM_NAMES, mechanism
+from expunge.store.codec import encode_model
+
+X = np.arange(60, dtype=np.float32).reshape(30, 2)
+Y = np.arange(30) % 3
+WEAK = Guarantee(8.0, 0.05, 0.05)  # within reach of 100 shards
+GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 1.0, "target": WEAK, "max_generations": 3}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    shared = Path("/dev/shm")  # where flushing costs nothing
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
+        yield Path(name) / "deployment"
+
+
+def make(folder: Path, learner: Any = None, **options: Any) -> DurableDeployment:
+    options = {"n_shards": 4, "mechanism": "exponential", **options}
+    return expunge.create(folder, learner or LookupTableLearner(), X, Y, **options)
+
+
+def reopened(deployment: DurableDeployment) -> DurableDeployment:
+    deployment.close()
+    return expunge.open(deployment.path)
+
+
+def image_of(deployment: DurableDeployment, name: str) -> Path:
+    """The folder as a process that died right now would leave it."""
+    return Path(shutil.copytree(deployment.path, deployment.path.with_name(name)))
+
+
+# Closing, and what comes after.
+
+
+def test_a_context_manager_closes(folder: Path) -> None:
+    with make(folder) as deployment:
+        deployment.predict(X[:2])
+    with expunge.open(folder) as again:
+        assert again.status.budget.predictions == 2
+        assert again.path == folder
+        assert again.status.name == "deployment"
+    deployment.close()  # a second time does nothing, whoever has the folder meanwhile
+
+
+def test_use_after_closing_is_one_clear_line(folder: Path) -> None:
+    deployment = make(folder)
+    deployment.close()
+    uses: list[Any] = [
+        lambda: deployment.predict(X[:1]),
+        lambda: deployment.delete([1]),
+        lambda: deployment.submit([Delete(1)]),
+        lambda: deployment.apply(),
+        lambda: deployment.retrain(),
+        lambda: deployment.cancel("x"),
+        lambda: deployment.certificate(),
+        lambda: deployment.requests(),
+        lambda: deployment.status,
+        lambda: deployment.provenance,
+    ]
+    for use in uses:
+        with pytest.raises(StoreError, match="has been closed") as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+def test_pickling_and_copying_are_refused(folder: Path) -> None:
+    with make(folder) as deployment:
+        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="open its folder instead"):
+                attempt(deployment)  # type: ignore[operator]
+
+
+# Settings come back as they were.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"mechanism": name, "max_predictions": 50} for name in MECHANISM_NAMES),
+        *({"budget": (3.0, 1e-6), "accountant": name} for name in ACCOUNTANT_NAMES),
+        *({"sampling": name} for name in ("partition", "random_partition", "independent")),
+        *({"on_exhausted": how, "max_predictions": 5} for how in ("retrain_on_update", "retrain_now", "refuse")),
+        {"mechanism": mechanism("gaussian", sigma=3.0)} if "gaussian" in MECHANISM_NAMES else {},
+        {"inclusion_probability": 0.3, "max_generations": 7, "budget": (np.float32(2.0), 1e-5)},
+        {"n_shards": "auto", "target": Guarantee(20.0, 0.4, 0.4), "max_predictions": np.int64(3)},
+        {"mechanism": "consensus", "max_predictions": 7},
+        {**GATE, "mechanism": "consensus", "max_predictions": 30, "on_exhausted": "retrain_now"},
+    ],
+    ids=str,
+)
+def test_every_setting_survives_reopening(folder: Path, options: dict[str, Any]) -> None:
+    deployment = make(folder, **options)
+    before = (deployment.guarantee(), deployment.status, deployment._max_generations, deployment._sampler)
+    publisher = deployment._publisher
+    deployment = reopened(deployment)
+    assert (deployment.guarantee(), deployment.status, deployment._max_generations, deployment._sampler) == before
+    found = deployment._publisher
+    assert type(found) is type(publisher)
+    assert found.capacity == publisher.capacity
+    assert found.on_exhausted == publisher.on_exhausted
+    assert getattr(found, "mechanism", None) == getattr(publisher, "mechanism", None)
+    assert found.snapshot() == publisher.snapshot()
+    assert found.secret == publisher.secret
+    assert deployment.delete([3]).state == "applied"
+    assert verify(deployment.certificate().to_json()).wrong == ()
+    deployment.close()
+
+
+def test_a_guarantee_is_the_same_from_a_seed_and_after_reopening(folder: Path) -> None:
+    deployment = make(folder, rng=Randomness.from_seed(3), max_predictions=5)
+    before = deployment.guarantee()
+    assert sum("seed" in assumption for assumption in before.assumptions) == 1
+    deployment = reopened(deployment)
+    assert deployment.guarantee() == before
+    deployment.close()
+
+
+# The books.
+
+
+def test_predictions_without_a_limit_are_counted(folder: Path) -> None:
+    deployment = make(folder, mechanism="laplace")
+    for row in range(5):
+        deployment.predict(X[row : row + 1])
+    assert reopened(deployment).status.budget.predictions == 5
+
+
+def test_a_crash_forfeits_the_rest_of_a_block_and_an_orderly_end_does_not(folder: Path) -> None:
+    deployment = make(folder, max_predictions=6400)
+    deployment.predict(X[:3])
+    with expunge.open(image_of(deployment, "crashed")) as crashed:
+        assert crashed.status.budget.predictions == 3 + 100 - 1
+    assert reopened(deployment).status.budget.predictions == 3
+
+
+def test_a_refused_question_costs_nothing(folder: Path) -> None:
+    deployment = make(folder, max_predictions=4, on_exhausted="refuse")
+    deployment.predict(X[:3])
+    with pytest.raises(BudgetExhaustedError):
+        deployment.predict(X[10:12])
+    deployment = reopened(deployment)
+    assert deployment.status.budget.predictions == 3
+    deployment.predict(X[10:11])
+    with pytest.raises(BudgetExhaustedError):
+        deployment.predict(X[12:13])
+    deployment.delete([1])
+    assert (deployment.status.generation, deployment.status.budget.predictions) == (2, 0)
+    deployment.close()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_an_exhausted_generation_stays_so_after_reopening(folder: Path, closes: bool) -> None:
+    deployment = make(folder, max_predictions=4)
+    deployment.predict(X[:5])
+    deployment = reopened(deployment) if closes else expunge.open(image_of(deployment, "crashed"))
+    assert deployment.status.budget.exhausted
+    seeds = deployment.inside.state.seeds
+    deployment.delete([1])
+    assert deployment.status.generation == 2
+    assert not deployment.status.budget.exhausted
+    assert set(seeds).isdisjoint(deployment.inside.state.seeds)
+    deployment.close()
+
+
+def test_generations_past_the_last_one_retrain_at_every_update(folder: Path) -> None:
+    deployment = make(folder, max_generations=2)
+    deployment.retrain()
+    deployment = reopened(deployment)
+    deployment.delete([0])
+    assert deployment.status.generation == 2
+    deployment.retrain()
+    for record in (1, 2, 3):
+        deployment = reopened(deployment)
+        before = deployment.status.generation
+        deployment.delete([record])
+        assert deployment.status.generation == before + 1
+    deployment.close()
+
+
+def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path) -> None:
+    deployment = make(folder, **GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
+    assert not deployment.guarantee().is_vacuous
+    secret = deployment._publisher.secret
+    deployment.predict(X[:3])
+    for record in (1, 2):
+        deployment = reopened(deployment)
+        assert deployment._publisher.secret == secret
+        assert deployment._publisher._gate.queries == deployment.status.budget.predictions == 3
+        deployment.delete([record])
+        assert deployment._publisher.secret == secret
+    assert deployment.status.generation == 1
+    deployment.predict(X[:3] + 1000)  # nobody knows these
+    assert deployment.status.budget.exhausted
+    crashed = expunge.open(image_of(deployment, "crashed"))
+    deployment.close()
+    for found in (crashed, expunge.open(folder)):
+        assert found._publisher.secret == secret
+        assert found.status.budget.exhausted
+        found.delete([4])
+        assert (found.status.generation, found.status.budget.exhausted) == (2, False)
+        rows = found._store.database.rows("SELECT generation, gate FROM generations ORDER BY generation")
+        assert rows[0] == (1, "{}")  # the old one has served its time
+        assert rows[1][1] != "{}"
+        found.close()
+
+
+# Retraining outside of any request.
+
+
+def test_retraining_leaves_no_files_of_the_generation_before(folder: Path) -> None:
+    deployment = make(folder)
+    before = {path.name for path in (folder / "models").iterdir()}
+    deployment.retrain()
+    after = {path.name for path in (folder / "models").iterdir()}
+    assert len(before) == len(after) == 4
+    assert before.isdisjoint(after)
+    assert (deployment.status.generation, deployment.status.round) == (2, 0)
+    assert reopened(deployment).status.generation == 2
+
+
+def test_retraining_in_the_background(folder: Path) -> None:
+    deployment = make(folder, max_predictions=4, on_exhausted="retrain_now")
+    for generation in (2, 3):
+        deployment.predict(X[:5] + generation)
+        deployment.wait()
+        assert deployment.status.generation == generation
+        assert deployment.status.budget.predictions == 0
+    assert len(list((folder / "models").iterdir())) == 4
+    deployment.predict(X[:1])
+    deployment = reopened(deployment)
+    assert (deployment.status.generation, deployment.status.budget.predictions) == (3, 1)
+    assert verify(deployment.certificate().to_json()).wrong == ()
+    deployment.close()
+
+
+def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folder: Path) -> None:
+    deployment = make(folder, max_predictions=4, on_exhausted="retrain_now")
+    deployment._start_background_retraining = lambda: None  # type: ignore[method-assign]
+    deployment.predict(X[:5])
+    deployment = reopened(deployment)
+    assert deployment.status.budget.exhausted
+    deployment.predict(X[5:6])
+    deployment.wait()
+    assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
+    deployment.close()
+
+
+# Failures change nothing.
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    skipped = ("state.db", "state.db-wal", "state.db-shm", "lock")
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name not in skipped}
+
+
+@pytest.mark.parametrize("error", [ValueError("odd data"), KeyboardInterrupt()])
+def test_an_error_in_training_leaves_the_folder_and_the_request(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    deployment = make(folder, inclusion_probability=1.0)
+    request = deployment.submit([Delete(3), Add(id=50, features=[1, 2], label=0)])
+    before, status = everything_in(folder), deployment.status
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LookupTableLearner, "fit", fail)
+        with pytest.raises(TrainingError if isinstance(error, ValueError) else KeyboardInterrupt):
+            deployment.apply()
+        assert everything_in(folder) == before
+        assert deployment.status == status
+        assert deployment.request(request.request) == request
+        assert verify(deployment.certificate(request.request).to_json()).wrong == ()
+        deployment.predict(X[:1])
+        if isinstance(error, ValueError):
+            with pytest.raises(TrainingError):
+                expunge.open(image_of(deployment, "crashed"))
+            with expunge.open(deployment.path.with_name("crashed"), apply_pending=False) as image:  # the lock was freed
+                assert image.status.pending == 1
+    assert deployment.apply() == 1
+    assert deployment.request(request.request).state == "applied"
+    assert 3 not in deployment.records
+    assert 50 in deployment.records
+    deployment.close()
+
+
+@pytest.mark.parametrize(
+    ("batch", "error"),
+    [
+        ([Delete(0), Delete(1), Delete(99)], "no record has the id 99"),
+        ([Delete(0), Add(id=1, features=[0, 0], label=0)], "the id 1 is in use"),
+        ([Delete(0), Add(id=50, features=[0, 0, 0], label=0)], "has features of the form"),
+        ([Delete(0), Add(id=50, features=[0, np.nan], label=0)], "NaN or infinity"),
+        ([Delete(0), Add(id=50, features=[0, 0], label=9)], "not a known class"),
+        ([Delete(0), Add(id="\ud800", features=[0, 0], label=0)], "not Unicode"),
+        ([Delete(0), Add(id=2**63, features=[0, 0], label=0)], "at most 64 bits"),
+        ([], "at least one record"),
+    ],
+)
+def test_a_batch_is_all_or_nothing(folder: Path, batch: list[Any], error: str) -> None:
+    with make(folder) as deployment:
+        before = everything_in(folder)
+        with pytest.raises(InputError, match=error):
+            deployment.update(batch)
+        assert deployment.requests() == []
+        assert everything_in(folder) == before
+        assert len(deployment.records) == 30
+        assert deployment.delete([0]).state == "applied"
+
+
+def test_a_request_about_nobody_is_refused(folder: Path) -> None:
+    with make(folder) as deployment, pytest.raises(InputError, match="at least one record"):
+        deployment.add(X[:0], Y[:0], [])
+
+
+# Storage.
+
+
+def test_large_arrays_stay_on_the_disk(folder: Path) -> None:
+    rows = 200_000
+    table = np.arange(rows * 20, dtype=np.float32).reshape(rows, 20)
+    deployment = expunge.create(
+        folder, LookupTableLearner(), table, np.arange(rows) % 2, n_shards=2, inclusion_probability=1e-4
+    )
+    for found in (deployment, reopened(deployment)):
+        features = found.records.blocks[0].features
+        assert isinstance(features.base, np.memmap)
+        assert Path(features.base.filename).name == "features.slab"
+    assert resident_share("features.slab") < 0.2  # opening has looked at next to nothing of it
+    assert np.array_equal(found.records.blocks[0].features[777], table[777])
+    found.delete([777])
+    assert not found.records.blocks[0].features[777].any()
+    assert len(found.records) == rows - 1
+    found.close()
+
+
+def resident_share(name: str) -> float:
+    """How much of the largest mapping of a file is in memory."""
+    shares, size, inside = {0: 1.0}, 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        key, *rest = line.split()
+        if "-" in key and not key.endswith(":"):
+            inside = line.rstrip().endswith(name)
+        elif inside and key == "Size:":
+            size = int(rest[0])
+        elif inside and key == "Rss:":
+            shares[size] = int(rest[0]) / size
+    return shares[max(shares)]
+
+
+def test_many_deletions_have_the_records_written_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expunge.ensemble, "_DEAD_SLOTS_ALLOWED", 4)
+    deployment = make(folder, subjects=[f"s{n % 7}" for n in range(30)])
+    epochs = set()
+    for record in range(12):
+        deployment.delete([record])
+        epochs.add(tuple(path.name for path in (folder / "records").iterdir()))
+        assert deployment.records.ids() == list(range(record + 1, 30))
+        state = deployment.inside.state
+        for shard, model in enumerate(state.models):
+            rows, labels, _ = state.records.gather(state.membership.records_of(shard))
+            if len(labels):
+                assert model == LookupTableLearner().fit(rows, labels, 0)
+    assert len(epochs) >= 2
+    assert all(len(names) == 1 for names in epochs)
+    before = deployment.inside.state
+    deployment = reopened(deployment)
+    after = deployment.inside.state
+    assert after.models == before.models
+    assert after.records.ids() == before.records.ids()
+    assert np.array_equal(after.records.gather(after.records.live_slots())[0], X[12:])
+    assert [after.records.id_of(slot) for slot in after.records.slots_of_subject("s3")] == [17, 24]
+    deployment.delete(subjects=["s3"])
+    assert 17 not in deployment.records
+    deployment.close()
+
+
+def test_everybody_may_leave_and_others_come(folder: Path) -> None:
+    deployment = make(folder)
+    deployment.delete(range(30))
+    assert deployment.predict(X[:2]).tolist() == [None, None]
+    deployment = reopened(deployment)
+    assert len(deployment.records) == 0
+    deployment.add(X[:5], Y[:5], [f"new {n}" for n in range(5)])
+    deployment = reopened(deployment)
+    assert deployment.records.ids() == [f"new {n}" for n in range(5)]
+    deployment.close()
+
+
+# Slices.
+
+
+def test_slices_go_on_from_their_checkpoints_after_reopening(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = SlicedScikitLearner(SGDClassifier(loss="log_loss"), num_slices=5)
+    deployment = make(folder, learner, classes=[0, 1, 2], inclusion_probability=0.5)
+    other = expunge.open(image_of(deployment, "copy"))
+    trained: list[int] = []
+    extend = SlicedScikitLearner.extend
+
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        trained.append(1)
+        return extend(self, *arguments, **options)
+
+    monkeypatch.setattr(SlicedScikitLearner, "extend", counted)
+    spent = []
+    for found in (deployment, other):
+        trained.clear()
+        found._rng = Randomness.from_seed(7)
+        found.update([Delete(3), Add(id=50, features=X[3] + 0.5, label=1)])
+        spent.append(len(trained))
+    assert spent[0] == spent[1]
+    left, right = deployment.inside.state, other.inside.state
+    assert spent[0] < 5 * len(deployment.inside.last_report.touched)  # type: ignore[union-attr]
+    assert left.seeds == right.seeds
+    for shard in range(4):
+        assert np.array_equal(left.membership.records_of(shard), right.membership.records_of(shard))
+        assert np.array_equal(left.slices[shard], right.slices[shard])  # type: ignore[index]
+        encoded = [encode_model(state.learner, state.models[shard]).data for state in (left, right)]
+        assert encoded[0] == encoded[1]
+        assert encoded[0] == encode_model(left.learner, trained_from_scratch(left, shard)).data
+    deployment.close()
+    other.close()
+
+
+def trained_from_scratch(state: Any, shard: int) -> Any:
+    """The model that the records and the recorded randomness give."""
+    rows, labels, weights = state.records.gather(state.membership.records_of(shard))
+    slices = state.slices[shard].astype(np.int64)
+    learner: Any = for_classes(state.learner, state.records.classes)
+    return fit_slices(learner, SlicedShard(shard, rows, labels, weights, slices, state.seeds[shard]))
+
+
+# Certificates and the clock.
+
+
+def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_900_000_000.25]
+    monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
+    deployment = make(folder, clock_seconds=300, apply="manual")
+    applied = deployment.submit([Delete(1)]).request
+    now[0] += 10
+    deployment.apply()
+    pending = deployment.submit([Delete(2)]).request
+    cancelled = deployment.submit([Delete(3)]).request
+    deployment.cancel(cancelled)
+    tick = evidence_module.utc(1_900_000_200)
+    assert deployment.request(applied).applied_by == tick
+    assert deployment.request(applied).accepted_at == evidence_module.utc(1_900_000_000)
+    assert deployment.request(cancelled).applied_by == evidence_module.utc(1_900_000_010)
+    for request, state in ((applied, "applied"), (pending, "pending"), (cancelled, "cancelled"), (None, None)):
+        certificate = deployment.certificate(request)
+        assert certificate.issued_at == tick
+        assert verify(certificate.to_json()).wrong == ()
+        if request is not None:
+            assert certificate.request is not None
+            assert certificate.request.state == state
+    deployment.retrain()
+    row = deployment._store.database.row("SELECT entry FROM ledger ORDER BY sequence DESC LIMIT 1")
+    assert row is not None
+    assert f'"at":"{tick}"' in row[0]
+    deployment.close()
+
+
+def test_a_certificate_of_an_unknown_request(folder: Path) -> None:
+    with make(folder) as deployment, pytest.raises(expunge.ExpungeError, match="there is no request 'x'"):
+        deployment.certificate("x")
+
+
+def test_provenance_is_kept(folder: Path) -> None:
+    with make(folder, provenance={"table": "train.csv", "columns": ["a", 1, None]}) as deployment:
+        assert deployment.provenance == {"table": "train.csv", "columns": ["a", 1, None]}
+
+
+def test_records_that_are_wrong_at_creation_leave_nothing(folder: Path) -> None:
+    with pytest.raises(RecordError):
+        make(folder, ids=[0] * 30)
+    assert list(folder.parent.iterdir()) == []
