@@ -40,7 +40,7 @@ def add(
     """
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = _with_ids(schema_of(deployment, folder), id, folder)
-        records = schema.labelled(read_columns(data, schema), deployment.classes)
+        records = schema.labelled(read_columns(data, schema), deployment.classes, recalls=deployment.recalls)
         assert records.ids is not None
         with progress("adding", deployment.status.num_shards) as advance:
             receipt = deployment.add(

@@ -148,7 +148,7 @@ def create(
                 ids=records.ids,
                 subjects=records.subjects,
                 weights=records.weights,
-                classes=known,
+                classes=known if classes else None,
                 allow_missing=takes_missing,
                 n_shards=wanted["num_shards"],
                 inclusion_probability=chance,

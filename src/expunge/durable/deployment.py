@@ -236,6 +236,10 @@ class DurableDeployment(Deployment):
             raise
         return request
 
+    def recalls(self, label: str) -> bool:
+        """Whether this label was a class, lost its name with the last record that bore it, and may come back."""
+        return self._vocabulary.recalls(label)
+
     def _name_classes(self) -> None:
         """The labels as the vocabulary knows them, on every dataset in use."""
         with self._lock:

@@ -49,6 +49,10 @@ class Vocabulary:
             self.names = _with(self.names, found)
         return bool(found)
 
+    def recalls(self, label: str) -> bool:
+        """Whether a label of this name was erased."""
+        return self._placeholder(label) in self.names.tolist()
+
     def write(self, datasets: Iterable[Records]) -> None:
         """Have exactly the labels on the disk that some record of these datasets bears; inside a transaction."""
         if not self._can_go:

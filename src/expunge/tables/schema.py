@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -107,8 +107,13 @@ class Schema:
             raise InputError(f"{table.name} has {_columns(strange)}, which this deployment does not know")
         return _features(table, self.features, self.numbers)
 
-    def labelled(self, table: Table, classes: NDArray[Any]) -> Labelled:
-        """Records to add: features, labels of known classes, ids and what else the deployment has."""
+    def labelled(
+        self, table: Table, classes: NDArray[Any], *, recalls: Callable[[str], bool] = lambda _: False
+    ) -> Labelled:
+        """Records to add: features, labels of known classes, ids and what else the deployment has.
+
+        `recalls` tells of a label that is no class whether it was one, and may be one again.
+        """
         if not len(table):
             raise InputError(f"{table.name} has no rows")
         features = self.unlabelled(table)
@@ -125,7 +130,7 @@ class Schema:
         weights = None
         if self.weight is not None:
             weights = _weights(self._role(table, "weight"), place(table, self.name_in(table, "weight")))
-        labels = match_labels(label, place(table, self.name_in(table, "label")), classes)
+        labels = match_labels(label, place(table, self.name_in(table, "label")), classes, recalls)
         return Labelled(features, labels, ids, subjects, weights)
 
     def name_in(self, table: Table, role: Role) -> str:
