@@ -134,25 +134,36 @@ def test_exhausting_while_others_update(folder: Path) -> None:
 
 
 class Gate:
-    """Holds a thread at a step of the protocol until it is let go."""
+    """Holds a thread at a step of the protocol, the first or a later time, until it is let go."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-        self.reached, self.go_on, self.step = threading.Event(), threading.Event(), step
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: str, *, times: int = 1) -> None:
+        self.reached, self.go_on, self.step, self.times = threading.Event(), threading.Event(), step, times
         monkeypatch.setattr(steps, "watch", self.watch)
 
     def watch(self, name: str) -> None:
-        if name == self.step and not self.reached.is_set():
+        self.times -= name == self.step
+        if name == self.step and self.times == 0:
             self.reached.set()
             assert self.go_on.wait(60)
 
 
-@pytest.mark.parametrize("step", ["apply.trained", "stage.done", "switch.done", "erase.slots", "sweep.listed"])
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [
+        ("apply.trained", 1),
+        ("stage.done", 1),
+        ("switch.done", 1),
+        ("erase.slots", 1),
+        ("sweep.listed", 1),
+        ("sweep.listed", 2),  # between listing what waits and asking which of it is known
+    ],
+)
 def test_requests_are_accepted_and_questions_answered_while_an_update_is_under_way(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, times: int
 ) -> None:
     deployment = make(folder, apply="manual")
     first = deployment.submit([Delete(1), Add(id="first", features=[1, 2], label=0)]).request
-    gate = Gate(monkeypatch, step)
+    gate = Gate(monkeypatch, step, times=times)
     thread = threading.Thread(target=deployment.apply)
     thread.start()
     assert gate.reached.wait(60)
