@@ -23,7 +23,7 @@ from expunge.durable.evidence import Clock, LedgerBook, make_keys
 from expunge.durable.fronts import get_front, get_round, put_front, put_round
 from expunge.durable.policy import ApplyPolicy
 from expunge.ensemble import Advance, ignore_progress
-from expunge.errors import ParameterError, StoreError
+from expunge.errors import FormatError, ParameterError, StoreError
 from expunge.execution import make_executor
 from expunge.features import Features, take
 from expunge.learners import Learner, SlicedLearner, as_learner
@@ -183,7 +183,8 @@ def open(
     """
     store = Store.open(Path(path))
     try:
-        deployment = _resumed(store, tuple(trust), n_jobs)
+        with store.explained():
+            deployment = _resumed(store, tuple(trust), n_jobs)
     except BaseException:
         store.close()
         raise
@@ -236,7 +237,8 @@ def make_books(store: Store, settings: Settings, num_classes: int) -> tuple[Publ
 
 def _learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:
     found = store.object("learner")
-    assert found is not None
+    if found is None:
+        raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
     learner: Learner | SlicedLearner = decode(*found, trusted=trusted)
     return learner
 
