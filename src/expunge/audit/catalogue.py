@@ -80,8 +80,9 @@ def make_scheme(
     sizes, learner = _SIZES.get(scenario.name, Sizes(3, 20)), scenario.task.learner
     if name in ("sisa", "retrain"):
         shards = sizes.partition if num_shards is None else num_shards
-        # The theorem assigns every record by itself, the experiments use equal parts.
-        sampler = PartitionSampler(equal_sizes=scenario.name != "lookup")
+        # Appendix C.2 uses equal parts. Elsewhere every record is assigned by itself (Theorem 5.1): only then are the
+        # shards exchangeable, and unlearning exact for requests that were fixed in advance.
+        sampler = PartitionSampler(equal_sizes=scenario.name == "label-only")
         return (EnsembleScheme if name == "sisa" else RetrainScheme)(name, learner, sampler, shards)
     seeks_consensus = name in ("consensus", "student")
     usual = _independent_shards(name, scenario, sizes)
@@ -134,5 +135,5 @@ def _student(scenario: Scenario) -> StudentFront:
     if isinstance(task.learner, SlicedLearner):
         raise ParameterError("the student scheme needs a learner that is not trained in slices")
     # Tables that abstain never agree, so nothing would be selected: all of the pool is asked, and the gate takes note.
-    share = {"membership": 1.0, "white-box": 0.9}.get(scenario.name, 0.0)
+    share = 1.0 if scenario.name == "membership" else 0.0
     return StudentFront(task.pool, task.learner, selection_share=share, num_throw_away=30)

@@ -22,13 +22,14 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.special import betainccinv, betaincinv, gammaln, logsumexp
 
 from expunge.audit.intervals import lower_limit, upper_limit
 from expunge.errors import ParameterError
 
 Scores = NDArray[np.float64]
 Side = Literal["at most", "at least"]
+_SIDES: tuple[Side, ...] = ("at most", "at least")
 _MOST_CUTS = 200
 
 
@@ -120,32 +121,41 @@ def choose_events(
     Judged by the bound on α that these very trials would give (at 50% confidence), then by the difference of
     frequencies. Whatever is chosen here is valid, because it is evaluated on other trials.
     """
-    ranked = []
+    ranked: list[tuple[tuple[float, int], Event]] = []
     for name in unlearned:
-        for side in ("at most", "at least"):
+        for side in _SIDES:
+            cuts = _cuts(unlearned[name], retrained[name])
+            one, zero = (_counts(arm[name], side, cuts) for arm in (unlearned, retrained))
+            promise = _promise(one, zero, len(unlearned[name]), allowance(beta=beta, gamma=gamma))
             graded = [
-                (_promise(event, unlearned[name], retrained[name], beta, gamma), event)
-                for event in _cuts(name, side, unlearned[name], retrained[name])
+                ((float(promise[place]), int(one[place] - zero[place])), Event(name, side, float(cut)))
+                for place, cut in enumerate(cuts)
             ]
             ranked += [max(graded, key=lambda pair: pair[0])] if graded else []
     ranked.sort(key=lambda pair: pair[0], reverse=True)
     return [event for _, event in ranked[:most]]
 
 
-def _cuts(name: str, side: Side, unlearned: Scores, retrained: Scores) -> list[Event]:
-    """Cut-offs half-way between neighbouring values that were seen, and beyond either end."""
+def _cuts(unlearned: Scores, retrained: Scores) -> Scores:
+    """Cut-offs half-way between neighbouring values that were seen; the value itself if there is but one."""
     values = np.unique(np.concatenate([unlearned, retrained]))
     values = values[np.isfinite(values)]
-    if len(values) == 0:
-        return []
     between = (values[1:] + values[:-1]) / 2
     if len(between) > _MOST_CUTS:
         between = between[np.linspace(0, len(between) - 1, _MOST_CUTS).astype(int)]
-    ends = [values[0]] if len(between) == 0 else []
-    return [Event(name, side, float(cut)) for cut in (*ends, *between)]
+    return np.asarray(values if len(values) == 1 else between)
 
 
-def _promise(event: Event, unlearned: Scores, retrained: Scores, beta: float, gamma: float) -> tuple[float, float]:
-    one, zero = int(event.happened(unlearned).sum()), int(event.happened(retrained).sum())
-    alpha = alpha_lower_bound(one, zero, len(unlearned), beta=beta, gamma=gamma, confidence=0.5)
-    return alpha, float(one - zero)
+def _counts(scores: Scores, side: Side, cuts: Scores) -> NDArray[np.int64]:
+    """How often each event happened."""
+    ordered = np.sort(scores[np.isfinite(scores)])
+    if side == "at most":
+        return np.searchsorted(ordered, cuts, side="right").astype(np.int64)
+    return (len(ordered) - np.searchsorted(ordered, cuts, side="left")).astype(np.int64)
+
+
+def _promise(one: NDArray[np.int64], zero: NDArray[np.int64], trials: int, eta: float) -> Scores:
+    """The bound on α that the counts would give at 50% confidence, at least 0."""
+    low = np.where(one > 0, betaincinv(np.maximum(one, 1), trials - one + 1, 0.25), 0.0) - eta
+    high = np.where(zero < trials, betainccinv(zero + 1, np.maximum(trials - zero, 1), 0.25), 1.0)
+    return np.asarray(np.maximum(0.0, np.log(np.maximum(low, 1e-300) / high)))

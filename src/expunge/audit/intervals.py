@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scipy.stats import beta as beta_law
+from scipy.special import betainccinv, betaincinv
 
 from expunge.errors import ParameterError
 
@@ -10,13 +10,13 @@ from expunge.errors import ParameterError
 def lower_limit(count: int, trials: int, *, failure: float) -> float:
     """A number that is above the probability with probability at most `failure`."""
     _check(count, trials, failure)
-    return 0.0 if count == 0 else float(beta_law.ppf(failure, count, trials - count + 1))
+    return 0.0 if count == 0 else float(betaincinv(count, trials - count + 1, failure))
 
 
 def upper_limit(count: int, trials: int, *, failure: float) -> float:
     """A number that is below the probability with probability at most `failure`."""
     _check(count, trials, failure)
-    return 1.0 if count == trials else float(beta_law.isf(failure, count + 1, trials - count))
+    return 1.0 if count == trials else float(betainccinv(count + 1, trials - count, failure))
 
 
 def clopper_pearson(count: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:

@@ -84,10 +84,11 @@ def run_trial(
     before: dict[str, float] = {}
 
     def publish(round_number: int, state: Any) -> Any:
+        shown = _shown(scenario, scheme, state)
         if round_number == 0:
             coins = randomness(seed, number, _COINS_BEFORE)
             before.update(_measure(statistics, scheme, state, Play(initial, initial), coins))
-        return _shown(scenario, scheme, state)
+        return shown
 
     requester = scenario.make_requester(randomness(seed, number, _REQUESTER))
     rng = randomness(seed, number, _UNLEARNING)

@@ -1,0 +1,146 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import expunge.cli.audit  # noqa: F401  (registers the command)
+from expunge.audit import audit, lookup_scenario, make_scheme
+from expunge.cli import app
+
+PROGRAM = "import expunge.cli.audit; from expunge.cli import main; main()"
+OWN = '''
+import numpy as np
+from expunge.audit import DeleteCorrect, make_scheme, lookup_scenario
+from expunge.interaction import EnsemblePair
+from expunge.audit import PublishVotes
+from expunge.sampling import PartitionSampler
+
+def scheme(task):
+    pair = EnsemblePair(task.learner, PartitionSampler(equal_sizes=False), 3)
+    return pair, lambda state, points: PublishVotes(points)(0, state)
+
+def requester(task, rng):
+    ids, _, codes = task.columns
+    return DeleteCorrect(ids, codes)
+
+class Lazy:
+    """Deletes nothing."""
+    def learn(self, records, rng):
+        return records, records
+    def update(self, state, batch, rng):
+        return state[0].apply(batch)[0], state[1]
+    def records_of(self, state):
+        return state[0]
+    def release(self, state, points):
+        known, codes, _ = state[1].gather(state[1].live_slots())
+        table = dict(zip(known[:, 0].tolist(), codes.tolist()))
+        return np.array([table.get(x, -1) for x in points[:, 0].tolist()])
+'''
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["audit", *arguments])
+
+
+def run_program(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, "audit", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"},
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def test_json_is_the_report():
+    result = invoke("lookup", "--scheme", "sisa", "--size", "8", "--trials", "12", "--seed", "3", "--json")
+    assert result.exit_code == 0, result.output
+    scenario = lookup_scenario(num_pairs=8)
+    report = audit(scenario, make_scheme("sisa", scenario), num_trials=12, seed=3)
+    assert json.loads(result.stdout) == report.to_dict()
+
+
+def test_the_program_in_100_columns(tmp_path):
+    page = tmp_path / "audit.html"
+    result = run_program("lookup", "--trials", "20", "--size", "10", "--seed", "1", "--html", str(page))
+    assert result.returncode == 0, result.stderr
+    assert max(len(line) for line in result.stdout.splitlines() if str(tmp_path) not in line) <= 100
+    for part in ("unlearned", "retrained (control)", "Exact sign test", "is rejected", "no certificate covers them"):
+        assert part in " ".join(result.stdout.split())
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert "expunge audit lookup" in page.read_text(encoding="utf-8")
+
+
+def test_an_alarm_is_exit_code_1():
+    result = invoke(
+        *("lookup", "--scheme", "broken", "--size", "15", "--probability", "0.4", "--trials", "90", "--seed", "1"),
+        *("--alpha", "0.5", "--json"),
+    )
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["alarm"] is True
+
+
+def test_a_seed_is_drawn_and_shown():
+    seeds = {json.loads(invoke("lookup", "--size", "3", "--trials", "4", "--json").stdout)["seed"] for _ in range(2)}
+    assert len(seeds) == 2
+
+
+def test_resuming_gives_the_same_numbers(tmp_path):
+    path = str(tmp_path / "trials")
+    short = invoke("lookup", "--size", "5", "--trials", "5", "--seed", "9", "--resume", path, "--json")
+    assert short.exit_code == 0
+    resumed = invoke("lookup", "--size", "5", "--trials", "12", "--resume", path, "--json")
+    whole = invoke("lookup", "--size", "5", "--trials", "12", "--seed", "9", "--json")
+    assert json.loads(resumed.stdout) == json.loads(whole.stdout)
+
+
+def test_schemes_and_requesters_of_the_users_own(tmp_path):
+    (tmp_path / "own_audit.py").write_text(OWN)
+    common = ("lookup", "--size", "20", "--trials", "40", "--seed", "1", "--json")
+    own = run_program(
+        *common, "--scheme", "own_audit:scheme", "--requester", "own_audit:requester", "--jobs", "2", cwd=tmp_path
+    )
+    assert own.returncode == 0, own.stderr
+    found = json.loads(own.stdout)
+    assert found["rejected"] is True
+    assert found["requester"] == "user's own"
+    built_in = json.loads(invoke(*common).stdout)
+    assert found["tests"] == built_in["tests"]  # it is SISA, after all
+    lazy = run_program(*common, "--scheme", "own_audit:Lazy", cwd=tmp_path)
+    assert json.loads(lazy.stdout)["rejected"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing",), "scenario must be one of lookup, label-only, white-box, membership, slow-down, got 'nothing'"),
+        (("lookup", "--scheme", "magic"), "scheme must be one of sisa"),
+        (("lookup", "--trials", "1"), "num_trials must be a whole number of at least 4, got 1"),
+        (("lookup", "--html", "no/such/folder/page.html"), "there is no folder"),
+        (("lookup", "--learner", "tree"), "the scenario lookup has no option learner, got 'tree'"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(arguments, message):
+    result = run_program(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_without_mnist_the_stand_in_is_offered(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "audit", "label-only"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "EXPUNGE_DATA": str(tmp_path)},
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert "--data digits" in result.stderr
