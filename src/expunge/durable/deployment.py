@@ -28,7 +28,7 @@ from expunge.certificates import Certificate
 from expunge.deployment import _SEEDED as _SEED_IN_USE
 from expunge.deployment import Deployment, Following, Receipt, Status
 from expunge.durable.evidence import Evidence, Standing
-from expunge.durable.fronts import PublicPoints, moved_round, put_round
+from expunge.durable.fronts import Admission, moved_round, put_round
 from expunge.durable.policy import ApplyPolicy
 from expunge.durable.vocabulary import Vocabulary
 from expunge.ensemble import Advance, EnsembleState, ignore_progress
@@ -101,7 +101,7 @@ class DurableDeployment(Deployment):
         self._accepting = threading.RLock()  # between _updating and _lock; also taken alone
         self._applying: tuple[Request, ...] = ()
         self._vocabulary = Vocabulary(store, self._evidence.requests)
-        self._public = PublicPoints(self._front)
+        self._admission = Admission(self._front, self.classes)
         self._closed = threading.Event()
         self._keep_books(self._generation, reserved)
         self._finish()
@@ -213,7 +213,7 @@ class DurableDeployment(Deployment):
             asked = Batch.dump(updates, self._expected)
             if not asked.records:
                 raise InputError(_NOTHING)
-            self._public.refuse(asked.block)
+            self._admission.check(asked.block)
             if not readmit:
                 self._refuse_return(asked)
             request = self._accepted(asked, expected, key)

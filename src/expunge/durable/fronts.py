@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from numpy.typing import NDArray
+
 from expunge._blocks import Block
 from expunge.ensemble import EnsembleState
 from expunge.errors import FormatError, ParameterError, RecordError
-from expunge.features import as_features, like, row_keys
+from expunge.fallback._rows import rows_of_records
+from expunge.features import as_features, describe, like, row_keys
 from expunge.learners.protocol import for_classes
 from expunge.publishing import (
     Calibration,
@@ -24,6 +27,7 @@ from expunge.publishing import (
     StudentRound,
     Traffic,
 )
+from expunge.records import Records
 from expunge.store import Store
 from expunge.store.codec import decode, decode_model, encode, encode_model
 
@@ -88,21 +92,32 @@ def moved_round(serving: Round, state: EnsembleState) -> Round:
     return serving
 
 
-class PublicPoints:
-    """The points that a student learns from: no record may be one of them, and it is told so when it is asked for."""
+class Admission:
+    """Refuses records that whoever answers could never do with, when they are asked for.
 
-    def __init__(self, front: Front) -> None:
+    Once accepted, such a record would keep everything that waits with it from being applied.
+    """
+
+    def __init__(self, front: Front, classes: NDArray[Any]) -> None:
         self._front = front
-        self._keys: frozenset[bytes] | None = None
+        self._classes = classes
+        self._public: frozenset[bytes] | None = None
 
-    def refuse(self, block: Block | None) -> None:
-        """An error that names the first record which is public."""
-        front = self._front
-        if block is None or not isinstance(front, StudentFront):
+    def check(self, block: Block | None) -> None:
+        """An error that names the first record at fault."""
+        if block is None or len(block) == 0:
             return
-        if self._keys is None:
-            self._keys = frozenset(row_keys(like(as_features(front.pool), block.features)))
+        if isinstance(self._front, StudentFront):
+            self._refuse_public(self._front, block)
+        if isinstance(self._front, RouterFront):
+            layout = describe(block.features)
+            records = Records.restored(block, dead=(), classes=self._classes, allow_missing=True, layout=layout)
+            rows_of_records(records, records.live_slots())
+
+    def _refuse_public(self, front: StudentFront, block: Block) -> None:
+        if self._public is None:
+            self._public = frozenset(row_keys(like(as_features(front.pool), block.features)))
         for row, key in enumerate(row_keys(block.features)):
             record = block.id_of(block.start + row)
-            if key in self._keys or record in front.pool_ids:
+            if key in self._public or record in front.pool_ids:
                 raise RecordError(f"record {record!r} is also in the public pool", record)

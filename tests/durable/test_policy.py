@@ -1,0 +1,154 @@
+"""When accepted requests are applied."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import expunge
+from expunge import Delete
+from expunge.durable import ApplyPolicy, DurableDeployment
+from expunge.errors import ParameterError, TrainingError
+from expunge.learners import LookupTableLearner
+
+X = np.arange(40, dtype=np.float32).reshape(20, 2)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    shared = Path("/dev/shm")  # where flushing costs nothing
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
+        yield Path(name) / "deployment"
+
+
+def make(folder: Path, **options: Any) -> DurableDeployment:
+    return expunge.create(
+        folder, LookupTableLearner(), X, np.arange(20) % 2, n_shards=3, inclusion_probability=1.0, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "amount"),
+    [
+        ("now", "now", 0),
+        (" manual ", "manual", 0),
+        ("every 3600s", "every", 3600),
+        ("every 0.5", "every", 0.5),
+        ("every 60 s", "every", 60),
+        ("at 100", "at", 100),
+    ],
+)
+def test_policies_in_words(text: str, mode: str, amount: float) -> None:
+    found = ApplyPolicy.parse(text)
+    assert (found.mode, found.amount) == (mode, amount)
+    assert ApplyPolicy.parse(found) == ApplyPolicy.parse(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "every", "every 0s", "every -1s", "at 0", "at 1.5", "at", "now now", 7, None]
+)
+def test_what_is_no_policy(text: Any) -> None:
+    with pytest.raises(ParameterError, match="apply must"):
+        ApplyPolicy.parse(text)
+
+
+@given(st.floats(1e-9, 1e18), st.integers(1, 10**18))
+def test_a_policy_reads_what_it_writes(seconds: float, count: int) -> None:
+    for policy in (ApplyPolicy("every", seconds), ApplyPolicy("at", float(count))):
+        assert ApplyPolicy.parse(str(policy)) == policy
+
+
+def test_when_something_is_due() -> None:
+    every, at = ApplyPolicy.parse("every 10s"), ApplyPolicy.parse("at 3")
+    assert [ApplyPolicy.parse("now").is_due(n, 0) for n in (0, 1)] == [False, True]
+    assert [ApplyPolicy.parse("manual").is_due(n, 1e9) for n in (0, 9)] == [False, False]
+    assert [every.is_due(1, seconds) for seconds in (9.9, 10)] == [False, True]
+    assert not every.is_due(0, 99)
+    assert [at.is_due(n, 0) for n in (0, 2, 3, 4)] == [False, False, True, True]
+
+
+def test_at_a_number_of_requests(folder: Path) -> None:
+    deployment = make(folder, apply="at 3")
+    assert deployment.delete([0]).state == "pending"
+    assert deployment.delete([1]).state == "pending"
+    deployment.close()
+    deployment = expunge.open(folder)
+    assert deployment.status.apply == "at 3"
+    assert deployment.status.pending == 2
+    receipt = deployment.delete([2])
+    assert (receipt.state, receipt.round) == ("applied", 1)
+    assert deployment.status.pending == 0
+    deployment.close()
+
+
+def test_a_caller_may_override_the_policy(folder: Path) -> None:
+    with make(folder) as deployment:
+        assert deployment.delete([0], apply=False).state == "pending"
+        assert deployment.is_due
+        assert deployment.delete([1]).state == "applied"
+        assert 0 not in deployment.records
+
+
+def test_every_so_many_seconds_counts_from_the_oldest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from expunge.durable import evidence
+
+    now = [1_900_000_000.0]
+    monkeypatch.setattr(evidence.time, "time", lambda: now[0])
+    with make(folder, apply="every 100s") as deployment:
+        assert deployment.delete([0]).state == "pending"
+        now[0] += 60
+        assert deployment.delete([1]).state == "pending"
+        now[0] += 40
+        assert deployment.delete([2]).state == "applied"
+        assert deployment.status.pending == 0
+        assert deployment.delete([3], apply=False).state == "pending"
+    now[0] += 99
+    expunge.open(folder).close()
+    now[0] += 1
+    with expunge.open(folder) as found:
+        assert found.status.pending == 0
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_clock_tries_again_after_an_error_and_tells_of_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = []
+
+    def fail(*_: Any, **__: Any) -> None:
+        failures.append(1)
+        raise ValueError("no memory left")
+
+    deployment = make(folder, apply="every 0.02s")
+    with monkeypatch.context() as patch:
+        patch.setattr(LookupTableLearner, "fit", fail)
+        request = deployment.submit([Delete(1)]).request
+        wait_until(lambda: len(failures) >= 3)  # again at every tick, and not the first error for ever
+        assert deployment.request(request).state == "pending"
+        with pytest.raises(TrainingError, match="no memory left"):
+            deployment.wait()
+    wait_until(lambda: deployment.request(request).state == "applied")
+    deployment.wait()  # nothing is held against it any more
+    deployment.close()
+
+
+def test_a_clock_stops_with_the_deployment(folder: Path) -> None:
+    import threading
+
+    before = threading.active_count()
+    deployment = make(folder, apply="every 0.01s")
+    assert threading.active_count() == before + 1
+    deployment.close()
+    wait_until(lambda: threading.active_count() == before)
