@@ -565,7 +565,7 @@ def test_a_hundred_operations(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
     run_state_machine_as_test(
         begin,
         settings=settings(
-            max_examples=10,
+            max_examples=2 if kind == "frame" else 4,
             stateful_step_count=100,
             deadline=None,
             phases=[Phase.explicit, Phase.generate],

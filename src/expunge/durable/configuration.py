@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from expunge.accounting import ACCOUNTANT_NAMES, Accountant
-from expunge.errors import FormatError, ParameterError
+from expunge.accounting import accountant as accountant_by_name
+from expunge.errors import FormatError, InputError, ParameterError
 from expunge.guarantees import Guarantee
 from expunge.mechanisms import MECHANISM_NAMES
 from expunge.mechanisms import mechanism as mechanism_by_name
@@ -49,7 +50,7 @@ def load_settings(data: dict[str, Any]) -> Settings:
             budget=as_budget(data["budget"]),
             mechanism=mechanism if isinstance(mechanism, str) else mechanism_by_name(mechanism[0], **mechanism[1]),
         )
-    except (TypeError, KeyError, IndexError) as error:
+    except (TypeError, KeyError, IndexError, InputError) as error:
         raise FormatError(f"the deployment's settings are damaged: {error}") from None
 
 
@@ -71,6 +72,9 @@ def _dump_mechanism(settings: Settings, num_shards: int, num_classes: int) -> An
 
 def _accountant_name(accountant: str | Accountant) -> str:
     name = accountant if isinstance(accountant, str) else accountant.name
-    if name not in ACCOUNTANT_NAMES:
+    is_known = name in ACCOUNTANT_NAMES
+    if is_known and not isinstance(accountant, str):
+        is_known = type(accountant) is type(accountant_by_name(name))
+    if not is_known:
         raise ParameterError(f"a deployment on disk takes an accountant by its name, got {accountant!r}")
     return name
