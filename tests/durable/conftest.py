@@ -1,0 +1,64 @@
+"""Fixtures for deployments in folders: processes to kill, and a scanner of every byte."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROCESSES = Path(__file__).parent / "processes"
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory if there is such a thing: a killed process loses nothing there that a disk would keep."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="expunge-", dir=memory if os.access(memory, os.W_OK) else None))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def ask_killer(quick_folder: Path) -> Iterator[Ask]:
+    """A warm process that forks, kills and looks; see `processes/server.py` for what it may be asked."""
+    home = quick_folder / "kills"
+    home.mkdir()
+    command = [sys.executable, str(PROCESSES / "server.py"), str(home)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+
+        def ask(**job: Any) -> dict[str, Any]:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps(job) + "\n")
+            server.stdin.flush()
+            line = server.stdout.readline()
+            assert line, "the server of processes is gone"
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+
+        yield ask
+        server.stdin.close()
+        server.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def scanning() -> Any:
+    """The scanner, `processes/scanning.py`."""
+    spec = importlib.util.spec_from_file_location("durable_scanning", PROCESSES / "scanning.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
