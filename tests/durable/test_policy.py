@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,10 +146,9 @@ def test_a_clock_tries_again_after_an_error_and_tells_of_it(folder: Path, monkey
 
 
 def test_a_clock_stops_with_the_deployment(folder: Path) -> None:
-    import threading
-
-    before = threading.active_count()
+    before = set(threading.enumerate())
     deployment = make(folder, apply="every 0.01s")
-    assert threading.active_count() == before + 1
+    (clock,) = set(threading.enumerate()) - before
     deployment.close()
-    wait_until(lambda: threading.active_count() == before)
+    clock.join(30)
+    assert not clock.is_alive()
