@@ -1,7 +1,8 @@
-"""Datasets: digits as the built-in default, MNIST and Fashion-MNIST from files of yours."""
+"""Datasets: digits as the built-in default, MNIST, Fashion-MNIST and CIFAR-10 from files of yours."""
 
+from expunge.datasets.cifar import load_cifar10
 from expunge.datasets.digits import Digits, load_digits
 from expunge.datasets.idx import read_idx
 from expunge.datasets.images import Images, data_folder, load_fashion_mnist, load_mnist
 
-__all__ = ["Digits", "Images", "data_folder", "load_digits", "load_fashion_mnist", "load_mnist", "read_idx"]
+__all__ = ["Digits", "Images", "data_folder", "load_cifar10", "load_digits", "load_fashion_mnist", "load_mnist", "read_idx"]

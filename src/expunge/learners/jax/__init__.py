@@ -1,0 +1,43 @@
+"""Networks trained with JAX, many shards at once; needs the extra: pip install 'expunge[jax]'."""
+
+from expunge.learners.jax._stack import MissingExtraError, require_jax
+
+require_jax()
+
+from expunge.learners.jax.architecture import Architecture, Equinox, Flax, Functions  # noqa: E402
+from expunge.learners.jax.compilation import use_compilation_cache  # noqa: E402
+from expunge.learners.jax.layers import Activation, Conv, Dense, Flatten, MaxPool  # noqa: E402
+from expunge.learners.jax.learner import JaxLearner  # noqa: E402
+from expunge.learners.jax.model import JaxModel  # noqa: E402
+from expunge.learners.jax.networks import Network, logistic, mlp, paper_network  # noqa: E402
+from expunge.learners.jax.optimizer import Optimizer, adam, sgd  # noqa: E402
+from expunge.learners.jax.private import PrivateSGD  # noqa: E402
+from expunge.learners.jax.recipe import Validation  # noqa: E402
+from expunge.learners.jax.sliced import SlicedJaxLearner, same_parameters  # noqa: E402
+
+__all__ = [
+    "Activation",
+    "Architecture",
+    "Conv",
+    "Dense",
+    "Equinox",
+    "Flatten",
+    "Flax",
+    "Functions",
+    "JaxLearner",
+    "JaxModel",
+    "MaxPool",
+    "MissingExtraError",
+    "Network",
+    "Optimizer",
+    "PrivateSGD",
+    "SlicedJaxLearner",
+    "Validation",
+    "adam",
+    "logistic",
+    "mlp",
+    "paper_network",
+    "same_parameters",
+    "sgd",
+    "use_compilation_cache",
+]

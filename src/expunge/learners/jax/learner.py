@@ -1,0 +1,213 @@
+"""The JAX learner: any network, any Optax optimiser, all shards in as few programs as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.errors import ParameterError
+from expunge.features import Features
+from expunge.learners.jax._batches import capacity
+from expunge.learners.jax._gradients import Loss, cross_entropy
+from expunge.learners.jax._memory import largest_fitting, program_bytes
+from expunge.learners.jax._program import Checks, ShardBatch, training_program
+from expunge.learners.jax.architecture import Architecture, as_architecture
+from expunge.learners.jax.layers import Shape
+from expunge.learners.jax.model import JaxModel, dense_rows
+from expunge.learners.jax.optimizer import sgd
+from expunge.learners.jax.private import PrivateSGD
+from expunge.learners.jax.recipe import Recipe, Validation, check_recipe
+from expunge.learners.jax.storage import StoredModel, dump_model, load_model
+from expunge.learners.jax.voting import JaxVoter
+from expunge.learners.protocol import Codes, Model, ShardData, Voter, Weights
+from expunge.learners.scikit import ConstantModel
+
+_DEFAULT_OPTIMIZER = sgd(0.1, momentum=0.9)
+
+
+@dataclass(frozen=True, eq=False)
+class JaxLearner:
+    """Trains a network on every shard.
+
+    `network` is a built-in `Network`, a pair of pure functions `(init(key), apply(parameters, batch))`, a Flax module,
+    or a function from a key to an Equinox module; all but the first need `input_shape`. Rows are given that shape,
+    turned into float32 and multiplied by `input_scale` (1/255 for bytes). Training takes `steps` steps, or `epochs`
+    passes, over batches cut from shuffled epochs (an incomplete last batch is dropped; a shard smaller than a batch is
+    one batch). `privacy` makes it DP-SGD; `validation` chooses the best weights on the way.
+
+    A shard with one class is a constant. A model is a function of the shard's rows and seed, to the bit, whatever it is
+    trained together with: programs always hold `models_at_once` models (missing ones are padding), and a shard's arrays
+    are padded to a size that depends on its own number of rows alone. By default that is one on a CPU and otherwise as
+    many as `max_device_memory` (bytes) allows, 16 at most.
+    """
+
+    network: Any
+    _: KW_ONLY
+    batch_size: int = 64
+    steps: int | None = None
+    epochs: int | None = None
+    optimizer: Any = _DEFAULT_OPTIMIZER
+    loss: Loss = cross_entropy
+    privacy: PrivateSGD | None = None
+    validation: Validation | None = None
+    input_shape: Shape | None = None
+    input_scale: float = 1.0
+    num_classes: int | None = None
+    max_device_memory: int | None = None
+    models_at_once: int | None = None
+
+    def __post_init__(self) -> None:
+        check_recipe(self._recipe(2))
+        if self.num_classes is not None and self.num_classes < 2:
+            raise ParameterError(f"num_classes must be at least 2, got {self.num_classes!r}")
+        if self.models_at_once is not None and self.models_at_once < 1:
+            raise ParameterError(f"models_at_once must be at least 1, got {self.models_at_once!r}")
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """The network as two pure functions."""
+        return as_architecture(self.network, self.input_shape)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What programs are compiled for."""
+        if self.num_classes is None:
+            raise ParameterError("the number of classes is not known: give num_classes, or use for_classes first")
+        return self._recipe(self.num_classes)
+
+    def _recipe(self, num_classes: int) -> Recipe:
+        every = None if self.validation is None else self.validation.every
+        return Recipe(
+            architecture=self.architecture,
+            loss=self.loss,
+            optimizer=self.optimizer,
+            num_classes=num_classes,
+            batch_size=self.batch_size,
+            steps=self.steps,
+            epochs=self.epochs,
+            privacy=self.privacy,
+            check_every=every,
+            input_scale=self.input_scale,
+        )
+
+    def for_classes(self, classes: NDArray[Any]) -> JaxLearner:
+        """The same learner for as many classes as there are labels."""
+        return replace(self, num_classes=len(classes))
+
+    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
+        """One shard's model."""
+        return self.fit_many([ShardData(0, X, y, weights, seed)])[0]
+
+    def fit_many(self, shards: Sequence[ShardData]) -> list[Model]:
+        """All shards' models, grouped by the size of their programs."""
+        models: list[Model | None] = [None] * len(shards)
+        groups: dict[int, list[int]] = {}
+        for number, shard in enumerate(shards):
+            codes = np.asarray(shard.y)
+            if (codes == codes[0]).all():
+                models[number] = ConstantModel(int(codes[0]))
+            else:
+                groups.setdefault(capacity(len(codes)), []).append(number)
+        for room, numbers in groups.items():
+            trained = self.train([shards[number] for number in numbers], room)
+            for number, parameters in zip(numbers, trained, strict=True):
+                models[number] = self.make_model(parameters)
+        return [model for model in models if model is not None]
+
+    def make_model(self, parameters: Any) -> JaxModel:
+        """The model of trained weights."""
+        return JaxModel(self.architecture, parameters, self.input_scale)
+
+    def train(self, shards: Sequence[ShardData], room: int, start: Any = None) -> list[Any]:
+        """Weights of shards that share one capacity, a program at a time; `start`: the weights to go on from."""
+        at_once = self.models_in_program(room, dense_rows(shards[0].X))
+        program = training_program(self.recipe, room, at_once, resumes=start is not None)
+        waiting = []
+        for first in range(0, len(shards), at_once):
+            part = list(shards[first : first + at_once])
+            padded = part + [part[0]] * (at_once - len(part))
+            begin = None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * at_once), start)
+            waiting.append((len(part), program(self._batch(padded, room), self._checks, begin)))
+        trained = []
+        for used, stacked in waiting:
+            arrays = jax.tree.map(np.asarray, stacked)
+            trained += [jax.tree.map(lambda leaf, at=at: leaf[at].copy(), arrays) for at in range(used)]
+        return trained
+
+    def models_in_program(self, room: int, rows: NDArray[Any]) -> int:
+        """How many models a program for shards of this capacity holds; decided by settings and shapes alone."""
+        key = (room, rows.shape[1:], rows.dtype)
+        if key not in self._chosen:
+            self._chosen[key] = largest_fitting(
+                lambda models: self._bytes(models, room, rows), self.max_device_memory, most=self.models_at_once
+            )
+        return self._chosen[key]
+
+    @cached_property
+    def _chosen(self) -> dict[Any, int]:
+        return {}
+
+    def _bytes(self, models: int, room: int, rows: NDArray[Any]) -> int:
+        blank = np.zeros((1, *rows.shape[1:]), rows.dtype)
+        shard = ShardData(0, blank, np.zeros(1, dtype=np.int32), None, 0)
+        program: Any = training_program(self.recipe, room, models, resumes=False)
+        return program_bytes(program.lower(self._batch([shard] * models, room), self._checks, None).compile())
+
+    def _batch(self, shards: Sequence[ShardData], room: int) -> ShardBatch:
+        """The shards' rows one after another, each padded to the capacity."""
+        if self.privacy is not None and any(shard.weights is not None for shard in shards):
+            raise ParameterError("DP-SGD does not take sample weights: clipping bounds every record alike")
+        rows = [dense_rows(shard.X) for shard in shards]
+        X = np.zeros((len(shards) * room, *rows[0].shape[1:]), rows[0].dtype)
+        y = np.zeros(len(X), dtype=np.int32)
+        weights = np.ones(len(X), dtype=np.float32)
+        for number, (shard, own) in enumerate(zip(shards, rows, strict=True)):
+            span = slice(number * room, number * room + len(own))
+            X[span], y[span] = own, shard.y
+            if shard.weights is not None:
+                weights[span] = shard.weights
+        sizes = np.array([len(own) for own in rows], dtype=np.int32)
+        steps = np.array([self.recipe.num_steps(len(own)) for own in rows], dtype=np.int32)
+        keys = np.array([raw_key(shard.seed) for shard in shards], dtype=np.uint32)
+        index = np.arange(len(X), dtype=np.int32).reshape(len(shards), room)
+        return ShardBatch(*(jax.device_put(part) for part in (X, y, weights, index, sizes, steps, keys)))
+
+    @cached_property
+    def _checks(self) -> Checks:
+        if self.validation is None:
+            return Checks(jax.device_put(np.zeros((0, 1), np.float32)), jax.device_put(np.zeros(0, np.int32)))
+        rows = dense_rows(self.validation.X)
+        return Checks(jax.device_put(rows), jax.device_put(np.asarray(self.validation.y, dtype=np.int32)))
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """All shards in one call."""
+        return JaxVoter(models, num_classes)
+
+    def dump_model(self, model: Model) -> StoredModel:
+        """A model as named arrays and plain values, for a format that cannot run code."""
+        return dump_model(model)
+
+    def load_model(self, stored: StoredModel) -> Model:
+        """The model that was dumped."""
+        shapes = jax.eval_shape(
+            lambda: self.architecture.init(jax.random.key(0, impl="threefry2x32"), self.recipe.num_classes)
+        )
+        return load_model(stored, shapes, self.make_model)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The settings alone: what was derived from them is made anew."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def raw_key(seed: int) -> tuple[int, int]:
+    """All 64 bits of a seed as a threefry key."""
+    if not 0 <= seed < 1 << 64:
+        raise ParameterError(f"a seed must be a whole number of 64 bits, got {seed!r}")
+    return seed >> 32, seed & 0xFFFFFFFF
+

@@ -1,0 +1,91 @@
+"""A trained shard: weights as numpy arrays, and predicting with them in blocks of one fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.errors import InputError
+from expunge.features import Features, is_frame, is_sparse
+from expunge.learners.jax.architecture import Architecture
+from expunge.learners.jax.layers import Array
+from expunge.learners.protocol import Codes
+
+ROWS_AT_ONCE = 256  # always: the program, and with it a row's answer, must not depend on the company it is asked in
+
+
+@dataclass(frozen=True, eq=False)
+class JaxModel:
+    """A network with its weights (numpy arrays)."""
+
+    architecture: Architecture
+    parameters: Any
+    input_scale: float = 1.0
+
+    def scores(self, X: Features) -> NDArray[np.float32]:
+        """The network's outputs, (rows, classes). Inside the trust boundary only."""
+        scores = score_program(self.architecture, self.input_scale)
+        blocks = [np.asarray(scores(self.parameters, block))[:used] for block, used in row_blocks(X)]
+        return np.concatenate(blocks)
+
+    def predict(self, X: Features) -> Codes:
+        """The class with the largest score, the first among equals."""
+        if not len(dense_rows(X)):
+            return np.empty(0, dtype=np.int64)
+        return self.scores(X).argmax(axis=1).astype(np.int64)
+
+
+def dense_rows(X: Features) -> NDArray[Any]:
+    """Rows of numbers as an array."""
+    if is_frame(X):
+        return np.asarray(X.to_numpy())
+    table = np.asarray(X.toarray() if is_sparse(X) else X)
+    if table.dtype.kind not in "fiub":
+        raise InputError(f"the JAX learner needs numbers, got values of type {table.dtype}")
+    return table.astype(np.float32) if table.dtype.kind == "f" else table
+
+
+def row_blocks(X: Features) -> Iterator[tuple[NDArray[Any], int]]:
+    """Runs of `ROWS_AT_ONCE` rows, the last one filled up with zeros, and how many of them are real."""
+    table = dense_rows(X)
+    for first in range(0, len(table), ROWS_AT_ONCE):
+        block = table[first : first + ROWS_AT_ONCE]
+        used = len(block)
+        if used < ROWS_AT_ONCE:
+            block = np.concatenate([block, np.zeros((ROWS_AT_ONCE - used, *block.shape[1:]), block.dtype)])
+        yield block, used
+
+
+def as_inputs(architecture: Architecture, input_scale: float, raw: Array) -> Array:
+    """Rows in the shape of the network's inputs, scaled."""
+    shaped = raw.reshape(raw.shape[0], *architecture.input_shape).astype(jnp.float32)
+    return shaped if input_scale == 1 else shaped * input_scale
+
+
+@lru_cache(maxsize=64)
+def score_program(architecture: Architecture, input_scale: float) -> Any:
+    """Scores of one block by one model."""
+    return jax.jit(lambda parameters, block: architecture.apply(parameters, as_inputs(architecture, input_scale, block)))
+
+
+@lru_cache(maxsize=64)
+def vote_program(architecture: Architecture, input_scale: float) -> Any:
+    """Votes on one block by many models, (rows, models)."""
+
+    def votes(stacked: Any, block: Array) -> Array:
+        x = as_inputs(architecture, input_scale, block)
+
+        def one(parameters: Any) -> Array:
+            return jnp.argmax(architecture.apply(parameters, x), axis=1).astype(jnp.int32)
+
+        batched = jax.lax.map(one, stacked) if jax.default_backend() == "cpu" else jax.vmap(one)(stacked)
+        return batched.T
+
+    return jax.jit(votes)

@@ -1,0 +1,50 @@
+"""Optimisers as plain data, so that a learner can be stored; any Optax transformation works too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import optax
+
+from expunge.errors import ParameterError
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An Optax optimiser by its name and numbers: `Optimizer("adam", (("learning_rate", 1e-3),))`."""
+
+    name: str
+    arguments: tuple[tuple[str, float | bool], ...]
+
+    def build(self) -> optax.GradientTransformation:
+        """The transformation."""
+        make = getattr(optax, self.name, None)
+        if make is None:
+            raise ParameterError(f"Optax has no optimiser {self.name!r}")
+        return make(**dict(self.arguments))
+
+
+def sgd(learning_rate: float, *, momentum: float = 0.0) -> Optimizer:
+    """Stochastic gradient descent."""
+    if not learning_rate > 0:
+        raise ParameterError(f"learning_rate must be positive, got {learning_rate!r}")
+    if not 0 <= momentum < 1:
+        raise ParameterError(f"momentum must be in [0, 1), got {momentum!r}")
+    return Optimizer("sgd", (("learning_rate", learning_rate), ("momentum", momentum)))
+
+
+def adam(learning_rate: float) -> Optimizer:
+    """Adam with Optax's defaults."""
+    if not learning_rate > 0:
+        raise ParameterError(f"learning_rate must be positive, got {learning_rate!r}")
+    return Optimizer("adam", (("learning_rate", learning_rate),))
+
+
+def as_transformation(given: Any) -> optax.GradientTransformation:
+    """The Optax transformation behind an `Optimizer`, or the given one."""
+    if isinstance(given, Optimizer):
+        return given.build()
+    if hasattr(given, "init") and hasattr(given, "update"):
+        return given
+    raise ParameterError(f"the optimizer must be an Optimizer or an Optax transformation, got {given!r}")

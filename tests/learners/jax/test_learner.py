@@ -1,0 +1,313 @@
+"""A model is a function of its own rows and seed, to the bit; batches, noise, checks and storage do what they say."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from expunge.ensemble import learn, update
+from expunge.errors import InputError, ParameterError
+from expunge.learners.jax import (
+    Equinox,
+    JaxLearner,
+    JaxModel,
+    PrivateSGD,
+    SlicedJaxLearner,
+    Validation,
+    adam,
+    logistic,
+    mlp,
+    same_parameters,
+    sgd,
+)
+from expunge.learners.protocol import ABSTAIN, Abstainer, ShardData, fit_many
+from expunge.learners.scikit import ConstantModel
+from expunge.randomness import Randomness
+from expunge.records import Delete, Records
+from expunge.sampling import PartitionSampler
+
+MakeLearner = Callable[..., JaxLearner]
+MakeShard = Callable[..., ShardData]
+
+
+@pytest.mark.parametrize("models_at_once", [1, 3])
+def test_a_model_does_not_depend_on_its_companions(
+    make_learner: MakeLearner, make_shard: MakeShard, models_at_once: int
+) -> None:
+    learner = make_learner(models_at_once=models_at_once)
+    shards = [make_shard(number, size) for number, size in enumerate([70, 75, 66, 40, 71])]
+    together = learner.fit_many(shards)
+    backwards = learner.fit_many(shards[::-1])[::-1]
+    for shard, first, second in zip(shards, together, backwards, strict=True):
+        alone = learner.fit(shard.X, shard.y, shard.seed)
+        assert same_parameters(first.parameters, alone.parameters)
+        assert same_parameters(second.parameters, alone.parameters)
+    assert not same_parameters(together[0].parameters, together[1].parameters)
+
+
+def test_trained_together_or_alone_to_rounding(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(1)
+    one, many = (make_learner(models_at_once=number).fit(shard.X, shard.y, shard.seed) for number in (1, 4))
+    for left, right in zip(jax.tree.leaves(one.parameters), jax.tree.leaves(many.parameters), strict=True):
+        assert np.allclose(left, right, atol=1e-4)
+
+
+def test_the_state_after_deletions_is_a_fresh_training_of_the_touched_shards(make_learner: MakeLearner) -> None:
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 3, 200)
+    X = (rng.normal(size=(200, 64)) + y[:, None]).astype(np.float32)
+    records = Records.build(X, y)
+    learner = make_learner(num_classes=None)
+    state = learn(records, learner, num_shards=5, sampler=PartitionSampler(), rng=Randomness.from_seed(1))
+    doomed = [records.ids()[number] for number in (3, 50)]
+    after, report = update(state, [Delete(record) for record in doomed], rng=Randomness.from_seed(2))
+    assert 1 <= len(report.touched) < 5
+    bound: Any = after.learner
+    for shard in range(5):
+        rows, codes, _ = after.records.gather(after.membership.records_of(shard))
+        fresh = bound.fit(rows, codes, after.seeds[shard][0])
+        model: Any = after.models[shard]
+        assert same_parameters(model.parameters, fresh.parameters)
+        assert (model is state.models[shard]) == (shard not in report.touched)
+
+
+def test_an_update_compiles_nothing_new(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    learner = make_learner()
+    learner.fit_many([make_shard(1, 70)])
+    from expunge.learners.jax._program import training_program
+
+    program: Any = training_program(learner.recipe, 80, 1, resumes=False)
+    compiled = program._cache_size()
+    assert compiled == 1
+    learner.fit_many([make_shard(2, 69), make_shard(3, 80)])
+    assert program._cache_size() == compiled
+
+
+def test_one_class_is_a_constant_and_no_rows_abstain(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    learner = make_learner()
+    full, single = make_shard(1), make_shard(2, 20, classes=1)
+    empty = ShardData(3, full.X[:0], full.y[:0], None, 7)
+    models = fit_many(learner, [empty, single, full])
+    assert isinstance(models[0], Abstainer)
+    assert models[1] == ConstantModel(0)
+    voter = learner.make_voter(models, 3)
+    votes = voter.votes(full.X)
+    assert (votes[:, 0] == ABSTAIN).all()
+    assert (votes[:, 1] == 0).all()
+    assert np.array_equal(votes[:, 2], models[2].predict(full.X))
+    counts = voter.count(full.X)
+    assert (counts.sum(axis=1) == 2).all()
+    assert np.array_equal(counts.argmax(axis=1) == 0, counts[:, 0] >= 1)
+
+
+def test_it_learns(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(3, 300)
+    learner = make_learner(privacy=None, steps=None, epochs=20, optimizer=adam(0.01))
+    model = learner.fit(shard.X, shard.y, 1)
+    assert (model.predict(shard.X) == shard.y).mean() > 0.9
+
+
+def test_any_row_is_answered_alike_in_any_company(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(3, 300)
+    model = make_learner().fit(shard.X, shard.y, 1)
+    assert isinstance(model, JaxModel)
+    scores = model.scores(shard.X)
+    assert np.array_equal(scores[17:18], model.scores(shard.X[17:18]))
+    assert model.predict(shard.X[:0]).shape == (0,)
+
+
+def reference_training(learner: JaxLearner, shard: ShardData, momentum: float, rate: float) -> Any:
+    """DP-SGD step by step in plain Python, with the batches and noise of the shard's key."""
+    from expunge.learners.jax._batches import capacity, shuffled_orders
+    from expunge.learners.jax._gradients import clipped_one_by_one, cross_entropy
+    from expunge.learners.jax._program import add_noise
+    from expunge.learners.jax.learner import raw_key
+
+    assert learner.privacy is not None
+    assert learner.steps is not None
+    raw = jnp.array(raw_key(shard.seed), jnp.uint32)
+    init_key, stream = jax.random.split(jax.random.wrap_key_data(raw, impl="threefry2x32"))
+    parameters = learner.architecture.init(init_key, 3)
+    velocity = jax.tree.map(jnp.zeros_like, parameters)
+    size, batch = len(shard.y), learner.batch_size
+    orders = shuffled_orders(jax.random.fold_in(stream, 0), jnp.int32(size), capacity(size), 9)
+    for step in range(learner.steps):
+        epoch, number = divmod(step, size // batch)
+        rows = np.asarray(orders[epoch])[number * batch : (number + 1) * batch]
+        x, y = jnp.asarray(shard.X[rows])[..., None], jnp.asarray(shard.y[rows])
+        total = clipped_one_by_one(
+            learner.architecture, cross_entropy, parameters, x, y, jnp.ones(batch), learner.privacy.clip_norm
+        )
+        deviation = learner.privacy.clip_norm * learner.privacy.noise_multiplier
+        noisy = add_noise(total, jax.random.fold_in(jax.random.fold_in(stream, 1), step), deviation)
+        velocity = jax.tree.map(lambda old, new: momentum * old + new / batch, velocity, noisy)
+        parameters = jax.tree.map(lambda old, move: old - rate * move, parameters, velocity)
+    return parameters
+
+
+def test_the_program_is_dp_sgd_step_by_step(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    learner, shard = make_learner(steps=6, optimizer=sgd(0.1, momentum=0.9)), make_shard(4, 37)
+    trained: Any = learner.fit(shard.X, shard.y, shard.seed)
+    expected = reference_training(learner, shard, 0.9, 0.1)
+    for left, right in zip(jax.tree.leaves(trained.parameters), jax.tree.leaves(expected), strict=True):
+        assert np.allclose(left, right, atol=2e-5)
+
+
+def test_the_best_check_is_returned_and_a_tie_goes_to_the_later(
+    make_learner: MakeLearner, make_shard: MakeShard
+) -> None:
+    shard, public = make_shard(5, 90), make_shard(6, 41)
+    every = 3
+    options: dict[str, Any] = {"privacy": PrivateSGD(0.5, 1.5)}
+    stages = [make_learner(steps=steps, **options).fit(shard.X, shard.y, 9) for steps in range(every, 13, every)]
+    accuracies = [(model.predict(public.X) == public.y).mean() for model in stages]
+    best = max(range(len(stages)), key=lambda number: (accuracies[number], number))
+    assert best < len(stages) - 1  # otherwise this would not tell a chosen check from the last
+    validation = Validation(public.X, public.y, every=every)
+    chosen: Any = make_learner(steps=12, validation=validation, **options).fit(shard.X, shard.y, 9)
+    expected: Any = stages[best]
+    for left, right in zip(jax.tree.leaves(chosen.parameters), jax.tree.leaves(expected.parameters), strict=True):
+        assert np.allclose(left, right, atol=1e-5)
+
+
+def test_models_survive_storage_to_the_bit(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    learner, shard = make_learner(), make_shard(7)
+    model: Any = learner.fit(shard.X, shard.y, 1)
+    stored = learner.dump_model(model)
+    assert all(isinstance(value, np.ndarray | int | float | str) for value in stored.values())
+    loaded: Any = pickle.loads(pickle.dumps(learner)).load_model(stored)
+    assert same_parameters(loaded.parameters, model.parameters)
+    for simple in (Abstainer(), ConstantModel(2)):
+        assert learner.load_model(learner.dump_model(simple)) == simple
+    with pytest.raises(InputError, match="must have the shape"):
+        make_learner(num_classes=4).load_model(stored)
+    with pytest.raises(InputError, match="another network"):
+        learner.load_model({**stored, "weights[99]": np.zeros(1)})
+    with pytest.raises(InputError, match="kind"):
+        learner.load_model({"kind": "pickle"})
+
+
+@pytest.mark.parametrize("is_cumulative", [True, False])
+def test_slices_resume_from_a_checkpoint_to_the_bit(
+    make_learner: MakeLearner, make_shard: MakeShard, is_cumulative: bool
+) -> None:
+    from expunge.learners.slices import SlicedShard, fit_slices
+
+    shard = make_shard(8, 90)
+    sliced = SlicedJaxLearner(make_learner(steps=4), 3, is_cumulative)
+    slice_of = np.random.default_rng(0).integers(0, 3, 90)
+    full = fit_slices(sliced, SlicedShard(0, shard.X, shard.y, None, slice_of, (1, 2, 3)))
+    again = fit_slices(
+        sliced, SlicedShard(0, shard.X, shard.y, None, slice_of, (1, 2, 3), first=2, checkpoints=full.checkpoints)
+    )
+    assert same_parameters(full.checkpoints[2], again.checkpoints[2])
+    assert not same_parameters(full.checkpoints[1], full.checkpoints[2])
+    loaded: Any = sliced.load_model(sliced.dump_model(full))
+    assert same_parameters(loaded.checkpoints, full.checkpoints)
+    assert np.array_equal(sliced.make_voter([full], 3).votes(shard.X)[:, 0], loaded.predict(shard.X))
+
+
+def test_weights_count(make_shard: MakeShard) -> None:
+    shard = make_shard(9, 60)
+    learner = JaxLearner(logistic(input_shape=(8, 8)), steps=30, batch_size=32, num_classes=3)
+    only_twos = learner.fit(shard.X, shard.y, 1, weights=np.where(shard.y == 2, 1.0, 1e-9))
+    assert (only_twos.predict(shard.X) == 2).all()
+    with pytest.raises(ParameterError, match="sample weights"):
+        JaxLearner(
+            logistic(input_shape=(8, 8)), steps=1, num_classes=3, privacy=PrivateSGD(1.0, 1.0)
+        ).fit(shard.X, shard.y, 1, weights=np.ones(60))
+
+
+def test_other_ways_to_give_a_network(make_shard: MakeShard) -> None:
+    import equinox
+
+    shard = make_shard(10, 50)
+    inner = logistic(input_shape=(8, 8))
+
+    class Linen:
+        """What a Flax module looks like from outside."""
+
+        def init(self, key: Any, x: Any) -> Any:
+            return {"params": inner.init(key, 3)}
+
+        def apply(self, variables: Any, x: Any) -> Any:
+            return inner.apply(variables["params"], x)
+
+    ways = [
+        (lambda key: inner.init(key, 3), inner.apply),
+        Linen(),
+        lambda key: equinox.nn.Sequential([equinox.nn.Lambda(jnp.ravel), equinox.nn.Linear(64, 3, key=key)]),
+    ]
+    expected: Any = JaxLearner(inner, steps=5, batch_size=8, num_classes=3).fit(shard.X, shard.y, 1)
+    for number, way in enumerate(ways):
+        learner = JaxLearner(
+            way, input_shape=(8, 8), steps=5, batch_size=8, num_classes=3, optimizer=optax.sgd(0.1, momentum=0.9)
+        )
+        model: Any = learner.fit(shard.X, shard.y, 1)
+        if number < 2:
+            leaves = zip(jax.tree.leaves(model.parameters), jax.tree.leaves(expected.parameters), strict=True)
+            assert all(np.allclose(left, right, atol=1e-6) for left, right in leaves)
+        else:
+            assert isinstance(learner.architecture, Equinox)
+            assert set(model.predict(shard.X)) <= {0, 1, 2}
+
+
+def test_memory_is_bounded_by_the_setting(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(1)
+    free = make_learner(models_at_once=4)
+    needed = [free._bytes(models, 80, shard.X) for models in (1, 2, 4)]
+    assert needed[0] < needed[1] < needed[2]
+    tight = make_learner(models_at_once=4, max_device_memory=needed[1])
+    assert tight.models_in_program(80, shard.X) == 2
+    with pytest.raises(ParameterError, match="max_device_memory"):
+        make_learner(max_device_memory=1000).fit(shard.X, shard.y, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"steps": None}, "steps or epochs"),
+        ({"epochs": 2}, "steps or epochs"),
+        ({"steps": 0}, "at least one step"),
+        ({"num_classes": 1}, "num_classes"),
+        ({"input_scale": 0.0}, "input_scale"),
+        ({"models_at_once": 0}, "models_at_once"),
+    ],
+)
+def test_impossible_options(make_learner: MakeLearner, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        make_learner(**options)
+
+
+def test_what_is_missing_is_named(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(1)
+    with pytest.raises(ParameterError, match="num_classes"):
+        make_learner(num_classes=None).fit(shard.X, shard.y, 1)
+    with pytest.raises(ParameterError, match="input_shape"):
+        JaxLearner((lambda key: None, lambda p, x: x), steps=1)
+    with pytest.raises(ParameterError, match="the network must be"):
+        JaxLearner("resnet", input_shape=(2,), steps=1)
+    with pytest.raises(InputError, match="numbers"):
+        make_learner().fit(np.array([["a"], ["b"]], dtype=object), np.array([0, 1]), 1)
+    with pytest.raises(ParameterError, match="seed"):
+        make_learner().fit(shard.X, shard.y, -1)
+
+
+def test_a_small_shard_is_one_batch(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(2, 5)
+    learner = make_learner(steps=None, epochs=3, privacy=None)
+    first: Any = learner.fit(shard.X, shard.y, 3)
+    changed = shard.X.copy()
+    changed[4] += 1.0
+    second: Any = learner.fit(changed, shard.y, 3)
+    assert not same_parameters(first.parameters, second.parameters)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(first.parameters))
+    assert mlp(input_shape=(3,)) == mlp(input_shape=(3,))
