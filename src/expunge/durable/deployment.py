@@ -29,23 +29,22 @@ from expunge.deployment import _SEEDED as _SEED_IN_USE
 from expunge.deployment import Deployment, Following, Receipt, Status
 from expunge.durable.evidence import Evidence, Standing
 from expunge.durable.fronts import Admission, moved_round, put_round
+from expunge.durable.inbox import Inbox
 from expunge.durable.policy import ApplyPolicy
-from expunge.durable.vocabulary import Vocabulary
 from expunge.ensemble import Advance, EnsembleState, ignore_progress
-from expunge.errors import InputError, RequestError, StoreError
+from expunge.errors import StoreError
 from expunge.execution import Executor
 from expunge.features import Features
 from expunge.learners import Learner, SlicedLearner
 from expunge.learners.protocol import for_classes
 from expunge.publishing import Front, Publisher, Round
 from expunge.randomness import Randomness
-from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Records, Update
-from expunge.store import Batch, BookKeeper, Name, Request, Store, erase, stage, switch
+from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Update
+from expunge.store import BookKeeper, ClosedBooks, Request, Store, erase, lasting_names, stage, switch
 from expunge.store.steps import reach
 
 _ONE_FOLDER = "The folder is served once: nobody serves a copy of it, or sets it back to an earlier state."
 _SEEDED = "The deployment was created from a fixed seed, which is kept secret."
-_NOTHING = "a request must name at least one record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class DurableDeployment(Deployment):
     _policy: ApplyPolicy
     _trusted: tuple[str, ...]
     _journal: BookKeeper
-    _expected: Records
+    _inbox: Inbox
 
     @classmethod
     def resume(
@@ -98,14 +97,12 @@ class DurableDeployment(Deployment):
         """Go on in a folder that holds exactly what this object holds in memory."""
         self._store, self._evidence, self._trusted = store, Evidence(store), tuple(trusted)
         self._policy = ApplyPolicy.parse(store.fact("apply"))
-        self._accepting = threading.RLock()  # between _updating and _lock; also taken alone
         self._applying: tuple[Request, ...] = ()
-        self._vocabulary = Vocabulary(store, self._evidence.requests)
-        self._admission = Admission(self._front, self.classes)
+        self._inbox = Inbox(store, self._evidence, Admission(self._front, self.classes))
         self._closed = threading.Event()
         self._keep_books(self._generation, reserved)
         self._finish()
-        self._recompute_expected()
+        self._inbox.follow(self._state.records)
         self._write_guarantee()
         if self._policy.mode == "every":
             threading.Thread(target=self._apply_on_a_clock, daemon=True).start()
@@ -200,72 +197,25 @@ class DurableDeployment(Deployment):
     def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
         """Have a request on the disk, pending, checked against everything accepted before it."""
         updates = list(batch)
-        if not updates:
-            raise InputError(_NOTHING)
-        with self._accepting:
+        with self._inbox.lock:
             self._require_open()
-            known = None if key is None else self._evidence.requests.by_key(key)
-            if known is not None:
-                return self._repeated(known, updates)
-            if self._vocabulary.recognise(updates):
-                self._name_classes()
-            expected, _ = self._expected.apply(updates)
-            asked = Batch.dump(updates, self._expected)
-            if not asked.records:
-                raise InputError(_NOTHING)
-            self._admission.check(asked.block)
-            if not readmit:
-                self._refuse_return(asked)
-            request = self._accepted(asked, expected, key)
-            reach("accept.done")
-            self._expected = expected
-            self._leaving |= set(asked.deleted)
+            request = self._inbox.submit(updates, self._state.records, key=key, readmit=readmit)
+            self._name_classes()
             return request
-
-    def _accepted(self, asked: Batch, expected: Records, key: str | None) -> Request:
-        """The request on the disk, or nothing of it."""
-        now = self._evidence.clock.now()
-        try:
-            with self._store.database.transaction():
-                request = self._evidence.requests.accept(asked, key=key, now=now)
-                self._vocabulary.write([expected, self._state.records])
-                facts = {"num_deletions": request.deletions, "num_additions": request.additions}
-                self._evidence.ledger.write("accepted", now, request=request.request, **facts)
-        except BaseException:
-            self._store.drop_refused()
-            raise
-        return request
 
     def recalls(self, label: str) -> bool:
         """Whether this label was a class, lost its name with the last record that bore it, and may come back."""
-        return self._vocabulary.recalls(label)
+        return self._inbox.vocabulary.recalls(label)
 
     def _name_classes(self) -> None:
-        """The labels as the vocabulary knows them, on every dataset in use."""
-        with self._lock:
-            self._expected = replace(self._expected, classes=self._vocabulary.names)
-            self._state = self._named(self._state)
-
-    def _named(self, state: EnsembleState) -> EnsembleState:
-        names = self._vocabulary.names
+        """The labels as the vocabulary knows them: an addition may have given one its name back."""
+        names = self._inbox.vocabulary.names
+        if np.array_equal(names, self.classes):
+            return
         learner = for_classes(self._learner, names)  # type: ignore[arg-type]
-        return replace(state, records=replace(state.records, classes=names), learner=learner)
-
-    def _repeated(self, known: Request, updates: list[Update]) -> Request:
-        """The request that has the key already, if it asked for the same."""
-        same = self._evidence.requests.is_same(known.request, Batch.dump(updates, self._expected))
-        if known.state != "cancelled" and not same:
-            raise RequestError("the idempotency key was used for another request")
-        return known
-
-    def _refuse_return(self, asked: Batch) -> None:
-        returning = asked.returning
-        for what, name in returning:
-            if (what, name) in self._leaving:
-                whose = "id" if what == "record" else "subject"
-                message = f"the {whose} {name!r} is being deleted on request; say readmit to bring it back on purpose"
-                raise RequestError(message)
-        self._evidence.requests.refuse_forgotten(returning)
+        with self._lock:
+            records = replace(self._state.records, classes=names)
+            self._state = replace(self._state, records=records, learner=learner)
 
     @property
     def is_due(self) -> bool:
@@ -291,31 +241,17 @@ class DurableDeployment(Deployment):
                 receipt = super().update(batch, advance=advance)
             finally:
                 self._applying = ()
-            self._recompute_expected()
+            with self._inbox.lock:
+                self._name_classes()
+                self._inbox.follow(self._state.records)
             self._finish()
             return receipt.round
 
     def cancel(self, request: str) -> None:
         """Take a pending request back."""
-        with self._updating, self._accepting:
+        with self._updating, self._inbox.lock:
             self._require_open()
-            requests = self._evidence.requests
-            pending = [one for one in requests.in_state("pending") if one.request != request]
-            try:
-                expected = self._with_all(pending)
-            except InputError as error:
-                raise RequestError(
-                    f"request {request} cannot be cancelled, a later one builds on it: {error}"
-                ) from None
-            now = self._evidence.clock.now()
-            with self._store.database.transaction():
-                requests.cancel(request, now=now)
-                self._evidence.ledger.write("cancelled", now, request=request)
-            reach("cancel.done")
-            self._expected, self._leaving = expected
-            with self._store.explained():
-                self._store.sweep()  # what waited, and what an attempt to apply it has left
-            self._store.database.checkpoint()
+            self._inbox.cancel(request, self._state.records)
 
     def request(self, request: str) -> Request:
         """What became of a request."""
@@ -360,12 +296,12 @@ class DurableDeployment(Deployment):
         """Write the books exactly and let go of the folder. Pending requests stay pending."""
         if self._closed.is_set():
             return
-        with self._updating, self._accepting, self._lock:
+        with self._updating, self._inbox.lock, self._lock:
             self._closed.set()
             try:
                 self._journal.settle(self._publisher.status.predictions)
             finally:
-                self._publisher.journal = _Closed(self._store.folder)
+                self._publisher.journal = ClosedBooks(self._store.folder)
                 self._store.close()
 
     def __enter__(self) -> Self:
@@ -396,9 +332,9 @@ class DurableDeployment(Deployment):
         is_new = following.generation != self._generation
         publisher, generation = following.publisher, following.generation
         batches = [requests.batch_of(one.request) for one in self._applying]
-        gone, back = _names(batches, staged.state.records)
+        gone, back = lasting_names(batches, staged.state.records)
         # Nothing is accepted meanwhile, so that the labels kept are those of everything accepted.
-        with self._accepting, store.database.transaction():
+        with self._inbox.lock, store.database.transaction():
             reach("switch.open")
             serving = put_round(store, self._front, following.serving, self.classes, self._trusted)
             trained = self._models_trained + len(following.touched)
@@ -409,7 +345,7 @@ class DurableDeployment(Deployment):
                 self._evidence.ledger.write("generation", tick, generation=generation, round=round_)
             for one in self._applying:
                 requests.switch(one.request, generation=generation, round=round_)
-            self._vocabulary.write([staged.state.records, self._expected])
+            self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])
             requests.readmit(back)
             requests.remember(gone)  # last: what came and went in one round is gone
         reach("switch.done")
@@ -438,21 +374,6 @@ class DurableDeployment(Deployment):
                 self._evidence.ledger.write("applied", tick, request=one.request, **facts)
         reach("applied.done")
 
-    def _recompute_expected(self) -> None:
-        with self._accepting:
-            if not np.array_equal(self.classes, self._vocabulary.names):  # named while the round was trained
-                self._state = self._named(self._state)
-            self._expected, self._leaving = self._with_all(self._evidence.requests.in_state("pending"))
-
-    def _with_all(self, pending: list[Request]) -> tuple[Records, set[Name]]:
-        """The dataset as it will be, and what is on its way out, once these are applied."""
-        expected, leaving = self._state.records, set[Name]()
-        for one in pending:
-            asked = self._evidence.requests.batch_of(one.request)
-            expected, _ = expected.apply(asked.updates(self.classes))
-            leaving |= set(asked.deleted)
-        return expected, leaving
-
     def _apply_on_a_clock(self) -> None:
         while not self._closed.wait(min(self._policy.amount, threading.TIMEOUT_MAX)):
             # An error is told to whoever updates next; the requests stay pending, and the next tick tries them again.
@@ -471,31 +392,3 @@ class DurableDeployment(Deployment):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a deployment on disk is not pickled: open its folder instead")
-
-
-class _Closed:
-    """The journal of a deployment that has been closed: nothing may be released any more."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def reserve(self, total: int, limit: float) -> None:
-        """Refuse."""
-        raise StoreError(f"{self._folder} has been closed")
-
-    def mark_dirty(self) -> None:
-        """Refuse."""
-        raise StoreError(f"{self._folder} has been closed")
-
-
-def _names(batches: list[Batch], after: Records) -> tuple[list[Name], list[Name]]:
-    """What a round takes out for good, and what it brings in."""
-    asked: list[Name] = [name for batch in batches for name in batch.deleted]
-    gone = [(what, name) for what, name in dict.fromkeys(asked) if what == "subject" or name not in after]
-    alive = {name for what, name in gone if what == "subject" and _has_records(after, name)}
-    back = [name for batch in batches for name in batch.added]
-    return [(what, name) for what, name in gone if what == "record" or name not in alive], back
-
-
-def _has_records(records: Records, subject: RecordId) -> bool:
-    return any(not records.index.is_gone(slot) for slot in records.subjects.find(subject))

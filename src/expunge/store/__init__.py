@@ -1,6 +1,6 @@
 """A deployment on disk: records with true erasure, models, requests, books; SQLite and files."""
 
-from expunge.store.batches import Batch, Name
+from expunge.store.batches import Batch, Name, lasting_names
 from expunge.store.columns import Form
 from expunge.store.ensembles import (
     Staged,
@@ -16,11 +16,12 @@ from expunge.store.ensembles import (
 )
 from expunge.store.files import FolderLock, explained, flush_file, flush_files
 from expunge.store.requests import Request, RequestBook
-from expunge.store.store import BookKeeper, Present, Store
+from expunge.store.store import BookKeeper, ClosedBooks, Present, Store
 
 __all__ = [
     "Batch",
     "BookKeeper",
+    "ClosedBooks",
     "FolderLock",
     "Form",
     "Name",
@@ -34,6 +35,7 @@ __all__ = [
     "explained",
     "flush_file",
     "flush_files",
+    "lasting_names",
     "load_classes",
     "read_records",
     "read_state",

@@ -127,3 +127,16 @@ def _addition(block: Block, classes: NDArray[Any]) -> AddMany:
 def _plain(name: RecordId) -> RecordId:
     value: RecordId = name.item() if isinstance(name, np.generic) else name
     return value
+
+
+def lasting_names(batches: list[Batch], after: Records) -> tuple[list[Name], list[Name]]:
+    """What a round takes out for good, and what it brings in."""
+    asked: list[Name] = [name for batch in batches for name in batch.deleted]
+    gone = [(what, name) for what, name in dict.fromkeys(asked) if what == "subject" or name not in after]
+    alive = {name for what, name in gone if what == "subject" and _has_records(after, name)}
+    back = [name for batch in batches for name in batch.added]
+    return [(what, name) for what, name in gone if what == "record" or name not in alive], back
+
+
+def _has_records(records: Records, subject: RecordId) -> bool:
+    return any(not records.index.is_gone(slot) for slot in records.subjects.find(subject))

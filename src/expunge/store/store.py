@@ -272,3 +272,18 @@ class BookKeeper:
             "UPDATE generations SET reserved = ? WHERE generation = ?", (predictions, self._generation)
         )
         reach("close.done")
+
+
+class ClosedBooks:
+    """The journal of a deployment that has been closed: nothing may be released any more."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def reserve(self, total: int, limit: float) -> None:
+        """Refuse."""
+        raise StoreError(f"{self._folder} has been closed")
+
+    def mark_dirty(self) -> None:
+        """Refuse."""
+        raise StoreError(f"{self._folder} has been closed")
