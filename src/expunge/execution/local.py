@@ -52,7 +52,8 @@ class Processes:
         done = 0
         for attempt in range(1, self.attempts + 1):
             try:
-                pool = Parallel(n_jobs=self.num_workers, return_as="generator")
+                # No memory-mapped copies: a process that is killed would leave people's records in temporary files.
+                pool = Parallel(n_jobs=self.num_workers, return_as="generator", max_nbytes=None)
                 for result in pool(delayed(function)(item) for item in items[done:]):
                     done += 1
                     yield result
