@@ -4,6 +4,7 @@ from expunge.audit.analysis import analyse
 from expunge.audit.broken import SkippingLearner
 from expunge.audit.campaign import audit, run_trials
 from expunge.audit.catalogue import SCHEME_NAMES, make_scheme
+from expunge.audit.deployments import DeploymentCopy, copy_deployment
 from expunge.audit.evidence import Event, SignTest, alpha_lower_bound, sign_test
 from expunge.audit.intervals import clopper_pearson, lower_limit, upper_limit
 from expunge.audit.likelihood import LikelihoodRatio, fit_likelihood_ratio
@@ -40,6 +41,7 @@ __all__ = [
     "DeleteRandomCorrect",
     "DeleteTargeted",
     "DeleteThese",
+    "DeploymentCopy",
     "DeploymentScheme",
     "EnsembleScheme",
     "Event",
@@ -65,6 +67,7 @@ __all__ = [
     "audit",
     "built_in_learner",
     "clopper_pearson",
+    "copy_deployment",
     "digits_task",
     "fit_likelihood_ratio",
     "in_the_event",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from expunge.audit.catalogue import DEFAULT_TARGET, SCHEME_NAMES, make_scheme
+from expunge.audit.deployments import DeploymentCopy
 from expunge.audit.references import is_reference, load_learner, load_requester, load_scheme
 from expunge.audit.scenario import Scenario, Setting, Task
 from expunge.audit.scenarios import (
@@ -22,6 +23,7 @@ from expunge.errors import ParameterError
 from expunge.guarantees import Guarantee
 from expunge.learners import Learner
 
+_DEPLOYMENT = "deployment"
 SCENARIO_NAMES = ("lookup", "label-only", "white-box", "membership", "slow-down")
 DATA_NAMES = ("mnist", "digits")
 
@@ -31,11 +33,12 @@ class AuditRequest:
     """Everything that may be named. None leaves an option to the scenario, which refuses one that it does not have.
 
     `size` is the number of pairs (lookup), of deletions (label-only), of canaries (membership) or of rounds
-    (slow-down). `task` replaces the scenario's own data and learner.
+    (slow-down). `copy` is a deployment's data and learner, in the place of the scenario's own; its own scheme is
+    called `deployment`.
     """
 
     scenario: str
-    scheme: str = "sisa"
+    scheme: str | None = None
     requester: str | None = None
     data: str | None = None
     learner: str | None = None
@@ -45,7 +48,12 @@ class AuditRequest:
     num_shards: int | None = None
     inclusion_probability: float | None = None
     target: Guarantee = DEFAULT_TARGET
-    task: Task | None = None
+    copy: DeploymentCopy | None = None
+
+    @property
+    def task(self) -> Task | None:
+        """The data that replace the scenario's own."""
+        return None if self.copy is None else self.copy.task
 
     def build(self) -> tuple[Scenario, Scheme[Any]]:
         """The scenario and the scheme, ready for `audit`."""
@@ -53,35 +61,46 @@ class AuditRequest:
         return scenario, self.build_scheme(scenario)
 
     def build_scheme(self, scenario: Scenario) -> Scheme[Any]:
-        """A built-in scheme, or the user's own."""
-        if not is_reference(self.scheme):
+        """A built-in scheme, the deployment's, or the user's own; SISA, or the deployment's, if none is named."""
+        name = self.scheme or ("sisa" if self.copy is None else _DEPLOYMENT)
+        if self.copy is not None and name == _DEPLOYMENT:
+            self._refuse_sizes(name)
+            return self.copy.scheme()
+        if not is_reference(name):
             return make_scheme(
-                self.scheme,
+                name,
                 scenario,
                 num_shards=self.num_shards,
                 inclusion_probability=self.inclusion_probability,
                 target=self.target,
             )
+        self._refuse_sizes(name)
+        return load_scheme(name, scenario.task)
+
+    def _refuse_sizes(self, scheme: str) -> None:
         for name, value in (("num_shards", self.num_shards), ("inclusion_probability", self.inclusion_probability)):
             if value is not None:
-                raise ParameterError(f"{name} is for the schemes {', '.join(SCHEME_NAMES)}, got {self.scheme!r}")
-        return load_scheme(self.scheme, scenario.task)
+                raise ParameterError(f"{name} is for the schemes {', '.join(SCHEME_NAMES)}, got {scheme!r}")
 
     def build_scenario(self) -> Scenario:
         """The named scenario with its options."""
         match self.scenario:
             case "lookup":
-                self._refuse("data", "learner", "num_records", "task")
+                if self.copy is not None:
+                    raise ParameterError(
+                        "the scenario lookup has data of its own: a deployment's cannot take its place"
+                    )
+                self._refuse("data", "learner", "num_records")
                 return lookup_scenario(num_pairs=self._size(50), requester=self._label_requester("correct"))
             case "label-only":
-                self._refuse(*(["learner"] if self.task is None else ["data", "learner", "num_records"]))
+                self._refuse("learner", *(["data"] if self.copy is not None else []))
                 make = self._label_requester("random-correct")
                 return label_only_scenario(self._zeros_and_ones(), num_deletions=self.size, requester=make)
             case "white-box":
-                self._refuse("data", "size")
+                self._refuse("data", "size", *(["learner"] if self.copy is not None else []))
                 return white_box_scenario(self._digits("logistic", 600), requester=self._user_requester())
             case "membership":
-                self._refuse("data", "requester")
+                self._refuse("data", "requester", *(["learner"] if self.copy is not None else []))
                 return membership_scenario(self._digits("nearest", 300), num_targets=self._size(30))
             case "slow-down":
                 self._refuse("data", "learner")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from expunge.cli.app import app
+from expunge.cli.options import Trust
 from expunge.cli.output import console, progress, show_json, show_table
 from expunge.errors import InputError
 
@@ -23,12 +24,17 @@ _ALARM_EXIT = 1
 def audit(
     scenario: Annotated[str, typer.Argument(help="lookup, label-only, white-box, membership or slow-down.")],
     scheme: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="sisa, majority, exponential, permute-and-flip, laplace, gaussian, confident, consensus, student, "
-            "broken, retrain, or your own as module:factory."
+            "broken, retrain, or your own as module:factory.  [default: sisa, or the deployment's own]"
         ),
-    ] = "sisa",
+    ] = None,
+    deployment: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Audit a copy of this deployment's learner, data and settings."),
+    ] = None,
+    trust: Trust = None,
     trials: Annotated[int, typer.Option(help="How often both arms are played.")] = 100,
     seed: Annotated[int | None, typer.Option(help="Repeat an audit exactly (drawn if left out, and shown).")] = None,
     jobs: Annotated[int, typer.Option(help="Worker processes; -1 for all cores. Does not change any number.")] = 1,
@@ -67,7 +73,7 @@ def audit(
 
     Example: `expunge audit lookup --scheme sisa --html audit.html`
     """
-    from expunge.audit import AuditRequest, to_html
+    from expunge.audit import AuditRequest, copy_deployment, to_html
     from expunge.audit import audit as run_audit
     from expunge.guarantees import Guarantee
 
@@ -84,6 +90,7 @@ def audit(
         setting=setting,
         num_shards=shards,
         inclusion_probability=probability,
+        copy=None if deployment is None else copy_deployment(deployment, trust=trust or (), num_records=records),
         target=Guarantee(alpha, beta, gamma),
     )
     built, made = request.build()
