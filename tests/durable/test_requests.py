@@ -177,6 +177,19 @@ def test_a_key_whose_request_was_cancelled_does_nothing_again(deployment: Durabl
     assert deployment.status.pending == 0
 
 
+def test_a_request_is_known_again_after_its_label_was_erased(folder: Path) -> None:
+    asked = [Add(id="brief", features=[1.0, 2.0], label="rare")]
+    with expunge.create(folder, LookupTableLearner(), X, ["a", "b"] * 9 + ["rare"] * 2, n_shards=3) as deployment:
+        first = deployment.update(asked, key="k")  # type: ignore[arg-type]
+        deployment.delete([18, 19, "brief"])
+    with expunge.open(folder) as found:
+        assert "rare" not in found.classes.tolist()
+        assert found.update(asked, key="k") == first  # type: ignore[arg-type]
+        assert "rare" not in found.classes.tolist()
+        with pytest.raises(RequestError, match="used for another request"):
+            found.update([Add(id="brief", features=[1.0, 3.0], label="rare")], key="k")
+
+
 def test_a_refused_request_does_not_use_its_key_up(deployment: DurableDeployment) -> None:
     with pytest.raises(UnknownRecordError):
         deployment.submit([Delete(99)], key="k")

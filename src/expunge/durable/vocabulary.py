@@ -37,17 +37,21 @@ class Vocabulary:
 
     def recognise(self, updates: Iterable[Update]) -> bool:
         """Give erased labels their names back where an addition brings them; whether any was."""
+        names = self.recognised(updates)
+        is_changed, self.names = names is not self.names, names
+        return is_changed
+
+    def recognised(self, updates: Iterable[Update]) -> NDArray[Any]:
+        """The labels, with the names that these updates bring in place of erased ones."""
         erased = {str(name): code for code, name in enumerate(self.names.tolist()) if _is_erased(name)}
         if not erased:
-            return False
+            return self.names
         found = {}
         for label in {label for update in updates for label in _labels(update)}:
             code = erased.get(self._placeholder(label))
             if code is not None:
                 found[code] = label
-        if found:
-            self.names = _with(self.names, found)
-        return bool(found)
+        return _with(self.names, found) if found else self.names
 
     def recalls(self, label: str) -> bool:
         """Whether a label of this name was erased."""
