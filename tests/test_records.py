@@ -237,3 +237,9 @@ def test_values_that_do_not_survive_the_datasets_type_are_refused():
     town = Records.build(pd.DataFrame({"town": pd.Categorical(["a", "b"])}), [0, 1])
     with pytest.raises(RecordError, match=r"'n'.*town"):
         town.apply([Add(id="n", features={"town": "c"}, label=0)])
+
+
+def test_a_column_that_occurs_twice_is_named():
+    frame = pd.DataFrame([[1.0, 2.0]], columns=["age", "age"])
+    with pytest.raises(InputError, match="'age' occurs twice"):
+        Records.build(frame, [0])

@@ -25,6 +25,8 @@ def as_features(rows: Any) -> Features:
     if is_sparse(rows):
         return rows.tocsr()
     if is_frame(rows):
+        if not rows.columns.is_unique:
+            raise InputError(f"column {rows.columns[rows.columns.duplicated()][0]!r} occurs twice")
         return rows
     array = np.asarray(rows)
     if array.dtype.kind in "US":
