@@ -105,7 +105,9 @@ class Evidence:
         self.deployment_id: str = store.fact("deployment")
         self.clock = Clock(store.fact("clock_seconds"))
         self.ledger = LedgerBook(store, self.deployment_id)
-        self.requests = RequestBook(store, (store.folder / "keys" / _HASH_KEY).read_bytes())
+        with store.explained():
+            hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
+        self.requests = RequestBook(store, hash_key)
 
     def certificate(
         self, request: str | None, *, guarantee: Guarantee, standing: Callable[[], Standing]

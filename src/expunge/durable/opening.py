@@ -266,8 +266,10 @@ def _under_construction(folder: Path) -> Iterator[Path]:
             partial.rename(absolute)
             flush_file(absolute.parent)
         reach("create.renamed")
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, StoreError):  # about the folder that was asked for
+            raise type(error)(str(error).replace(str(partial), str(folder))) from error
         raise
 
 

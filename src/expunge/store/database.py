@@ -7,6 +7,7 @@ would otherwise stay. The format's version is SQLite's `user_version`; a migrati
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,8 @@ class Database:
         self._depth = 0
         self._is_closed = False
         with explained(folder):
-            target = f"file:{_quoted(self._path)}?mode={'ro' if read_only else 'rwc' if is_new else 'rw'}"
+            mode = "rwc" if is_new else "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
+            target = f"file:{_quoted(self._path)}?mode={mode}"
             self._connection = sqlite3.connect(
                 target, uri=True, isolation_level=None, check_same_thread=False, timeout=_PATIENCE
             )
@@ -50,6 +52,11 @@ class Database:
             except BaseException:
                 self._connection.close()
                 raise
+
+    @property
+    def _is_sealed(self) -> bool:
+        """Whether nobody can be writing here: reading needs no log then, which could not be made either."""
+        return not os.access(self._folder, os.W_OK) and not self._path.with_name(f"{NAME}-wal").exists()
 
     def _prepare(self, *, is_new: bool, read_only: bool) -> None:
         if is_new:
