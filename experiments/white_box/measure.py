@@ -1,6 +1,8 @@
 """Rates of clipped gradients and of forward passes on the device at hand: correctness first, then seconds.
 
     python experiments/white_box/measure.py kernel     the fused kernel and the layer-by-layer form, random pictures
+    python experiments/white_box/measure.py trials     whole trials of MNIST, k = 6, noise multiplier 0.4 (EXPUNGE_DATA)
+    python experiments/white_box/measure.py both [FILE] all of it, and the lines as JSON into FILE
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "src")]
+
+from white_box import TrialResults, find_row, load_pictures, run_trials
+from white_box.engines import FusedEngine
 
 from expunge.learners.jax import _fused as fused
 from expunge.learners.jax import paper_network
@@ -66,24 +72,21 @@ def problem(name: str, models: int, batch: int, images: int = 2000) -> dict[str,
     }
 
 
-def repeated(step: Callable[[Any], Any], steps: int) -> Callable[[Any], Any]:
-    """A loop of steps in one program, each using the last one's result."""
-    return jax.jit(lambda state: jax.lax.fori_loop(0, steps, lambda _, own: step(own), state))
-
-
-def measure_fused(name: str, models: int, batch: int, warps: int, steps: int = 20) -> None:
-    """The kernel with the update of the weights, in a loop."""
+def measure_fused(name: str, models: int, batch: int, warps: tuple[int, ...], steps: int = 20) -> None:
+    """The kernels with the update of the weights, in a loop."""
     data = problem(name, models, batch)
     shape = data["shape"]
 
-    def step(weights: Any) -> Any:
-        sums = fused.clipped_sums(
-            shape, data["table"], data["rows"], data["labels"], weights, clip_norm=0.1, num_warps=warps
-        )
-        return jax.tree.map(lambda old, total: old - 0.5 / batch * total, weights, sums)
+    @jax.jit
+    def run(weights: Any, table: Any, rows: Any, labels: Any) -> Any:
+        def step(_: Any, own: Any) -> Any:
+            sums = fused.clipped_sums(shape, table, rows, labels, own, clip_norm=0.1, warps=warps)
+            return jax.tree.map(lambda old, total: old - 0.5 / batch * total, own, sums)
 
-    run = repeated(step, steps)
-    first, median = seconds(lambda: run(data["weights"]))
+        return jax.lax.fori_loop(0, steps, step, weights)
+
+    given = [data[key] for key in ("weights", "table", "rows", "labels")]
+    first, median = seconds(lambda: run(*given))
     report(what="fused", net=name, models=models, batch=batch, warps=warps, first_s=round(first, 1),
            mega_per_s=round(models * batch * steps / median / 1e6, 2))
 
@@ -91,12 +94,13 @@ def measure_fused(name: str, models: int, batch: int, warps: int, steps: int = 2
 def measure_scores(name: str, models: int, examples: int, warps: int) -> None:
     """Forward passes."""
     data = problem(name, models, examples)
-    run = jax.jit(
-        lambda weights: jnp.sum(
-            fused.scores(data["shape"], data["table"], data["rows"], weights, num_warps=warps).argmax(axis=2), axis=1
-        )
-    )
-    first, median = seconds(lambda: run(data["weights"]))
+
+    @jax.jit
+    def run(weights: Any, table: Any, rows: Any) -> Any:
+        return jnp.sum(fused.scores(data["shape"], table, rows, weights, num_warps=warps).argmax(axis=2), axis=1)
+
+    given = [data[key] for key in ("weights", "table", "rows")]
+    first, median = seconds(lambda: run(*given))
     report(what="scores", net=name, models=models, examples=examples, warps=warps, first_s=round(first, 1),
            mega_per_s=round(models * examples / median / 1e6, 2))
 
@@ -107,16 +111,20 @@ def measure_layers(name: str, models: int, batch: int, precision: str, steps: in
     side, channels, activation = NETWORKS[name]
     network = paper_network(activation=activation, input_shape=(side, side, channels), precision=precision)
 
-    def step(parameters: Any) -> Any:
-        def one(own: Any, rows: Any, labels: Any) -> Any:
-            x = data["pictures"][rows].astype(jnp.float32) / 255
-            return clipped_sum(network, cross_entropy, own, x, labels, jnp.ones(batch), 0.1)
+    @jax.jit
+    def run(parameters: Any, pictures: Any, rows: Any, labels: Any) -> Any:
+        def one(own: Any, chosen: Any, codes: Any) -> Any:
+            x = pictures[chosen].astype(jnp.float32) / 255
+            return clipped_sum(network, cross_entropy, own, x, codes, jnp.ones(batch), 0.1)
 
-        sums = jax.vmap(one)(parameters, data["rows"], data["labels"])
-        return jax.tree.map(lambda old, total: old - 0.5 / batch * total, parameters, sums)
+        def step(_: Any, own: Any) -> Any:
+            sums = jax.vmap(one)(own, rows, labels)
+            return jax.tree.map(lambda old, total: old - 0.5 / batch * total, own, sums)
 
-    run = repeated(step, steps)
-    first, median = seconds(lambda: run(data["parameters"]), repeats=3)
+        return jax.lax.fori_loop(0, steps, step, parameters)
+
+    given = [data[key] for key in ("parameters", "pictures", "rows", "labels")]
+    first, median = seconds(lambda: run(*given), repeats=3)
     report(what="layers", net=name, models=models, batch=batch, precision=precision, first_s=round(first, 1),
            mega_per_s=round(models * batch * steps / median / 1e6, 2))
 
@@ -144,31 +152,102 @@ def check(name: str, models: int = 4, batch: int = 32) -> None:
     report(what="check", net=name, gradient_error=distance(sums, right), score_error=distance(found, right_scores))
 
 
+def trials(number: int = 16, batches: int = 3) -> None:
+    """Whole trials: every stage's seconds, and the columns of the table."""
+    row = find_row("mnist", 6, 0.4)
+    start = time.perf_counter()
+    pictures = load_pictures(row.dataset)
+    engine = FusedEngine(row, pictures)
+    jax.block_until_ready(engine._train_table)
+    report(what="data on the device", seconds=round(time.perf_counter() - start, 2))
+    watched = Watched(engine)
+    parts = []
+    for batch in range(batches):
+        start = time.perf_counter()
+        watched.seconds.clear()
+        parts.append(run_trials(row, watched, len(pictures.y), seed=1, trials=range(batch * number, (batch + 1) * number)))
+        total = time.perf_counter() - start
+        gradients = 3 * number * row.num_shards * row.num_steps * row.batch_size
+        report(what="trials", batch=batch, trials=number, seconds=round(total, 2), stages=watched.seconds,
+               mega_per_s=round(gradients / total / 1e6, 2))
+        results = TrialResults.joined(parts)
+        columns = {arm: getattr(results, arm).mean(axis=1) for arm in ("before", "after", "control")}
+        report(what="columns", row=row.name, trials=len(results.deleted),
+               accuracy={arm: [round(float(v.mean()), 4), round(float(v.std()), 4)] for arm, v in columns.items()},
+               shard_prediction=round(float(results.shard_prediction.mean()), 4),
+               indicator={arm: round(float(results.indicator(arm).mean()), 3) for arm in columns})
+    if len(sys.argv) > 2:
+        np.savez_compressed(Path(sys.argv[2]).with_suffix(".npz"), **TrialResults.joined(parts).arrays())
+
+
+class Watched:
+    """An engine whose calls are timed; training and the choice among checks apart."""
+
+    def __init__(self, engine: FusedEngine) -> None:
+        self._engine = engine
+        self.seconds: dict[str, float] = {}
+        choose = engine.select
+
+        def select(checks: Any) -> Any:
+            return self._timed("select", choose, checks)
+
+        engine.select = select  # type: ignore[method-assign]
+
+    def _timed(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        if name == "select":
+            jax.block_until_ready(arguments)
+        start = time.perf_counter()
+        found = jax.block_until_ready(function(*arguments))
+        number = sum(key.startswith(name) for key in self.seconds)
+        self.seconds[f"{name}{number}"] = round(time.perf_counter() - start, 3)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self._timed(name, getattr(self._engine, name), *arguments)
+
+
+def attempt(job: Callable[..., None], *arguments: Any) -> None:
+    """A failure is a line of the report, not the end of it."""
+    try:
+        job(*arguments)
+    except Exception as error:
+        report(failed=job.__name__, arguments=arguments, error=f"{type(error).__name__}: {error}"[:600])
+
+
 def kernel() -> None:
     """Everything about the kernel."""
-    report(device=str(jax.devices()[0]), jax=jax.__version__)
-    jobs: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-        (check, ("mnist",)),
-        (measure_fused, ("mnist", 96, 64, 4)),
-        (measure_fused, ("mnist", 96, 64, 8)),
-        (measure_fused, ("mnist", 384, 64, 4)),
-        (measure_scores, ("mnist", 96, 4992, 4)),
-        (measure_scores, ("mnist", 96, 4992, 8)),
-        (measure_layers, ("mnist", 96, 64, "bfloat16")),
-        (measure_layers, ("mnist", 96, 64, "float32")),
-        (check, ("cifar",)),
-        (measure_fused, ("cifar", 96, 64, 8)),
-        (measure_scores, ("cifar", 96, 4992, 4)),
-        (measure_layers, ("cifar", 96, 64, "bfloat16")),
-    ]
-    for job, arguments in jobs:
-        try:
-            job(*arguments)
-        except Exception as error:
-            report(failed=job.__name__, arguments=arguments, error=f"{type(error).__name__}: {error}"[:600])
+    for arguments in KERNEL_FIRST:
+        attempt(measure_fused, *arguments)
+    attempt(measure_scores, "mnist", 96, 4992, 4)
+
+
+def more() -> None:
+    """What is measured last."""
+    attempt(check, "cifar")
+    attempt(measure_fused, "cifar", 96, 64, (4, 8, 4, 4))
+    attempt(measure_fused, "cifar", 96, 64, (8, 8, 8, 4))
+    attempt(measure_scores, "cifar", 96, 4992, 4)
+    attempt(measure_scores, "cifar", 96, 4992, 8)
+    attempt(measure_fused, "mnist", 384, 256, (4, 8, 4, 4))
+    attempt(measure_layers, "mnist", 96, 64, "bfloat16")
+
+
+KERNEL_FIRST = [
+    ("mnist", 96, 64, (4, 8, 4, 4)),
+    ("mnist", 384, 64, (4, 8, 4, 4)),
+    ("mnist", 384, 64, (4, 4, 4, 4)),
+    ("mnist", 384, 64, (8, 8, 8, 8)),
+]
 
 
 if __name__ == "__main__":
-    {"kernel": kernel}[sys.argv[1]]()
+    report(device=str(jax.devices()[0]), jax=jax.__version__)
+    if sys.argv[1] in ("kernel", "both"):
+        attempt(check, "mnist")
+        kernel()
+    if sys.argv[1] in ("trials", "both"):
+        attempt(trials)
+    if sys.argv[1] in ("kernel", "both"):
+        more()
     if len(sys.argv) > 2:
         Path(sys.argv[2]).write_text("\n".join(json.dumps(line) for line in LINES) + "\n")

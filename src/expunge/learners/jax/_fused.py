@@ -174,9 +174,9 @@ class _Scratch(NamedTuple):
     z2: Any  # float32, GROUP tables of (64, 32), _PAD rows after each
     a2: Any  # bfloat16, _PAD rows, then GROUP tables of (64, 32)
     win2: Any  # int8, likewise
-    da2: Any  # bfloat16, likewise; the scaled gradients of the second convolution take its place
-    d2: Any  # bfloat16, _PAD rows of zeros, then one table (64, 32)
-    d1: Any  # bfloat16, one table (64, 64)
+    da2: Any  # bfloat16, likewise
+    d2: Any  # bfloat16, _PAD rows of zeros, then GROUP tables of (64, 32)
+    d1: Any  # bfloat16, GROUP tables of (64, 64)
 
 
 _SCRATCH_SIZES = _Scratch(
@@ -186,8 +186,8 @@ _SCRATCH_SIZES = _Scratch(
     a2=(_PAD + GROUP * _GRID) * _SECOND,
     win2=(_PAD + GROUP * _GRID) * _SECOND,
     da2=(_PAD + GROUP * _GRID) * _SECOND,
-    d2=(_PAD + _GRID) * _SECOND,
-    d1=_GRID * 64,
+    d2=(_PAD + GROUP * _GRID) * _SECOND,
+    d1=GROUP * _GRID * 64,
 )
 _SCRATCH_TYPES = _Scratch(
     jnp.bfloat16, jnp.int8, jnp.float32, jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.bfloat16, jnp.bfloat16
@@ -344,19 +344,19 @@ class _Kernel:
 
     def first_deltas(self, example: Array, weights: Weights, scratch: _Scratch) -> None:
         """d1, the gradient before the first activation, at the pool's outputs: (64 blocks, 4 parities · 16)."""
-        moved = [scratch.d2[_at(_GRID, _SECOND, (_PAD - move) * _SECOND)] for move in _MOVES]
+        moved = [scratch.d2[_at(_GRID, _SECOND, (_PAD + example * _GRID - move) * _SECOND)] for move in _MOVES]
         a1 = scratch.a1[_at(_GRID, 64, example * _GRID * 64)]
         taps = self.taps(weights)
         delta = _dot(moved[0], taps[0].T)
         for d2, tap in zip(moved[1:], taps[1:], strict=True):
             delta += _dot(d2, tap.T)
-        scratch.d1[_at(_GRID, 64, 0)] = (delta * self.slope(a1.astype(jnp.float32))).astype(jnp.bfloat16)
+        scratch.d1[_at(_GRID, 64, example * _GRID * 64)] = (delta * self.slope(a1.astype(jnp.float32))).astype(jnp.bfloat16)
 
     def first_gradients(self, example: Array, row: Array, table: Any, scratch: _Scratch) -> tuple[list[Array], Array]:
         """Of every channel, patches times the gradients that the pool sends to them; and the bias's gradient."""
-        places = [_at(_GRID, _FIRST, parity * _FIRST, 64) for parity in range(4)]
+        places = [_at(_GRID, _FIRST, example * _GRID * 64 + parity * _FIRST, 64) for parity in range(4)]
         deltas = [scratch.d1[place] for place in places]
-        codes = [scratch.win1[example * _GRID * 64 + place] for place in places]
+        codes = [scratch.win1[place] for place in places]
         channels = range(self.shape.channels)
         sums: list[Any] = [jnp.zeros((_FILTER, _FIRST), jnp.float32) for _ in channels]
         for first in range(0, len(_TABLES), _AHEAD):
@@ -375,27 +375,34 @@ class _Kernel:
         return [total * (1.0 / 255.0) for total in sums], bias
 
 
-def _gradient_program(kernel: _Kernel, clip_norm: float, *refs: Any) -> None:
-    """All phases of one program; refs: rows, labels, tables, weights, then sums and scratch as outputs."""
+class _Dense(NamedTuple):
+    """What the hidden and the output layer leave for the sums, (GROUP, …) a program."""
+
+    h3: Any
+    delta3: Any
+    delta4: Any
+    norms: Any  # squared norms of their gradients
+
+
+_DENSE_WIDTHS = _Dense(_HIDDEN, _HIDDEN, _OUT, 1)
+
+
+def _forward_program(kernel: _Kernel, *refs: Any) -> None:
+    """The forward pass, the dense layers' backward pass, and the gradient of the last pictures."""
     channels = kernel.shape.channels
-    rows, labels, table, rest = refs[0], refs[1], refs[2 : 2 + channels], refs[2 + channels :]
-    weights, sums, scratch = Weights(*rest[:8]), Weights(*rest[8:16]), _Scratch(*rest[16:])
-    zeros = jnp.zeros((_PAD, 64), jnp.bfloat16)
-    scratch.a1[_at(_PAD, 64, GROUP * _GRID * 64)] = zeros
-    scratch.d2[_at(_PAD, _SECOND, 0)] = jnp.zeros((_PAD, _SECOND), jnp.bfloat16)
-
-    def forward(example: Array, nothing: Array) -> Array:
-        kernel.first_layer(example, rows[example], table, weights, scratch)
-        kernel.second_layer(example, weights, scratch)
-        return nothing
-
-    jax.lax.fori_loop(0, GROUP, forward, jnp.int32(0))
-    kernel.barrier()
+    rows, labels, table = refs[0], refs[1], refs[2 : 2 + channels]
+    weights, outs = Weights(*refs[2 + channels : 10 + channels]), refs[10 + channels :]
+    scratch, dense = _Scratch(*outs[:6], None, None), _Dense(*outs[6:])
+    scratch.a1[_at(_PAD, 64, GROUP * _GRID * 64)] = jnp.zeros((_PAD, 64), jnp.bfloat16)
+    _forward(kernel, rows, table, weights, scratch)
     h3, z4, a2_square = kernel.hidden(weights, scratch)
     delta4 = _softmax_delta(z4, labels[jnp.arange(GROUP)])
     delta3 = _dot(delta4, weights.w4[_at(_HIDDEN, _OUT, 0)].T) * kernel.slope(h3)
-    dense = (a2_square + 1.0) * jnp.sum(delta3**2, axis=1)
-    dense += (jnp.sum(h3**2, axis=1) + 1.0) * jnp.sum(delta4**2, axis=1)
+    norms = (a2_square + 1.0) * jnp.sum(delta3**2, axis=1)
+    dense.norms[jnp.arange(GROUP)] = norms + (jnp.sum(h3**2, axis=1) + 1.0) * jnp.sum(delta4**2, axis=1)
+    dense.h3[_at(GROUP, _HIDDEN, 0)] = h3
+    dense.delta3[_at(GROUP, _HIDDEN, 0)] = delta3
+    dense.delta4[_at(GROUP, _OUT, 0)] = delta4
 
     def spread(piece: Array, nothing: Array) -> Array:
         part = _dot(delta3, weights.w3[_at(_PIECE, _HIDDEN, piece * _PIECE * _HIDDEN)].T)
@@ -403,82 +410,102 @@ def _gradient_program(kernel: _Kernel, clip_norm: float, *refs: Any) -> None:
         return nothing
 
     jax.lax.fori_loop(0, kernel.shape.num_pieces, spread, jnp.int32(0))
+
+
+def _forward(kernel: _Kernel, rows: Any, table: Any, weights: Weights, scratch: _Scratch) -> None:
+    """Both convolutions of all examples, one after another."""
+
+    def one(example: Array, nothing: Array) -> Array:
+        kernel.first_layer(example, rows[example], table, weights, scratch)
+        kernel.second_layer(example, weights, scratch)
+        return nothing
+
+    jax.lax.fori_loop(0, GROUP, one, jnp.int32(0))
     kernel.barrier()
-    backward = partial(_backward, kernel, clip_norm, rows, table, weights, scratch, dense)
+
+
+def _delta_program(kernel: _Kernel, *refs: Any) -> None:
+    """The gradients of both convolutions' outputs, of every example."""
+    w2, a1, a2, win2, da2, d2, d1 = refs
+    weights = Weights(None, None, w2, None, None, None, None, None)  # type: ignore[arg-type]
+    scratch = _Scratch(a1, None, None, a2, win2, da2, d2, d1)
+    d2[_at(_PAD, _SECOND, 0)] = jnp.zeros((_PAD, _SECOND), jnp.bfloat16)
+
+    def one(example: Array, nothing: Array) -> Array:
+        delta = kernel.unpool_second(example, scratch)
+        d2[_at(_GRID, _SECOND, (_PAD + example * _GRID) * _SECOND)] = delta.astype(jnp.bfloat16)
+        kernel.barrier()
+        kernel.first_deltas(example, weights, scratch)
+        return nothing
+
+    jax.lax.fori_loop(0, GROUP, one, jnp.int32(0))
+
+
+def _clip_program(kernel: _Kernel, clip_norm: float, *refs: Any) -> None:
+    """Of every example the norm of its gradient and the factor; the clipped sum of the first convolution's."""
+    channels = kernel.shape.channels
+    rows, table = refs[0], refs[1 : 1 + channels]
+    a1, win1, d2, d1, norms, g1, gb1, gb2, factors = refs[1 + channels :]
+    scratch = _Scratch(a1, win1, None, None, None, None, d2, d1)
+
+    def one(example: Array, carry: Any) -> Any:
+        own1, own_b1 = kernel.first_gradients(example, rows[example], table, scratch)
+        delta = d2[_at(_GRID, _SECOND, (_PAD + example * _GRID) * _SECOND)]
+        own_b2 = jnp.sum(delta.astype(jnp.float32), axis=0)
+        squares = jnp.zeros((_GRID, _SECOND), jnp.float32)
+        for move in _MOVES:
+            squares += _dot(kernel.moved_input(example, move, scratch).T, delta) ** 2
+        square = norms[example] + jnp.sum(own_b1**2) + jnp.sum(own_b2**2) + jnp.sum(squares)
+        square += jnp.sum(sum(part**2 for part in own1))
+        factor = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-24)))
+        factors[example] = factor
+        sums, bias1, bias2 = carry
+        return (
+            [total + factor * part for total, part in zip(sums, own1, strict=True)],
+            bias1 + factor * own_b1,
+            bias2 + factor * own_b2,
+        )
+
     start = (
         [jnp.zeros((_FILTER, _FIRST), jnp.float32)] * channels,
         jnp.zeros((_FIRST,), jnp.float32),
         jnp.zeros((_SECOND,), jnp.float32),
-        jnp.zeros((GROUP,), jnp.float32),
     )
-    g1, gb1, gb2, scale = jax.lax.fori_loop(0, GROUP, backward, start)
+    sums, bias1, bias2 = jax.lax.fori_loop(0, GROUP, one, start)
     for channel in range(channels):
-        sums.w1[_at(_FILTER, _FIRST, channel * _FILTER * _FIRST)] = g1[channel]
-    sums.b1[jnp.arange(_FIRST)] = gb1
-    sums.b2[jnp.arange(_SECOND)] = gb2
-    kernel.barrier()
-    g2 = jax.lax.fori_loop(
-        0, GROUP, partial(_second_sums, kernel, scratch), [jnp.zeros((_GRID, _SECOND), jnp.float32)] * 4
-    )
-    for tap in range(4):
-        sums.w2[_at(_GRID, _SECOND, tap * _GRID * _SECOND)] = g2[tap]
-    scaled3, scaled4 = delta3 * scale[:, None], delta4 * scale[:, None]
+        g1[_at(_FILTER, _FIRST, channel * _FILTER * _FIRST)] = sums[channel]
+    gb1[jnp.arange(_FIRST)] = bias1
+    gb2[jnp.arange(_SECOND)] = bias2
 
-    def gather(piece: Array, nothing: Array) -> Array:
-        place = _at(_PIECE, _HIDDEN, piece * _PIECE * _HIDDEN)
-        sums.w3[place] = _dot(scratch.a2[kernel.piece(piece)].T, scaled3)
+
+def _sum_program(kernel: _Kernel, *refs: Any) -> None:
+    """The clipped sums of the second convolution and of the dense layers."""
+    a1, d2, a2, h3, delta3, delta4, factors, g2, g3, gb3, g4, gb4 = refs
+    scratch = _Scratch(a1, None, None, a2, None, None, d2, None)
+
+    def second(example: Array, sums: list[Array]) -> list[Array]:
+        delta = d2[_at(_GRID, _SECOND, (_PAD + example * _GRID) * _SECOND)]
+        scaled = (delta.astype(jnp.float32) * factors[example]).astype(jnp.bfloat16)
+        return [
+            total + _dot(kernel.moved_input(example, move, scratch).T, scaled)
+            for total, move in zip(sums, _MOVES, strict=True)
+        ]
+
+    sums = jax.lax.fori_loop(0, GROUP, second, [jnp.zeros((_GRID, _SECOND), jnp.float32)] * 4)
+    for tap in range(4):
+        g2[_at(_GRID, _SECOND, tap * _GRID * _SECOND)] = sums[tap]
+    factor = factors[jnp.arange(GROUP)][:, None]
+    scaled3 = delta3[_at(GROUP, _HIDDEN, 0)] * factor
+    scaled4 = delta4[_at(GROUP, _OUT, 0)] * factor
+
+    def hidden(piece: Array, nothing: Array) -> Array:
+        g3[_at(_PIECE, _HIDDEN, piece * _PIECE * _HIDDEN)] = _dot(a2[kernel.piece(piece)].T, scaled3)
         return nothing
 
-    jax.lax.fori_loop(0, kernel.shape.num_pieces, gather, jnp.int32(0))
-    sums.b3[jnp.arange(_HIDDEN)] = jnp.sum(scaled3, axis=0)
-    sums.w4[_at(_HIDDEN, _OUT, 0)] = _dot(h3.T, scaled4)
-    sums.b4[jnp.arange(_OUT)] = jnp.sum(scaled4, axis=0)
-
-
-def _backward(
-    kernel: _Kernel,
-    clip_norm: float,
-    rows: Any,
-    table: Any,
-    weights: Weights,
-    scratch: _Scratch,
-    dense: Array,
-    example: Array,
-    carry: Any,
-) -> Any:
-    """One example's gradients of the convolutions, their norm, and the first one's share of the sum."""
-    g1, gb1, gb2, scale = carry
-    d2 = kernel.unpool_second(example, scratch).astype(jnp.bfloat16)
-    scratch.d2[_at(_GRID, _SECOND, _PAD * _SECOND)] = d2
-    kernel.barrier()
-    kernel.first_deltas(example, weights, scratch)
-    kernel.barrier()
-    own1, own_b1 = kernel.first_gradients(example, rows[example], table, scratch)
-    own_b2 = jnp.sum(d2.astype(jnp.float32), axis=0)
-    squares = jnp.zeros((_GRID, _SECOND), jnp.float32)
-    for move in _MOVES:
-        squares += _dot(kernel.moved_input(example, move, scratch).T, d2) ** 2
-    mine = jnp.arange(GROUP) == example
-    square = jnp.sum(jnp.where(mine, dense, 0.0)) + jnp.sum(own_b1**2) + jnp.sum(own_b2**2) + jnp.sum(squares)
-    square += jnp.sum(sum(part**2 for part in own1))
-    factor = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-24)))
-    kernel.barrier()  # the next example overwrites d1 and d2
-    scratch.da2[_at(_GRID, _SECOND, (_PAD + example * _GRID) * _SECOND)] = (d2.astype(jnp.float32) * factor).astype(jnp.bfloat16)
-    return (
-        [total + factor * part for total, part in zip(g1, own1, strict=True)],
-        gb1 + factor * own_b1,
-        gb2 + factor * own_b2,
-        jnp.where(mine, factor, scale),
-    )
-
-
-def _second_sums(kernel: _Kernel, scratch: _Scratch, example: Array, sums: list[Array]) -> list[Array]:
-    """The second convolution's inputs times its scaled gradients, added up."""
-    scaled = scratch.da2[_at(_GRID, _SECOND, (_PAD + example * _GRID) * _SECOND)]
-    return [
-        total + _dot(kernel.moved_input(example, move, scratch).T, scaled)
-        for total, move in zip(sums, _MOVES, strict=True)
-    ]
+    jax.lax.fori_loop(0, kernel.shape.num_pieces, hidden, jnp.int32(0))
+    gb3[jnp.arange(_HIDDEN)] = jnp.sum(scaled3, axis=0)
+    g4[_at(_HIDDEN, _OUT, 0)] = _dot(h3[_at(GROUP, _HIDDEN, 0)].T, scaled4)
+    gb4[jnp.arange(_OUT)] = jnp.sum(scaled4, axis=0)
 
 
 def _softmax_delta(z4: Array, labels: Array) -> Array:
@@ -495,14 +522,7 @@ def _score_program(kernel: _Kernel, *refs: Any) -> None:
     rows, table, weights = refs[0], refs[1 : 1 + channels], Weights(*refs[1 + channels : 9 + channels])
     out, a1, z2, a2 = refs[9 + channels :]
     scratch = _Scratch(a1, None, z2, a2, None, None, None, None)
-
-    def forward(example: Array, nothing: Array) -> Array:
-        kernel.first_layer(example, rows[example], table, weights, scratch)
-        kernel.second_layer(example, weights, scratch)
-        return nothing
-
-    jax.lax.fori_loop(0, GROUP, forward, jnp.int32(0))
-    kernel.barrier()
+    _forward(kernel, rows, table, weights, scratch)
     _, z4, _ = kernel.hidden(weights, scratch)
     out[_at(GROUP, _OUT, 0)] = z4
 
@@ -525,6 +545,41 @@ def _half(weights: Weights) -> list[Array]:
     return [leaf.astype(jnp.bfloat16) if number % 2 == 0 else leaf for number, leaf in enumerate(flat)]
 
 
+@dataclass(frozen=True)
+class _Launch:
+    """Programs of one grid: a group of examples of a model each."""
+
+    models: int
+    groups: int
+    interpret: bool
+
+    def call(
+        self, program: Any, name: str, num_warps: int, inputs: list[tuple[Array, pl.BlockSpec]], outs: list[Any]
+    ) -> list[Array]:
+        """Run `program` over inputs with their specs; `outs` are (size, type) of each program's outputs."""
+        shapes = [jax.ShapeDtypeStruct((self.models, self.groups, size), kind) for size, kind in outs]
+        run = pl.pallas_call(
+            program,
+            grid=(self.models, self.groups),
+            in_specs=[spec for _, spec in inputs],
+            out_specs=[_per_program(size) for size, _ in outs],
+            out_shape=shapes,
+            interpret=self.interpret,
+            compiler_params=plgpu.CompilerParams(num_warps=num_warps, num_stages=1),
+            name=name,
+        )
+        return list(run(*(array for array, _ in inputs)))
+
+    def split(self, array: Array) -> tuple[Array, pl.BlockSpec]:
+        """(models, batch) as a group a program."""
+        return array.reshape(self.models, self.groups, GROUP), _per_program(GROUP)
+
+
+def _own(array: Array) -> tuple[Array, pl.BlockSpec]:
+    """What an earlier kernel's program left for the same program of the next."""
+    return array, _per_program(array.shape[2])
+
+
 def clipped_sums(
     shape: Shape,
     table: tuple[Array, ...],
@@ -533,41 +588,53 @@ def clipped_sums(
     weights: Weights,
     *,
     clip_norm: float,
-    num_warps: int = 8,
+    warps: tuple[int, int, int, int] = (4, 4, 4, 4),
     interpret: bool = False,
 ) -> Weights:
     """Of every model the sum of its examples' clipped gradients; rows (models, batch) are places in the table."""
     models, batch = rows.shape
-    groups = batch // GROUP
     if batch % GROUP:
         raise ValueError(f"the batch must be a multiple of {GROUP}, got {batch}")
-    shapes = shape.sizes()
-    sizes = [int(np.prod(size)) for size in shapes]
-    outs = [jax.ShapeDtypeStruct((models, groups, size), jnp.float32) for size in sizes]
-    outs += [
-        jax.ShapeDtypeStruct((models, groups, size), kind)
-        for size, kind in zip(_SCRATCH_SIZES, _SCRATCH_TYPES, strict=True)
-    ]
-    call = pl.pallas_call(
-        partial(_gradient_program, _Kernel(shape, interpreted=interpret), clip_norm),
-        grid=(models, groups),
-        in_specs=[
-            _per_program(GROUP),
-            _per_program(GROUP),
-            *(_whole(plane) for plane in table),
-            *(_per_model(size) for size in sizes),
-        ],
-        out_specs=[_per_program(out.shape[2]) for out in outs],
-        out_shape=outs,
-        interpret=interpret,
-        compiler_params=plgpu.CompilerParams(num_warps=num_warps, num_stages=1),
-        name="clipped_sums",
+    launch, kernel = _Launch(models, batch // GROUP, interpret), _Kernel(shape, interpreted=interpret)
+    planes = [(plane, _whole(plane)) for plane in table]
+    half = [(leaf, _per_model(leaf.shape[1])) for leaf in _half(weights)]
+    kept = list(zip(_SCRATCH_SIZES, _SCRATCH_TYPES, strict=True))
+    dense_outs = [(GROUP * width, jnp.float32) for width in _DENSE_WIDTHS]
+    found = launch.call(
+        partial(_forward_program, kernel),
+        "forward",
+        warps[0],
+        [launch.split(rows), launch.split(labels), *planes, *half],
+        kept[:6] + dense_outs,
     )
-    found = call(
-        rows.reshape(models, groups, GROUP), labels.reshape(models, groups, GROUP), *table, *_half(weights)
-    )[:8]
+    a1, win1, _, a2, win2, da2 = found[:6]
+    dense = _Dense(*found[6:])
+    sizes = [int(np.prod(size)) for size in shape.sizes()]
+    outs = [(sizes[0], jnp.float32), (_FIRST, jnp.float32), (_SECOND, jnp.float32), (GROUP, jnp.float32)]
+    d2, d1 = launch.call(
+        partial(_delta_program, kernel),
+        "deltas",
+        warps[1],
+        [half[2], *map(_own, (a1, a2, win2, da2))],
+        kept[6:],
+    )
+    g1, gb1, gb2, factors = launch.call(
+        partial(_clip_program, kernel, clip_norm),
+        "clip",
+        warps[2],
+        [launch.split(rows), *planes, *map(_own, (a1, win1, d2, d1, dense.norms))],
+        outs,
+    )
+    g2, g3, gb3, g4, gb4 = launch.call(
+        partial(_sum_program, kernel),
+        "sums",
+        warps[3],
+        [*map(_own, (a1, d2, a2, dense.h3, dense.delta3, dense.delta4, factors))],
+        [(sizes[place], jnp.float32) for place in (2, 4, 5, 6, 7)],
+    )
+    parts = (g1, gb1, g2, gb2, g3, gb3, g4, gb4)
     return Weights(
-        *(jnp.sum(part, axis=1).reshape(models, *size) for part, size in zip(found, shapes, strict=True))
+        *(jnp.sum(part, axis=1).reshape(models, *size) for part, size in zip(parts, shape.sizes(), strict=True))
     )
 
 
@@ -582,26 +649,17 @@ def scores(
 ) -> Array:
     """Of every model the scores of its examples, (models, examples, classes)."""
     models, batch = rows.shape
-    groups = batch // GROUP
     if batch % GROUP:
         raise ValueError(f"the number of examples must be a multiple of {GROUP}, got {batch}")
-    sizes = [int(np.prod(size)) for size in shape.sizes()]
+    launch = _Launch(models, batch // GROUP, interpret)
+    planes = [(plane, _whole(plane)) for plane in table]
+    half = [(leaf, _per_model(leaf.shape[1])) for leaf in _half(weights)]
     kept = [(_SCRATCH_SIZES[place], _SCRATCH_TYPES[place]) for place in (0, 2, 3)]
-    outs = [jax.ShapeDtypeStruct((models, groups, GROUP * _OUT), jnp.float32)]
-    outs += [jax.ShapeDtypeStruct((models, groups, size), kind) for size, kind in kept]
-    call = pl.pallas_call(
+    found = launch.call(
         partial(_score_program, _Kernel(shape, interpreted=interpret)),
-        grid=(models, groups),
-        in_specs=[
-            _per_program(GROUP),
-            *(_whole(plane) for plane in table),
-            *(_per_model(size) for size in sizes),
-        ],
-        out_specs=[_per_program(out.shape[2]) for out in outs],
-        out_shape=outs,
-        interpret=interpret,
-        compiler_params=plgpu.CompilerParams(num_warps=num_warps, num_stages=1),
-        name="scores",
-    )
-    found = call(rows.reshape(models, groups, GROUP), *table, *_half(weights))[0]
+        "scores",
+        num_warps,
+        [launch.split(rows), *planes, *half],
+        [(GROUP * _OUT, jnp.float32), *kept],
+    )[0]
     return found.reshape(models, batch, _OUT)[:, :, : shape.num_classes]

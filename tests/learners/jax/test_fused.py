@@ -1,0 +1,74 @@
+"""The GPU kernel, interpreted on a CPU, against the layers; and its order of weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from expunge.learners.jax import _fused as fused
+from expunge.learners.jax import paper_network
+from expunge.learners.jax._gradients import clipped_sum, cross_entropy
+
+MODELS, BATCH, IMAGES = 2, 16, 6
+KINDS = [(28, 1, "tanh"), (32, 3, "relu")]
+
+
+def problem(side: int, channels: int, activation: Any) -> tuple[Any, ...]:
+    shape = fused.Shape(side, channels, 10, activation)
+    rng = np.random.default_rng(side)
+    images = rng.integers(0, 256, (IMAGES, side, side, channels)).astype(np.uint8)
+    network = paper_network(activation=activation, input_shape=(side, side, channels), precision="bfloat16")
+    shapes = jax.eval_shape(lambda: network.init(jax.random.key(0), 10))
+    parameters = jax.tree.map(
+        lambda leaf: (rng.normal(size=(MODELS, *leaf.shape)) * 0.1).astype(np.float32), shapes
+    )
+    rows = rng.integers(0, IMAGES, (MODELS, BATCH)).astype(np.int32)
+    labels = rng.integers(0, 10, (MODELS, BATCH)).astype(np.int32)
+    return shape, images, network, parameters, rows, labels
+
+
+def distance(first: Any, second: Any) -> float:
+    left, right = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (first, second))
+    return float(np.linalg.norm(left - right) / np.linalg.norm(right))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_weights_can_be_undone(kind: tuple[int, int, str]) -> None:
+    shape, _, _, parameters, _, _ = problem(*kind)
+    weights = fused.native(parameters, shape)
+    assert [leaf.shape[1:] for leaf in weights] == list(shape.sizes())
+    back = fused.standard(weights, shape)
+    for left, right in zip(jax.tree.leaves(back), jax.tree.leaves(parameters), strict=True):
+        assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clipped_sums_and_scores_are_those_of_the_layers_in_half_precision(kind: tuple[int, int, str]) -> None:
+    """Both round to bfloat16, in another order; a pool may then choose another of two nearly equal values."""
+    shape, images, network, parameters, rows, labels = problem(*kind)
+    table, weights = fused.patch_table(images, shape), fused.native(parameters, shape)
+    x = images[rows].astype(np.float32) / 255
+    scores = fused.scores(shape, table, jnp.asarray(rows), weights, interpret=True)
+    assert distance(scores, jax.vmap(network.apply)(parameters, x)) < 0.01
+    sums = jax.jit(
+        lambda: fused.clipped_sums(shape, table, jnp.asarray(rows), jnp.asarray(labels), weights, clip_norm=0.1, interpret=True)
+    )()
+    expected = jax.jit(
+        jax.vmap(lambda own, x, y: clipped_sum(network, cross_entropy, own, x, y, jnp.ones(BATCH), 0.1))
+    )(parameters, x, labels)
+    found = fused.standard(sums, shape)
+    assert distance(found, expected) < 0.1
+    wrong_labels = jax.tree.map(lambda leaf: leaf[::-1], found)
+    assert distance(wrong_labels, expected) > 0.5
+
+
+def test_a_batch_is_whole_groups() -> None:
+    shape, images, _, parameters, rows, labels = problem(*KINDS[0])
+    with pytest.raises(ValueError, match="multiple of 16"):
+        fused.clipped_sums(
+            shape, fused.patch_table(images, shape), rows[:, :5], labels[:, :5], fused.native(parameters, shape), clip_norm=1.0
+        )
