@@ -1,24 +1,11 @@
-"""`expunge reproduce`: the tables of the paper and of the theory, computed afresh."""
+"""`expunge reproduce theory`, `consensus` and `looseness`: the tables of the theory, computed afresh."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
-import typer
-
-from expunge.cli.app import app
 from expunge.cli.output import progress, show_json, show_table
-
-reproduce = typer.Typer(no_args_is_help=True, help="Compute the tables of the paper and of the theory afresh.")
-app.add_typer(reproduce, name="reproduce")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
-
-
-@reproduce.callback()
-def _about() -> None:
-    """Compute the tables of the paper and of the theory afresh."""
+from expunge.cli.reproduce.group import AsJson, reproduce
 
 
 @reproduce.command()

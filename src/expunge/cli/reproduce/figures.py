@@ -1,0 +1,87 @@
+"""`expunge reproduce figure1` and `figure2`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from expunge.cli.output import console, show_json
+from expunge.cli.reproduce.group import (
+    RESULTS,
+    AsJson,
+    Download,
+    Out,
+    Quick,
+    Results,
+    Seed,
+    Trials,
+    reproduce,
+    this_command,
+)
+from expunge.cli.reproduce.small import hand_over
+from expunge.cli.reproduce.table import QUICK_TRIALS, FixedPartition, FreshSplit, read_table, run_table, tell, to_dict
+from expunge.errors import InputError
+
+
+@reproduce.command()
+def figure1(
+    out: Annotated[Path, typer.Option(help="Draw the figure into this folder, as PNG and SVG.")] = Path(),
+    trials: Trials = 300,
+    results: Results = None,
+    fixed_partition: FixedPartition = False,
+    fresh_split: FreshSplit = False,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Figure 1: accuracy after deletion against the indicator, six panels, from the results of `table`.
+
+    `--quick` runs a small stand-in first, and draws two panels.
+
+    Example: `expunge reproduce figure1 --out figures`
+    """
+    from expunge.reproduction import Variant, draw_figure1, quick_rows, table_rows
+
+    variant = Variant(has_fixed_partition=fixed_partition, has_fresh_split=fresh_split)
+    rows = quick_rows() if quick else table_rows()
+    wanted = min(trials, QUICK_TRIALS) if quick else trials
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = results or (Path(scratch) if quick else RESULTS)
+        if quick:
+            run_table(rows, folder, variant, trials=wanted, batch=QUICK_TRIALS // 2, seconds=None, quick=True)
+        found = read_table(rows, folder, variant, trials=wanted)
+    if not found.verdicts:
+        raise InputError(f"there are no trials in {str(folder)!r} to draw: run `expunge reproduce table` first")
+    paths = draw_figure1(found.verdicts, out)
+    if as_json:
+        show_json({**to_dict(found), "figures": [path.name for path in paths]})
+    else:
+        tell(found, is_status=False, is_done=True)
+        console.print(f"drawn: {', '.join(path.name for path in paths)}", markup=False)
+
+
+@reproduce.command()
+def figure2(
+    out: Out = None,
+    trials: Trials = 200,
+    seed: Seed = 0,
+    jobs: Annotated[int, typer.Option(help="Worker processes; -1 for all cores. Does not change any number.")] = 1,
+    results: Results = None,
+    download: Download = False,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Figure 2 (Appendix C.2): the label-only attack on 1,000 MNIST zeros and ones; a minute or two.
+
+    Example: `expunge reproduce figure2 --out figures`
+    """
+    from expunge.reproduction import run_label_only, timed
+
+    if download and not quick:
+        from expunge.datasets.download import fetch_dataset
+
+        fetch_dataset("mnist")
+    report = timed(lambda: run_label_only(quick=quick, seed=seed, jobs=jobs, trials=trials), command=this_command())
+    hand_over(report, out=out, results=results, quick=quick, as_json=as_json)

@@ -1,0 +1,46 @@
+"""What the commands of `expunge reproduce` share: the group, common options, and how a command is written down."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from expunge.cli.app import app
+
+reproduce = typer.Typer(
+    no_args_is_help=True, help="Repeat the experiments of the paper, and compute its tables afresh."
+)
+app.add_typer(reproduce, name="reproduce")
+
+RESULTS = Path("experiments") / "results" / "paper"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")]
+Quick = Annotated[bool, typer.Option("--quick", help="On a CPU, in a minute or two: small sizes and stand-in data.")]
+Results = Annotated[
+    Path | None,
+    typer.Option(help=f"The folder of results.  [default: {RESULTS.as_posix()}; with --quick nothing is kept]"),
+]
+Out = Annotated[Path | None, typer.Option(help="Draw the figure into this folder, as PNG and SVG.")]
+Trials = Annotated[int, typer.Option(help="Trials a row.")]
+Seed = Annotated[int, typer.Option(help="Repeat an experiment exactly.")]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch missing datasets into the cache, and check their checksums.")
+]
+
+
+@reproduce.callback()
+def _about() -> None:
+    """Repeat the experiments of the paper, and compute its tables afresh."""
+
+
+def this_command() -> str:
+    """What was typed; of files elsewhere only their names, for results are published."""
+    return shlex.join(["expunge", *(_shortened(word) for word in sys.argv[1:])])
+
+
+def _shortened(word: str) -> str:
+    return Path(word).name if word.startswith(("/", "../")) else word

@@ -1,0 +1,43 @@
+"""`expunge reproduce page`: everything that was found, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from expunge.cli.output import console
+from expunge.cli.reproduce.group import RESULTS, Trials, reproduce, this_command
+from expunge.cli.reproduce.table import read_table
+
+
+@reproduce.command()
+def page(
+    out: Annotated[Path, typer.Option(help="The page; figures go into `figures` beside it.")] = Path(
+        "docs/reproduction.md"
+    ),
+    results: Annotated[Path, typer.Option(help="The folder of results.")] = RESULTS,
+    trials: Trials = 300,
+) -> None:
+    """Write the page about the reproduction: the paper's table with ours beside it, figures, and how all was made.
+
+    What was not run yet is left out. A file `notes.md` among the results is copied into the page.
+
+    Example: `expunge reproduce page --out docs/reproduction.md`
+    """
+    from expunge.reproduction import Report, Variant, table_rows, write_page
+    from expunge.reproduction.page import NOTES, REPORTS
+
+    table = read_table(table_rows(), results, Variant(), trials=trials)
+    reports = [report for name in REPORTS if (report := Report.load(results, name)) is not None]
+    notes = results / NOTES
+    written = write_page(
+        out,
+        table,
+        reports,
+        notes=notes.read_text(encoding="utf-8") if notes.is_file() else "",
+        command=this_command(),
+        results=results.name if results.is_absolute() else results.as_posix(),
+    )
+    console.print(f"written: {', '.join(path.name for path in written)}", markup=False)

@@ -1,0 +1,134 @@
+"""Datasets fetched from where their authors published them (or a mirror), checked, into the folder of data.
+
+Only on request: nothing here is called by a loader. A file is kept only if its SHA-256 is the published one's; a file
+that is there and right is left alone. The environment variable EXPUNGE_MIRROR names an address that is asked first: a
+copy of the data folder (`ADDRESS/mnist/train-images-idx3-ubyte.gz` and so on).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from expunge.datasets import cifar, images
+from expunge.errors import InputError
+
+MIRROR_VARIABLE = "EXPUNGE_MIRROR"
+_TIMEOUT = 60.0
+_LARGEST = 200 * 2**20  # more than any of the files
+
+#: Where the files of a dataset lie, in the order in which they are tried.
+SOURCES: dict[str, tuple[str, ...]] = {
+    "mnist": (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        "http://yann.lecun.com/exdb/mnist/",
+    ),
+    "fashion-mnist": ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+}
+#: CIFAR-10 comes as one archive.
+CIFAR_ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+
+
+def fetch_dataset(name: str, folder: Path | None = None) -> list[Path]:
+    """Fetch what is missing of `mnist`, `fashion-mnist` or `cifar-10`; the files that were fetched."""
+    root = images.data_folder() if folder is None else folder
+    wanted = _wanted(name)
+    missing = {path: digest for path, digest in wanted.items() if not _is_right(root / path, digest)}
+    if not missing:
+        return []
+    mirror = os.environ.get(MIRROR_VARIABLE)
+    fetched: list[Path] = []
+    if name == "cifar-10" and not mirror:
+        for path, content in _archive_members(missing):
+            fetched.append(_keep(root / path, content, missing[path]))
+        return fetched
+    for path, digest in missing.items():
+        addresses = [f"{mirror.rstrip('/')}/{path.as_posix()}"] if mirror else []
+        addresses += [base + path.name for base in SOURCES.get(name, ())]
+        fetched.append(_keep(root / path, _first(addresses, digest), digest))
+    return fetched
+
+
+def _wanted(name: str) -> dict[Path, str]:
+    """The files of a dataset within the data folder, and their SHA-256."""
+    if name == "cifar-10":
+        return {cifar.FOLDER / file: digest for file, digest in cifar.PUBLISHED.items()}
+    if name in images.PUBLISHED:
+        return {Path(name) / file: digest for file, digest in images.PUBLISHED[name].items()}
+    raise InputError(f"dataset must be one of {', '.join([*images.PUBLISHED, 'cifar-10'])}, got {name!r}")
+
+
+def _first(addresses: list[str], digest: str) -> bytes:
+    """From the first address that has the right file; the error names all that were tried."""
+    reasons = []
+    for address in addresses:
+        try:
+            content = _get(address)
+        except (OSError, ValueError) as error:  # URLError and HTTPError are OSErrors
+            reasons.append(f"{address} ({_reason(error)})")
+            continue
+        if hashlib.sha256(content).hexdigest() == digest:
+            return content
+        reasons.append(f"{address} (not the published file: its SHA-256 is wrong)")
+    raise InputError(
+        f"{addresses[0].rsplit('/', 1)[-1]} cannot be had: tried {', '.join(reasons)}; put the published file into the "
+        f"folder of data yourself, or name a mirror in {MIRROR_VARIABLE}"
+    )
+
+
+def _archive_members(missing: dict[Path, str]) -> Iterator[tuple[Path, bytes]]:
+    """The wanted files of CIFAR-10's archive."""
+    try:
+        packed = _get(CIFAR_ARCHIVE)
+        with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+            for path in missing:
+                member = archive.extractfile(f"{cifar.FOLDER.name}/{path.name}")
+                if member is None:
+                    raise KeyError(path.name)
+                yield path, member.read()
+    except (OSError, ValueError, KeyError, tarfile.TarError) as error:
+        raise InputError(
+            f"cifar-10 cannot be had: tried {CIFAR_ARCHIVE} ({_reason(error)}); put its published binary batches into "
+            f"the folder of data yourself, or name a mirror in {MIRROR_VARIABLE}"
+        ) from None
+
+
+def _get(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
+        content: bytes = answer.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError("far too large")
+    return content
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP {error.code}"
+    if isinstance(error, urllib.error.URLError):
+        return str(error.reason)
+    return str(error) or type(error).__name__
+
+
+def _is_right(path: Path, digest: str) -> bool:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    except OSError:
+        return False
+
+
+def _keep(path: Path, content: bytes, digest: str) -> Path:
+    """Written whole or not at all, and only if it is the published file."""
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise InputError(f"{path.name} as fetched is not the published file: its SHA-256 is wrong")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(content)
+    os.replace(part, path)
+    return path

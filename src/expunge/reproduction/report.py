@@ -1,0 +1,71 @@
+"""What an experiment hands back: a table for people, numbers for programs, and how it was made."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from expunge.errors import InputError
+
+
+@dataclass(frozen=True)
+class Report:
+    """`rows` are cells as text under `columns`; `data` is what figures are drawn from and programs read."""
+
+    name: str
+    title: str
+    about: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    data: dict[str, Any]
+    command: str = ""
+    date: str = ""
+    seconds: float = 0.0
+
+    def save(self, folder: Path) -> Path:
+        """One JSON file, named after the experiment."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
+        path.write_text(
+            json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        return path
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Report | None:
+        """What was saved; None if there is no such file."""
+        path = folder / f"{name}.json"
+        if not path.is_file():
+            return None
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise InputError(f"{path} is not a saved experiment") from None
+
+    def to_markdown(self) -> str:
+        """The table."""
+        return markdown_table(self.columns, self.rows)
+
+
+def timed(make: Callable[[], Report], *, command: str) -> Report:
+    """A report with its command, its date and the seconds it took."""
+    began = time.perf_counter()
+    report = make()
+    seconds = round(time.perf_counter() - began, 1)
+    return replace(report, command=command, date=datetime.now(UTC).date().isoformat(), seconds=seconds)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def interval_words(interval: Sequence[float]) -> str:
+    """Three digits, as in the paper."""
+    return f"[{interval[0]:.3f}, {interval[1]:.3f}]"

@@ -1,0 +1,167 @@
+"""Files of trials: one compact `.npz` a row, replaced whole after every batch, merged over runs and machines.
+
+A file holds the arrays of `Trials` as small whole numbers, and a JSON text with the row, the variant and every run that
+added trials: its command, date, device and seconds. Trials are known by their numbers, so a file can be continued
+anywhere, and two files of the same row merge into one. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from expunge.errors import InputError
+from expunge.reproduction.rows import Row
+from expunge.reproduction.trials import Trials, array_names
+
+FORMAT = 1  # raise it when a reader of this version would misread the file; keep reading older ones
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What distinguishes runs of the same row that must not be mixed."""
+
+    has_fixed_partition: bool = False
+    has_fresh_split: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """Of file names; empty for the table as it should be."""
+        return ".fixed-partition" * self.has_fixed_partition + ".fresh-split" * self.has_fresh_split
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's part in a row: when, how, on what, and the seconds it took, compilation included."""
+
+    started: str
+    command: str
+    device: str
+    versions: str
+    seconds: float
+    num_trials: int
+
+
+@dataclass(frozen=True)
+class RowResults:
+    """All trials of a row so far."""
+
+    row: Row
+    variant: Variant
+    trials: Trials | None
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def num_trials(self) -> int:
+        """So far."""
+        return 0 if self.trials is None else len(self.trials)
+
+    @property
+    def seconds(self) -> float:
+        """All runs together."""
+        return sum(run.seconds for run in self.runs)
+
+    def missing(self, num_trials: int) -> list[int]:
+        """Which of the trials 0 to `num_trials` − 1 are not there yet."""
+        done = set() if self.trials is None else set(self.trials.numbers.tolist())
+        return [number for number in range(num_trials) if number not in done]
+
+    def first(self, num_trials: int) -> Trials | None:
+        """Those of the trials 0 to `num_trials` − 1 that are there; None if there are none."""
+        chosen = None if self.trials is None else self.trials.select(range(num_trials))
+        return chosen if chosen is not None and len(chosen) else None
+
+    def add(self, trials: Trials, run: Run) -> RowResults:
+        """With more trials; `run` replaces its own earlier record."""
+        together = trials if self.trials is None else self.trials.merge(trials)
+        others = tuple(old for old in self.runs if _key(old) != _key(run))
+        return replace(self, trials=together, runs=(*others, run))
+
+    def merge(self, other: RowResults) -> RowResults:
+        """Both files' trials and runs; of a trial that is in both, this one's."""
+        if (self.row.name, self.variant) != (other.row.name, other.variant):
+            raise InputError(f"results of {other.row.name} cannot be merged into those of {self.row.name}")
+        if other.trials is None:
+            return self
+        together = other.trials if self.trials is None else self.trials.merge(other.trials)
+        longest: dict[tuple[str, str, str], Run] = {}
+        for run in (*self.runs, *other.runs):
+            known = longest.get(_key(run))
+            longest[_key(run)] = run if known is None or run.num_trials > known.num_trials else known
+        return replace(self, trials=together, runs=tuple(sorted(longest.values(), key=_key)))
+
+
+def _key(run: Run) -> tuple[str, str, str]:
+    return run.started, run.command, run.device
+
+
+def results_path(folder: Path, row: Row, variant: Variant) -> Path:
+    """Where a row's trials are kept."""
+    return folder / f"{row.name}{variant.suffix}.npz"
+
+
+def read_results(folder: Path, row: Row, variant: Variant) -> RowResults:
+    """A row's trials; none if there is no file yet."""
+    path = results_path(folder, row, variant)
+    if not path.exists():
+        return RowResults(row, variant, None)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            about = json.loads(str(archive["about"]))
+            arrays = {name: archive[name].astype(np.int64) for name in array_names()}
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        raise InputError(f"{path} is not a file of trials, or is damaged") from None
+    if about.get("format") != FORMAT:
+        raise InputError(f"{path} has the format {about.get('format')!r}, and this version reads {FORMAT}")
+    if (about["row"], about["variant"]) != (row.name, asdict(variant)):
+        raise InputError(f"{path} holds trials of another row: {about['row']}")
+    trials = Trials(**arrays, num_held_out=about["num_held_out"])
+    return RowResults(row, variant, trials, tuple(Run(**run) for run in about["runs"]))
+
+
+def write_results(folder: Path, results: RowResults) -> Path:
+    """Replace a row's file, whole or not at all."""
+    trials = results.trials
+    if trials is None:
+        raise InputError(f"there are no trials of {results.row.name} to write")
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "row": results.row.name,
+        "variant": asdict(results.variant),
+        "num_held_out": trials.num_held_out,
+        "runs": [asdict(run) for run in results.runs],
+    }
+    arrays: dict[str, Any] = {
+        name: values.astype(np.min_scalar_type(int(values.max(initial=0))))
+        for name, values in ((name, getattr(trials, name)) for name in array_names())
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = results_path(folder, results.row, results.variant)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
+    os.replace(part, path)
+    return path
+
+
+def take_in(folder: Path, other: Path, rows: Iterable[Row], variant: Variant) -> int:
+    """Merge the files of another folder into this one; how many trials were new."""
+    if not other.is_dir():
+        raise InputError(f"there is no folder {str(other)!r} to merge")
+    added = 0
+    for row in rows:
+        theirs = read_results(other, row, variant)
+        if theirs.trials is None:
+            continue
+        ours = read_results(folder, row, variant)
+        together = ours.merge(theirs)
+        write_results(folder, together)
+        added += together.num_trials - ours.num_trials
+    return added
