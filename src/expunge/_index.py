@@ -98,7 +98,7 @@ class IdIndex:
     @classmethod
     def restored(cls, ids: NDArray[Any] | None, live: NDArray[np.int64], gone: frozenset[int]) -> IdIndex:
         """The index of a dataset some of whose slots were emptied; the ids of those are not looked at."""
-        if ids is None:
+        if ids is None or (ids.dtype.kind == "i" and np.array_equal(ids[live], live)):
             return cls(_RangeBase(len(live) + len(gone)), len(live), {}, gone)
         return cls(_make_base(ids[live], live), len(live), {}, gone)
 

@@ -36,6 +36,8 @@ def hash_ids(key: bytes, record_ids: Iterable[RecordName]) -> tuple[str, ...]:
 
 
 def _written(record_id: RecordName) -> bytes:
+    if type(record_id) is int and -(2**63) <= record_id < 2**63:
+        return b"%d" % record_id  # what canonical JSON writes, at a tenth of the time
     if isinstance(record_id, bool) or not isinstance(record_id, str | int):
         raise ParameterError(f"a record id must be text or a whole number, got a {type(record_id).__name__}")
     return canonical(record_id)

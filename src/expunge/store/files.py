@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from expunge.errors import FolderBusyError, FormatError, StoreError
 from expunge.store.steps import reach
@@ -18,6 +18,8 @@ from expunge.store.steps import reach
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _THREADS = 8
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -85,13 +87,13 @@ def flush_file(path: Path) -> None:
 
 def flush_files(paths: Iterable[Path]) -> None:
     """The same for many at once: the disk does them together."""
-    _each(flush_file, list(paths))
+    each_of(flush_file, list(paths))
 
 
 def remove_files(paths: Iterable[Path]) -> None:
     """Remove files for good: also from the folders' lists on the disk."""
     paths = list(paths)
-    _each(_remove_file, paths)  # freeing what is on the disk takes its time
+    each_of(_remove_file, paths)  # freeing what is on the disk takes its time
     for folder in {path.parent for path in paths}:
         flush_file(folder)
 
@@ -101,13 +103,14 @@ def _remove_file(path: Path) -> None:
     reach("remove.file")
 
 
-def _each(act: Callable[[Path], None], paths: list[Path]) -> None:
-    if len(paths) < 2:
-        for path in paths:
-            act(path)
+def each_of(act: Callable[[T], None], things: list[T]) -> None:
+    """Do it to all of them side by side: the disk waits for many at once as long as for one."""
+    if len(things) < 2:
+        for thing in things:
+            act(thing)
         return
-    with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
-        list(pool.map(act, paths))
+    with ThreadPoolExecutor(min(_THREADS, len(things))) as pool:
+        list(pool.map(act, things))
 
 
 class FolderLock:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from expunge._blocks import Block
 from expunge.errors import FormatError
 from expunge.store.columns import Column, Form
-from expunge.store.files import flush_files, write_all
+from expunge.store.files import each_of, flush_files, write_all
 from expunge.store.steps import reach
 
 _CHUNK = 1 << 26
@@ -96,16 +96,18 @@ class RecordFolder:
     def erase(self, slots: NDArray[np.int64]) -> None:
         """Overwrite the given slots in every column with zeros, on the disk."""
         slots = np.sort(slots)
-        for column in self.form.columns:
-            descriptor = os.open(self._file(column, "slab"), os.O_RDWR)
-            try:
-                if column.dtype is None:
-                    self._erase_rows(column, descriptor, slots)
-                for first, count in _runs(slots):
-                    write_all(descriptor, bytes(count * column.width), first * column.width)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        each_of(lambda column: self._erase_column(column, slots), list(self.form.columns))
+
+    def _erase_column(self, column: Column, slots: NDArray[np.int64]) -> None:
+        descriptor = os.open(self._file(column, "slab"), os.O_RDWR)
+        try:
+            if column.dtype is None:
+                self._erase_rows(column, descriptor, slots)
+            for first, count in _runs(slots):
+                write_all(descriptor, bytes(count * column.width), first * column.width)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _erase_rows(self, column: Column, slab: int, slots: NDArray[np.int64]) -> None:
         """Zeros where the heap holds the rows; done before the slab forgets where that is."""
