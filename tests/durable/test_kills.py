@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
+import expunge
+from expunge.errors import DuplicateRecordError
+from expunge.learners import LookupTableLearner
 from expunge.store import steps
 
 SEED = 20
@@ -31,6 +35,16 @@ FEW = {
     "router": ["stage.done", "switch.open", "switch.done", "erase.files"],
 }
 NUM_RANDOM = 36
+INTERRUPTED = [
+    "accept.done",
+    "apply.trained",
+    "stage.model",
+    "rewrite.done",
+    "stage.done",
+    "switch.open",
+    "switch.done",
+]
+INTERRUPTED += ["erase.heap", "erase.files", "erase.checkpoint", "applied.open", "applied.done", "cancel.done"]
 CREATIONS = ["create.folder", "create.records", "stage.model", "create.models", "create.written", "create.renamed"]
 RECOVERY = ["open.locked", "sweep.listed", "erase.heap", "open.swept", "open.read", "erase.slots", "erase.files"]
 RECOVERY += ["erase.checkpoint", "applied.open", "applied.done", "open.done"]
@@ -74,6 +88,40 @@ def test_other_ways_of_answering(ask_killer, scenario):
     chance = random.Random(scenario)
     for step in FEW[scenario]:
         killed_at(ask_killer, scenario, step, chance.randint(1, whole["passed"][step]))
+
+
+@pytest.mark.parametrize("step", INTERRUPTED)
+def test_who_interrupts_an_update_loses_nothing_and_goes_on_or_is_told_to_open_again(ask_killer, step):
+    """Ctrl-C in a notebook: an exception where nobody expects one, and the same object used afterwards."""
+    answer = ask_killer(scenario="objects", seed=SEED, kill=[step, 1, "interrupt"])
+    assert answer["interrupted"]
+    assert not answer["wrong"], answer["wrong"]
+
+
+def test_going_on_after_an_interrupted_switch_would_be_noticed(ask_killer):
+    job = {"scenario": "plain", "seed": SEED, "acts": ["add"], "kill": ["switch.done", 1, "interrupt"]}
+    assert not ask_killer(**job)["wrong"]
+    assert "other records than expected" in ask_killer(**job, sabotage="go_on_out_of_step")["wrong"]
+
+
+def test_what_was_accepted_at_the_moment_of_an_interruption_is_known(tmp_path, monkeypatch):
+    """The same id is not accepted again: two additions of it could never be applied."""
+
+    def interrupt(step):
+        if step == "accept.done":
+            raise KeyboardInterrupt
+
+    options = {"n_shards": 2, "mechanism": "majority", "apply": "manual"}
+    deployment = expunge.create(tmp_path / "folder", LookupTableLearner(), np.eye(4), [0, 1, 0, 1], **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "watch", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            deployment.add(np.ones((1, 4)), [1], [77])
+    with pytest.raises(DuplicateRecordError, match="77"):
+        deployment.add(np.ones((1, 4)), [1], [77])
+    assert deployment.apply() == 1
+    assert 77 in deployment.records
+    deployment.close()
 
 
 def test_killed_at_random_instants(ask_killer):

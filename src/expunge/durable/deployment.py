@@ -231,6 +231,7 @@ class DurableDeployment(Deployment):
         with self._updating:
             self._require_open()
             self._finish()
+            self._inbox.catch_up(self._state.records)
             requests = self._evidence.requests
             self._applying = tuple(requests.in_state("pending"))
             if not self._applying:
@@ -318,6 +319,7 @@ class DurableDeployment(Deployment):
         """Stage and switch on the disk, before the switch in memory; what fails leaves no files behind."""
         reach("apply.trained")
         self._require_open()
+        self._store.require_at(self._generation, self._round)
         try:
             return self._kept(following, round_)
         except BaseException:
@@ -359,6 +361,7 @@ class DurableDeployment(Deployment):
 
     def _finish(self) -> None:
         """Erase what a switch replaced; then, and only then, the requests behind it count as applied."""
+        self._store.require_at(self._generation, self._round)
         requests = self._evidence.requests
         switched = requests.in_state("switched")
         if not switched and self._store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:

@@ -32,6 +32,7 @@ class Inbox:
         self._admission = admission
         self._expected: Records | None = None
         self._leaving: set[Name] = set()
+        self._is_current = False  # not while the disk may know of a request that memory does not
 
     @property
     def expected(self) -> Records:
@@ -43,11 +44,18 @@ class Inbox:
         """Go on from this dataset: what was applied is no longer pending."""
         with self.lock:
             self._expected, self._leaving = self._with_all(records, self._evidence.requests.in_state("pending"))
+            self._is_current = True
+
+    def catch_up(self, records: Records) -> None:
+        """Read again what is pending if accepting or cancelling was interrupted half-way."""
+        if not self._is_current:
+            self.follow(records)
 
     def submit(self, updates: list[Update], current: Records, *, key: str | None, readmit: bool) -> Request:
         """Have a request on the disk, pending; `current` is the dataset in force."""
         if not updates:
             raise InputError(_NOTHING)
+        self.catch_up(current)
         known = None if key is None else self._evidence.requests.by_key(key)
         if known is not None:
             return self._repeated(known, updates)
@@ -60,10 +68,11 @@ class Inbox:
         self._admission.check(asked.block)
         if not readmit:
             self._refuse_return(asked)
+        self._is_current = False
         request = self._accept(asked, [expected, current], key)
         reach("accept.done")
-        self._expected = expected
-        self._leaving |= set(asked.deleted)
+        self._expected, self._leaving = expected, self._leaving | set(asked.deleted)
+        self._is_current = True
         return request
 
     def _accept(self, asked: Batch, datasets: Iterable[Records], key: str | None) -> Request:
@@ -107,12 +116,14 @@ class Inbox:
             message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
             raise RequestError(message) from None
         now = self._evidence.clock.now()
+        self._is_current = False
         with self._store.database.transaction():
             requests.cancel(request, now=now)
             self.vocabulary.write([expected[0], current])
             self._evidence.ledger.write("cancelled", now, request=request)
         reach("cancel.done")
         self._expected, self._leaving = expected
+        self._is_current = True
         with self._store.explained():
             self._store.sweep()  # what waited, and what an attempt to apply it has left
         self._store.database.checkpoint()

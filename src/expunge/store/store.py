@@ -149,6 +149,12 @@ class Store:
         generation, round_, epoch, num_slots, models_trained, serving = row
         return Present(generation, round_, epoch, num_slots, models_trained, json.loads(serving))
 
+    def require_at(self, generation: int, round: int) -> None:
+        """An error unless the folder stands there: an interruption between disk and memory parts the two for good."""
+        present = self.present
+        if (present.generation, present.round) != (generation, round):
+            raise StoreError(f"{self.folder}: an update was interrupted half-way; close the folder and open it again")
+
     @property
     def form(self) -> Form:
         """How the records are stored."""

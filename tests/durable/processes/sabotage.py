@@ -44,6 +44,11 @@ def leave_the_log() -> None:
     Database.checkpoint = _nothing  # type: ignore[method-assign]
 
 
+def go_on_out_of_step() -> None:
+    """Whoever interrupted a switch goes on with the round before it."""
+    Store.require_at = _nothing  # type: ignore[method-assign]
+
+
 SABOTAGE: dict[str, Callable[[], None]] = {
     act.__name__: act
     for act in (
@@ -53,5 +58,6 @@ SABOTAGE: dict[str, Callable[[], None]] = {
         leave_files,
         leave_rows,
         leave_the_log,
+        go_on_out_of_step,
     )
 }

@@ -6,6 +6,7 @@ and what is wrong with the folder afterwards. Nothing that is killed or looked a
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -27,6 +28,7 @@ from story import Story
 
 import expunge
 import expunge.ensemble
+from expunge.errors import StoreError
 from expunge.store import steps
 
 Fate = tuple[list[dict[str, Any]], bool, float]  # what it told, whether it was killed, seconds
@@ -75,7 +77,9 @@ def _run(act: Callable[[Callable[..., None]], None], writing: int, kill: list[An
 
     def watch(step: str) -> None:
         passed[step] += 1
-        if kill is not None and kill == [step, passed[step]]:
+        if kill is not None and kill[:2] == [step, passed[step]]:
+            if kill[2:] == ["interrupt"]:
+                raise KeyboardInterrupt
             os.kill(os.getpid(), signal.SIGKILL)
 
     steps.watch = watch
@@ -88,6 +92,21 @@ def _run(act: Callable[[Callable[..., None]], None], writing: int, kill: list[An
         tell("failed", why=traceback.format_exc())
     finally:
         os._exit(code)
+
+
+def _live(story: Story, acts: list[str] | None) -> None:
+    """Act; who is interrupted by its keyboard goes on for a while with the deployment that it has, and closes it."""
+    try:
+        story.act(acts)
+    except KeyboardInterrupt:
+        story.tell("interrupted")
+        if not hasattr(story, "deployment"):
+            return
+        with contextlib.suppress(StoreError):  # "open it again", or it was closed already
+            story.deployment.apply()
+            story.deployment.retrain()
+            story.deployment.apply()
+        story.deployment.close()
 
 
 def _prepare(scenario: Scenario, sabotage: str | None) -> None:
@@ -140,14 +159,15 @@ class Server:
 
         def act(tell: Callable[..., None]) -> None:
             _prepare(scenario, job.get("sabotage"))
-            Story(scenario, folder, job["seed"], tell).act(job.get("acts"))
+            _live(Story(scenario, folder, job["seed"], tell), job.get("acts"))
 
         told, killed, seconds = forked(act, kill=job.get("kill"), after=job.get("after"))
         last = told[-1] if told else {}
         answer = {"killed": [killed], "seconds": seconds, "passed": last.get("passed", {}), "wrong": ""}
         if last.get("say") == "failed":
             return {**answer, "wrong": f"the process failed before it was killed: {last['why']}"}
-        told = [one for one in told if one["say"] != "finished"]
+        answer["interrupted"] = any(one["say"] == "interrupted" for one in told)
+        told = [one for one in told if one["say"] not in ("interrupted", "finished")]
         return self._looked(job, folder, told, answer)
 
     def _killed_creation(self, job: dict[str, Any], folder: Path) -> dict[str, Any]:
