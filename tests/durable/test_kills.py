@@ -31,6 +31,7 @@ FEW = {
     "sparse": ["accept.staged", "rewrite.done", "stage.model", "switch.open", "switch.done", "erase.heap", "open.read"],
     "slices": ["accept.done", "stage.records", "stage.model", "stage.done", "switch.open", "switch.done", "open.read"],
     "refusing": ["accept.done", "switch.done", "reserve.done", "close.done"],
+    "background": ["stage.model", "switch.open", "switch.done", "applied.done"],
     "student": ["stage.done", "switch.open", "switch.done", "erase.files"],
     "router": ["stage.done", "switch.open", "switch.done", "erase.files"],
 }
@@ -125,7 +126,7 @@ def test_what_was_accepted_at_the_moment_of_an_interruption_is_known(tmp_path, m
 
 
 def test_killed_at_random_instants(ask_killer):
-    chance, scenarios = random.Random(SEED), [*NAMED, "sparse", "slices", "refusing"]
+    chance, scenarios = random.Random(SEED), [*NAMED, "sparse", "slices", "background"]
     for number in range(NUM_RANDOM):
         scenario, seed = scenarios[number % len(scenarios)], SEED + number
         after = chance.uniform(0.0, 0.4)

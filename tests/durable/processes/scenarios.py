@@ -32,6 +32,7 @@ class Scenario:
     apply: str = "now"
     dead_allowed: int | None = None
     counts_every_row: bool = True  # whether every row that `predict` answers is paid for, and nothing else
+    is_busy: bool = False  # whether rounds and generations change by themselves
     options: dict[str, Any] = field(default_factory=dict)
 
     def create(self, folder: Path) -> Any:
@@ -65,7 +66,7 @@ SCENARIOS: dict[str, Scenario] = {
     "refusing": Scenario(
         LogisticRegression,
         apply="manual",
-        options={"mechanism": "permute-and-flip", "max_predictions": 10, "on_exhausted": "refuse"},
+        options={"mechanism": "laplace", "max_predictions": 10, "on_exhausted": "refuse"},
     ),
     "gate": Scenario(
         lambda: NearestTableLearner(50.0),
@@ -81,6 +82,12 @@ SCENARIOS: dict[str, Scenario] = {
         apply="at 2",
         dead_allowed=6,
         options=_MAJORITY,
+    ),
+    "background": Scenario(
+        lambda: NearestTableLearner(50.0),
+        apply="every 0.02s",
+        is_busy=True,
+        options={"mechanism": "laplace", "max_predictions": 5, "on_exhausted": "retrain_now"},
     ),
     "student": Scenario(
         GaussianNB,

@@ -18,7 +18,7 @@ from scenarios import Scenario
 
 import expunge
 from expunge import AddMany, Delete, DeleteSubject
-from expunge.errors import BudgetExhaustedError
+from expunge.errors import BudgetExhaustedError, RequestError
 
 Tell = Callable[..., None]
 _ACTS = ["delete", "predict", "add", "predict", "correct", "delete subject", "cancel", "predict", "retrain", "return"]
@@ -129,7 +129,8 @@ class Story:
             released = self.deployment.predict(table_of_rows(rows, self.scenario.table))
         except BudgetExhaustedError:
             return
-        self.tell("released", count=len(released), generation=generation)
+        if self.deployment.status.generation == generation:  # else a retraining in the background came between
+            self.tell("released", count=len(released), generation=generation)
         self._tell_dirty()
 
     def _tell_dirty(self) -> None:
@@ -144,8 +145,13 @@ class Story:
         self.tell("accepted", key=asked["key"], request=request)
         self.next += 1
         self.tell("cancelling", request=request)
-        self.deployment.cancel(request)
-        self.tell("cancelled", request=request)
+        try:
+            self.deployment.cancel(request)
+        except RequestError:  # applied meanwhile, by the clock
+            assert self.scenario.is_busy
+            self._expect(asked)
+        else:
+            self.tell("cancelled", request=request)
 
     def _retrain(self) -> None:
         self.deployment.retrain()
