@@ -34,7 +34,8 @@ def ask_killer(quick_folder: Path) -> Iterator[Ask]:
     home = quick_folder / "kills"
     home.mkdir()
     command = [sys.executable, str(PROCESSES / "server.py"), str(home)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # who forks has one thread
+    with subprocess.Popen(command, env=alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
 
