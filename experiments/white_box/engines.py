@@ -12,9 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
-from white_box.pictures import Pictures
-from white_box.rows import CHECK_EVERY, CLIP_NORM, MOMENTUM, Row
-from white_box.selection import choose_checks
 
 from expunge.learners.jax import PrivateSGD, paper_network, sgd
 from expunge.learners.jax import _fused as fused
@@ -22,6 +19,9 @@ from expunge.learners.jax._batches import capacity, shuffled_orders
 from expunge.learners.jax._gradients import cross_entropy
 from expunge.learners.jax._program import Checks, ShardBatch, training_program
 from expunge.learners.jax.recipe import Recipe
+from white_box.pictures import Pictures
+from white_box.rows import CHECK_EVERY, CLIP_NORM, MOMENTUM, Row
+from white_box.selection import choose_checks
 
 NUM_CLASSES = 10
 _LEAST_SHARE = 4  # orders are drawn for shards of at least a quarter of the full size; smaller ones reuse them
@@ -39,8 +39,8 @@ class Engine(Protocol):
     def chances(self, weights: Any, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """Of training images, the logarithm of each model's probability for the true label, (models, images)."""
 
-    def accuracies(self, weights: Any) -> NDArray[np.float64]:
-        """Held-out accuracy of every model."""
+    def test_scores(self, weights: Any) -> NDArray[np.float32]:
+        """Scores of the held-out images, (models, images, classes)."""
 
 
 class LayerEngine:
@@ -98,11 +98,10 @@ class LayerEngine:
         found = [self._model_scores(weights, model, self._pictures.X[own]) for model, own in enumerate(rows)]
         return np.asarray(_log_chances(jnp.asarray(np.stack(found)), jnp.asarray(self._pictures.y[rows])))
 
-    def accuracies(self, weights: Any) -> NDArray[np.float64]:
-        """On the held-out half."""
+    def test_scores(self, weights: Any) -> NDArray[np.float32]:
+        """One model after another."""
         models = range(jax.tree.leaves(weights)[0].shape[0])
-        guesses = [self._model_scores(weights, model, self._pictures.X_test).argmax(axis=1) for model in models]
-        return np.array([(guess == self._pictures.y_test).mean() for guess in guesses])
+        return np.stack([self._model_scores(weights, model, self._pictures.X_test) for model in models])
 
     def _model_scores(self, weights: Any, model: int, X: NDArray[np.uint8]) -> NDArray[np.float32]:
         own = jax.tree.map(lambda leaf: leaf[model], weights)
@@ -112,8 +111,8 @@ class LayerEngine:
 class FusedEngine:
     """All models in lock-step through the fused kernel: for a GPU.
 
-    Validation does not interrupt training: the weights of every check are kept, and the best is found afterwards, to the
-    same result, by bounds (`choose_checks`).
+    Validation does not interrupt training: the weights of every check are kept, and the best is found afterwards, with
+    the same result, by bounds (`choose_checks`).
     """
 
     def __init__(self, row: Row, pictures: Pictures, *, part: int = 512, interpret: bool = False) -> None:
@@ -170,10 +169,11 @@ class FusedEngine:
         labels = jnp.asarray(self._pictures.y[padded])
         return np.asarray(_log_chances(found, labels))[:, : rows.shape[1]]
 
-    def accuracies(self, weights: fused.Weights) -> NDArray[np.float64]:
-        """On the held-out half."""
-        guesses = self._guesses(weights, self._test_table, np.arange(len(self._pictures.y_test)))
-        return (guesses == self._pictures.y_test[None, :]).mean(axis=1)
+    def test_scores(self, weights: fused.Weights) -> NDArray[np.float32]:
+        """All models at once."""
+        number = len(self._pictures.y_test)
+        rows = _filled(np.tile(np.arange(number, dtype=np.int32), (weights.b1.shape[0], 1)), self._part)
+        return np.asarray(self._scores(self._test_table, jnp.asarray(rows), weights))[:, :number]
 
     def _guesses(self, weights: fused.Weights, table: Any, images: NDArray[np.int64]) -> NDArray[np.int64]:
         models = weights.b1.shape[0]
@@ -201,8 +201,14 @@ class FusedEngine:
             places = jax.vmap(partial(_batch_places, number, row.batch_size))(orders, per_epoch)
             chosen = jnp.take_along_axis(rows, places, axis=1)
             sums = fused.clipped_sums(
-                self._shape, table, chosen, labels[chosen], weights,
-                clip_norm=CLIP_NORM, warps=WARPS, interpret=self._interpret,
+                self._shape,
+                table,
+                chosen,
+                labels[chosen],
+                weights,
+                clip_norm=CLIP_NORM,
+                warps=WARPS,
+                interpret=self._interpret,
             )
             noisy = _with_noise(sums, noise_keys, number, CLIP_NORM * row.noise_multiplier)
             velocity = jax.tree.map(lambda old, new: MOMENTUM * old + new / row.batch_size, velocity, noisy)
@@ -216,7 +222,7 @@ class FusedEngine:
         return jax.lax.scan(until_check, begin, jnp.arange(row.num_checks))[1]
 
 
-WARPS = (4, 8, 4, 4)
+WARPS = (4, 4, 4, 4)
 
 
 @jax.jit
@@ -239,9 +245,7 @@ def _with_noise(sums: fused.Weights, keys: Any, number: Any, deviation: float) -
     sizes = [int(np.prod(leaf.shape[1:])) for leaf in sums]
     own = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, number), (sum(sizes),)))(keys)
     parts = jnp.split(own, np.cumsum(sizes)[:-1].tolist(), axis=1)
-    return fused.Weights(
-        *(leaf + deviation * part.reshape(leaf.shape) for leaf, part in zip(sums, parts, strict=True))
-    )
+    return fused.Weights(*(leaf + deviation * part.reshape(leaf.shape) for leaf, part in zip(sums, parts, strict=True)))
 
 
 @jax.jit

@@ -1,8 +1,8 @@
 """Rates of clipped gradients and of forward passes on the device at hand: correctness first, then seconds.
 
-    python experiments/white_box/measure.py kernel     the fused kernel and the layer-by-layer form, random pictures
-    python experiments/white_box/measure.py trials     whole trials of MNIST, k = 6, noise multiplier 0.4 (EXPUNGE_DATA)
-    python experiments/white_box/measure.py both [FILE] all of it, and the lines as JSON into FILE
+python experiments/white_box/measure.py kernel     the fused kernel and the layer-by-layer form, random pictures
+python experiments/white_box/measure.py trials     whole trials of MNIST, k = 6, noise multiplier 0.4 (EXPUNGE_DATA)
+python experiments/white_box/measure.py both [FILE] all of it, and the lines as JSON into FILE
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "src")]
 
-from white_box import TrialResults, find_row, load_pictures, run_trials
-from white_box.engines import FusedEngine
-
-from expunge.learners.jax import _fused as fused
-from expunge.learners.jax import paper_network
-from expunge.learners.jax._gradients import clipped_sum, cross_entropy
+from expunge.learners.jax import _fused as fused  # noqa: E402
+from expunge.learners.jax import paper_network  # noqa: E402
+from expunge.learners.jax._gradients import clipped_sum, cross_entropy  # noqa: E402
+from white_box import TrialResults, find_row, load_pictures, run_trials  # noqa: E402
+from white_box.engines import FusedEngine  # noqa: E402
+from white_box.trials import ARMS  # noqa: E402
 
 NETWORKS = {"mnist": (28, 1, "tanh"), "cifar": (32, 3, "relu")}
 LINES: list[dict[str, Any]] = []
@@ -56,7 +56,7 @@ def problem(name: str, models: int, batch: int, images: int = 2000) -> dict[str,
     side, channels, activation = NETWORKS[name]
     rng = np.random.default_rng(0)
     shape = fused.Shape(side, channels, 10, activation)
-    pictures = (rng.integers(0, 256, (images, side, side, channels)) * (rng.random((images, side, side, 1)) < 0.4))
+    pictures = rng.integers(0, 256, (images, side, side, channels)) * (rng.random((images, side, side, 1)) < 0.4)
     pictures = pictures.astype(np.uint8)
     network = paper_network(activation=activation, input_shape=(side, side, channels))
     parameters = jax.jit(jax.vmap(lambda key: network.init(key, 10)))(jax.random.split(jax.random.key(0), models))
@@ -72,7 +72,7 @@ def problem(name: str, models: int, batch: int, images: int = 2000) -> dict[str,
     }
 
 
-def measure_fused(name: str, models: int, batch: int, warps: tuple[int, ...], steps: int = 20) -> None:
+def measure_fused(name: str, models: int, batch: int, warps: Any = (4, 4, 4, 4), steps: int = 20) -> None:
     """The kernels with the update of the weights, in a loop."""
     data = problem(name, models, batch)
     shape = data["shape"]
@@ -87,8 +87,15 @@ def measure_fused(name: str, models: int, batch: int, warps: tuple[int, ...], st
 
     given = [data[key] for key in ("weights", "table", "rows", "labels")]
     first, median = seconds(lambda: run(*given))
-    report(what="fused", net=name, models=models, batch=batch, warps=warps, first_s=round(first, 1),
-           mega_per_s=round(models * batch * steps / median / 1e6, 2))
+    report(
+        what="fused",
+        net=name,
+        models=models,
+        batch=batch,
+        warps=warps,
+        first_s=round(first, 1),
+        mega_per_s=round(models * batch * steps / median / 1e6, 2),
+    )
 
 
 def measure_scores(name: str, models: int, examples: int, warps: int) -> None:
@@ -101,8 +108,15 @@ def measure_scores(name: str, models: int, examples: int, warps: int) -> None:
 
     given = [data[key] for key in ("weights", "table", "rows")]
     first, median = seconds(lambda: run(*given))
-    report(what="scores", net=name, models=models, examples=examples, warps=warps, first_s=round(first, 1),
-           mega_per_s=round(models * examples / median / 1e6, 2))
+    report(
+        what="scores",
+        net=name,
+        models=models,
+        examples=examples,
+        warps=warps,
+        first_s=round(first, 1),
+        mega_per_s=round(models * examples / median / 1e6, 2),
+    )
 
 
 def measure_layers(name: str, models: int, batch: int, precision: str, steps: int = 10) -> None:
@@ -125,16 +139,27 @@ def measure_layers(name: str, models: int, batch: int, precision: str, steps: in
 
     given = [data[key] for key in ("parameters", "pictures", "rows", "labels")]
     first, median = seconds(lambda: run(*given), repeats=3)
-    report(what="layers", net=name, models=models, batch=batch, precision=precision, first_s=round(first, 1),
-           mega_per_s=round(models * batch * steps / median / 1e6, 2))
+    report(
+        what="layers",
+        net=name,
+        models=models,
+        batch=batch,
+        precision=precision,
+        first_s=round(first, 1),
+        mega_per_s=round(models * batch * steps / median / 1e6, 2),
+    )
 
 
 def check(name: str, models: int = 4, batch: int = 32) -> None:
     """The kernel against the layers in float32."""
     data = problem(name, models, batch)
     shape, network = data["shape"], data["network"]
-    sums = jax.jit(lambda: fused.standard(fused.clipped_sums(
-        shape, data["table"], data["rows"], data["labels"], data["weights"], clip_norm=0.1), shape))()
+    sums = jax.jit(
+        lambda: fused.standard(
+            fused.clipped_sums(shape, data["table"], data["rows"], data["labels"], data["weights"], clip_norm=0.1),
+            shape,
+        )
+    )()
 
     def one(own: Any, rows: Any, labels: Any) -> Any:
         x = data["pictures"][rows].astype(jnp.float32) / 255
@@ -144,17 +169,15 @@ def check(name: str, models: int = 4, batch: int = 32) -> None:
     found = jax.jit(lambda: fused.scores(shape, data["table"], data["rows"], data["weights"]))()
 
     def distance(first: Any, second: Any) -> float:
-        left, other = (
-            np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (first, second)
-        )
+        left, other = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (first, second))
         return float(np.linalg.norm(left - other) / np.linalg.norm(other))
 
     report(what="check", net=name, gradient_error=distance(sums, right), score_error=distance(found, right_scores))
 
 
-def trials(number: int = 16, batches: int = 3) -> None:
+def trials(shards: int = 6, noise: float = 0.4, number: int = 64, batches: int = 2) -> None:
     """Whole trials: every stage's seconds, and the columns of the table."""
-    row = find_row("mnist", 6, 0.4)
+    row = find_row("mnist", shards, noise)
     start = time.perf_counter()
     pictures = load_pictures(row.dataset)
     engine = FusedEngine(row, pictures)
@@ -165,19 +188,30 @@ def trials(number: int = 16, batches: int = 3) -> None:
     for batch in range(batches):
         start = time.perf_counter()
         watched.seconds.clear()
-        parts.append(run_trials(row, watched, len(pictures.y), seed=1, trials=range(batch * number, (batch + 1) * number)))
+        parts.append(run_trials(row, watched, pictures, seed=1, trials=range(batch * number, (batch + 1) * number)))
         total = time.perf_counter() - start
         gradients = 3 * number * row.num_shards * row.num_steps * row.batch_size
-        report(what="trials", batch=batch, trials=number, seconds=round(total, 2), stages=watched.seconds,
-               mega_per_s=round(gradients / total / 1e6, 2))
+        report(
+            what="trials",
+            batch=batch,
+            trials=number,
+            seconds=round(total, 2),
+            stages=watched.seconds,
+            mega_per_s=round(gradients / total / 1e6, 2),
+        )
         results = TrialResults.joined(parts)
-        columns = {arm: getattr(results, arm).mean(axis=1) for arm in ("before", "after", "control")}
-        report(what="columns", row=row.name, trials=len(results.deleted),
-               accuracy={arm: [round(float(v.mean()), 4), round(float(v.std()), 4)] for arm, v in columns.items()},
-               shard_prediction=round(float(results.shard_prediction.mean()), 4),
-               indicator={arm: round(float(results.indicator(arm).mean()), 3) for arm in columns})
+        names = [f"{way}{arm}" for way in ("", "voted_", "averaged_") for arm in ARMS]
+        means = {name: getattr(results, name).reshape(len(results.deleted), -1).mean(axis=1) for name in names}
+        report(
+            what="columns",
+            row=row.name,
+            trials=len(results.deleted),
+            accuracy={name: [round(float(v.mean()), 4), round(2 * float(v.std()), 4)] for name, v in means.items()},
+            shard_prediction=round(float(results.shard_prediction.mean()), 4),
+            indicator={arm: round(float(results.indicator(arm).mean()), 3) for arm in ARMS},
+        )
     if len(sys.argv) > 2:
-        np.savez_compressed(Path(sys.argv[2]).with_suffix(".npz"), **TrialResults.joined(parts).arrays())
+        np.savez_compressed(Path(sys.argv[2]).with_name(f"{row.name}.npz"), **TrialResults.joined(parts).arrays())
 
 
 class Watched:
@@ -214,40 +248,25 @@ def attempt(job: Callable[..., None], *arguments: Any) -> None:
         report(failed=job.__name__, arguments=arguments, error=f"{type(error).__name__}: {error}"[:600])
 
 
-def kernel() -> None:
-    """Everything about the kernel."""
-    for arguments in KERNEL_FIRST:
-        attempt(measure_fused, *arguments)
+def kernels() -> None:
+    """Rates of the kernels at the sizes of the table, and of the layer-by-layer form."""
+    for models in (96, 384):
+        attempt(measure_fused, "mnist", models, 64)
     attempt(measure_scores, "mnist", 96, 4992, 4)
-
-
-def more() -> None:
-    """What is measured last."""
-    attempt(check, "cifar")
-    attempt(measure_fused, "cifar", 96, 64, (4, 8, 4, 4))
-    attempt(measure_fused, "cifar", 96, 64, (8, 8, 8, 4))
+    attempt(measure_fused, "mnist", 384, 256)
+    for models in (96, 384):
+        attempt(measure_fused, "cifar", models, 64)
     attempt(measure_scores, "cifar", 96, 4992, 4)
-    attempt(measure_scores, "cifar", 96, 4992, 8)
-    attempt(measure_fused, "mnist", 384, 256, (4, 8, 4, 4))
     attempt(measure_layers, "mnist", 96, 64, "bfloat16")
-
-
-KERNEL_FIRST = [
-    ("mnist", 96, 64, (4, 8, 4, 4)),
-    ("mnist", 384, 64, (4, 8, 4, 4)),
-    ("mnist", 384, 64, (4, 4, 4, 4)),
-    ("mnist", 384, 64, (8, 8, 8, 8)),
-]
 
 
 if __name__ == "__main__":
     report(device=str(jax.devices()[0]), jax=jax.__version__)
     if sys.argv[1] in ("kernel", "both"):
         attempt(check, "mnist")
-        kernel()
+        kernels()
     if sys.argv[1] in ("trials", "both"):
         attempt(trials)
-    if sys.argv[1] in ("kernel", "both"):
-        more()
+        attempt(trials, 2, 0.8, 128, 1)
     if len(sys.argv) > 2:
         Path(sys.argv[2]).write_text("\n".join(json.dumps(line) for line in LINES) + "\n")

@@ -51,9 +51,7 @@ def load_pictures(dataset: str, *, split: Literal["released", "fresh"] = "releas
     validation, test = order[:5000], order[5000:]
     shaped = [part.reshape(*part.shape[:3], -1) for part in (images.X, images.X_test)]
     codes = [part.astype(np.int32) for part in (images.y, images.y_test)]
-    return Pictures(
-        shaped[0], codes[0], shaped[1][validation], codes[1][validation], shaped[1][test], codes[1][test]
-    )
+    return Pictures(shaped[0], codes[0], shaped[1][validation], codes[1][validation], shaped[1][test], codes[1][test])
 
 
 def released_order() -> NDArray[Any]:

@@ -1,9 +1,9 @@
 """The best of many checks without evaluating all of them in full.
 
-A training keeps the weights of every check; wanted is the one with the fewest errors on the validation images, the later
-among equals. Errors on some of the images are a lower bound of those on all. So: count the last check's errors in full,
-put the images that many models get wrong first, count every check's errors on those alone, and then count in full, best
-bound first, only while a bound says that a check could still win. The result is that of counting everything.
+A training keeps the weights of every check; wanted is the one with the fewest errors on the validation images, the
+later among equals. Errors on some of the images are a lower bound of those on all. So: count the last check's errors in
+full, put the images that many models get wrong first, count every check's errors on those alone, then count in full,
+best bound first, only while a bound says that a check could still win. The result is that of counting everything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = 512
 def choose_checks(errors: Errors, num_checks: int, num_models: int, num_images: int) -> Ints:
     """Of every model its best check; `errors(check, model, images)` says which images those weights get wrong.
 
-    The pairs are as many as there are models in every call, so that one compiled program serves all of them.
+    Pairs come in numbers that are powers of two, or as many as there are models, so that few programs are compiled.
     """
     models = np.arange(num_models)
     last = np.full(num_models, num_checks - 1)
@@ -43,11 +43,18 @@ def choose_checks(errors: Errors, num_checks: int, num_models: int, num_images: 
         if not open_checks.any():
             return best
         candidate = _most_promising(bounds, open_checks)
-        total = bounds[candidate, models] + (errors(candidate, models, rest).sum(axis=1) if len(rest) else 0)
-        asked = open_checks[candidate, models]
-        wins = asked & ((total < best_errors) | ((total == best_errors) & (candidate > best)))
-        best, best_errors = np.where(wins, candidate, best), np.where(wins, total, best_errors)
-        bounds[candidate[asked], models[asked]] = num_images + 1  # counted in full: never again
+        asked = _padded(np.flatnonzero(open_checks.any(axis=0)), num_models)
+        chosen = candidate[asked]
+        total = bounds[chosen, asked] + (errors(chosen, asked, rest).sum(axis=1) if len(rest) else 0)
+        wins = (total < best_errors[asked]) | ((total == best_errors[asked]) & (chosen > best[asked]))
+        best[asked[wins]], best_errors[asked[wins]] = chosen[wins], total[wins]
+        bounds[chosen, asked] = num_images + 1  # counted in full: never again
+
+
+def _padded(models: Ints, num_models: int) -> Ints:
+    """The models, the first of them repeated until their number is a power of two (or that of all models)."""
+    size = min(num_models, 1 << (len(models) - 1).bit_length())
+    return np.concatenate([models, np.repeat(models[:1], size - len(models))])
 
 
 def _most_promising(bounds: Ints, open_checks: NDArray[np.bool_]) -> Ints:

@@ -11,17 +11,32 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from white_box.engines import Engine
+from white_box.pictures import Pictures
 from white_box.rows import Row
+
+ARMS = ("before", "after", "control")
 
 
 @dataclass(frozen=True)
 class TrialResults:
-    """What a batch of trials found: (trials, models) held-out accuracies and (trials,) counts."""
+    """What a batch of trials found, on the held-out images.
+
+    `before`, `after`, `control` are the models' accuracies, (trials, models). The table's columns are accuracies of the
+    ensemble, (trials,): `voted_*` of the majority (the lowest class of those in front), `averaged_*` of the class with
+    the highest mean probability.
+    """
 
     before: NDArray[np.float64]
     after: NDArray[np.float64]
     control: NDArray[np.float64]
+    voted_before: NDArray[np.float64]
+    voted_after: NDArray[np.float64]
+    voted_control: NDArray[np.float64]
+    averaged_before: NDArray[np.float64]
+    averaged_after: NDArray[np.float64]
+    averaged_control: NDArray[np.float64]
     deleted: NDArray[np.int64]
     guessed_right: NDArray[np.int64]
 
@@ -56,35 +71,50 @@ class Partition:
 
 
 def run_trials(
-    row: Row, engine: Engine, num_images: int, *, seed: int, trials: range, fixed_partition: bool = False
+    row: Row,
+    engine: Engine,
+    pictures: Pictures,
+    *,
+    seed: int,
+    trials: range,
+    fixed_partition: bool = False,
 ) -> TrialResults:
     """The trials with these numbers; a trial depends on the seed and its own number, so batches can be cut at will."""
     generators = [np.random.default_rng([seed, trial]) for trial in trials]
     k = row.num_shards
-    images = _draw_images(row, num_images, generators, seed if fixed_partition else None)
-    shards = Partition(
-        images.reshape(len(generators) * k, row.points_per_shard),
-        np.full(len(generators) * k, row.points_per_shard, np.int32),
-    )
+    images = _draw_images(row, len(pictures.y), generators, seed if fixed_partition else None)
+    rows = images.reshape(len(generators) * k, row.points_per_shard)
     start = engine.initial(_keys(generators, k))
-    weights = engine.train(start, shards.rows, shards.sizes, _keys(generators, k))
-    before = engine.accuracies(weights).reshape(-1, k)
+    weights = engine.train(start, rows, np.full(len(rows), row.points_per_shard, np.int32), _keys(generators, k))
+    before = engine.test_scores(weights)
     guesses = guess_shards(engine, weights, images, k)
     doomed = guesses < k // 2
     home = np.arange(images.shape[1]) // row.points_per_shard
     survivors = _survivors(images, doomed, home, k, row.points_per_shard)
     retrained = engine.train(start, survivors.rows, survivors.sizes, _keys(generators, k))
     touched = survivors.sizes < row.points_per_shard
-    after = np.where(touched.reshape(-1, k), engine.accuracies(retrained).reshape(-1, k), before)
+    after = np.where(touched[:, None, None], engine.test_scores(retrained), before)
     fresh = _redrawn(images, doomed, k, row.points_per_shard, generators)
     control = engine.train(engine.initial(_keys(generators, k)), fresh.rows, fresh.sizes, _keys(generators, k))
-    return TrialResults(
-        before=before,
-        after=after,
-        control=engine.accuracies(control).reshape(-1, k),
-        deleted=doomed.sum(axis=1),
-        guessed_right=(doomed & (guesses == home[None, :])).sum(axis=1),
-    )
+    scores = dict(zip(ARMS, (before, after, engine.test_scores(control)), strict=True))
+    columns: dict[str, Any] = {}
+    for arm, found in scores.items():
+        columns |= accuracies(arm, found.reshape(len(generators), k, *found.shape[1:]), pictures.y_test)
+    guessed_right = (doomed & (guesses == home[None, :])).sum(axis=1)
+    return TrialResults(**columns, deleted=doomed.sum(axis=1), guessed_right=guessed_right)
+
+
+def accuracies(arm: str, scores: NDArray[np.float32], labels: NDArray[np.int32]) -> dict[str, NDArray[np.float64]]:
+    """Of (trials, models, images, classes) scores: every model's accuracy, and the ensemble's in two ways."""
+    guesses = scores.argmax(axis=3)
+    votes = (guesses[..., None] == np.arange(scores.shape[3])).sum(axis=1)
+    chances = np.exp(scores - scores.max(axis=3, keepdims=True))
+    chances /= chances.sum(axis=3, keepdims=True)
+    return {
+        arm: (guesses == labels).mean(axis=2),
+        f"voted_{arm}": (votes.argmax(axis=2) == labels).mean(axis=1),
+        f"averaged_{arm}": (chances.mean(axis=1).argmax(axis=2) == labels).mean(axis=1),
+    }
 
 
 def guess_shards(engine: Engine, weights: Any, images: NDArray[np.int32], k: int) -> NDArray[np.int64]:

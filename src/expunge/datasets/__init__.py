@@ -5,4 +5,13 @@ from expunge.datasets.digits import Digits, load_digits
 from expunge.datasets.idx import read_idx
 from expunge.datasets.images import Images, data_folder, load_fashion_mnist, load_mnist
 
-__all__ = ["Digits", "Images", "data_folder", "load_cifar10", "load_digits", "load_fashion_mnist", "load_mnist", "read_idx"]
+__all__ = [
+    "Digits",
+    "Images",
+    "data_folder",
+    "load_cifar10",
+    "load_digits",
+    "load_fashion_mnist",
+    "load_mnist",
+    "read_idx",
+]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,6 @@ def read_batch(path: Path, *, sha256: str) -> tuple[NDArray[np.uint8], NDArray[n
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), table[:, 0].astype(np.int64)
 
 
-def _frozen(array: NDArray[np.generic]) -> NDArray[np.generic]:
+def _frozen(array: Any) -> Any:
     array.flags.writeable = False
     return array

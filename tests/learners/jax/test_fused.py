@@ -23,9 +23,7 @@ def problem(side: int, channels: int, activation: Any) -> tuple[Any, ...]:
     images = rng.integers(0, 256, (IMAGES, side, side, channels)).astype(np.uint8)
     network = paper_network(activation=activation, input_shape=(side, side, channels), precision="bfloat16")
     shapes = jax.eval_shape(lambda: network.init(jax.random.key(0), 10))
-    parameters = jax.tree.map(
-        lambda leaf: (rng.normal(size=(MODELS, *leaf.shape)) * 0.1).astype(np.float32), shapes
-    )
+    parameters = jax.tree.map(lambda leaf: (rng.normal(size=(MODELS, *leaf.shape)) * 0.1).astype(np.float32), shapes)
     rows = rng.integers(0, IMAGES, (MODELS, BATCH)).astype(np.int32)
     labels = rng.integers(0, 10, (MODELS, BATCH)).astype(np.int32)
     return shape, images, network, parameters, rows, labels
@@ -55,7 +53,9 @@ def test_clipped_sums_and_scores_are_those_of_the_layers_in_half_precision(kind:
     scores = fused.scores(shape, table, jnp.asarray(rows), weights, interpret=True)
     assert distance(scores, jax.vmap(network.apply)(parameters, x)) < 0.01
     sums = jax.jit(
-        lambda: fused.clipped_sums(shape, table, jnp.asarray(rows), jnp.asarray(labels), weights, clip_norm=0.1, interpret=True)
+        lambda: fused.clipped_sums(
+            shape, table, jnp.asarray(rows), jnp.asarray(labels), weights, clip_norm=0.1, interpret=True
+        )
     )()
     expected = jax.jit(
         jax.vmap(lambda own, x, y: clipped_sum(network, cross_entropy, own, x, y, jnp.ones(BATCH), 0.1))
@@ -70,5 +70,10 @@ def test_a_batch_is_whole_groups() -> None:
     shape, images, _, parameters, rows, labels = problem(*KINDS[0])
     with pytest.raises(ValueError, match="multiple of 16"):
         fused.clipped_sums(
-            shape, fused.patch_table(images, shape), rows[:, :5], labels[:, :5], fused.native(parameters, shape), clip_norm=1.0
+            shape,
+            fused.patch_table(images, shape),
+            rows[:, :5],
+            labels[:, :5],
+            fused.native(parameters, shape),
+            clip_norm=1.0,
         )

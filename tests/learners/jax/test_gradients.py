@@ -51,9 +51,7 @@ def draw(network: Network, batch: int = 9) -> tuple[Any, Any, Any, Any]:
 
 
 def distance(first: Any, second: Any) -> float:
-    left, right = (
-        np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (first, second)
-    )
+    left, right = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (first, second))
     return float(np.linalg.norm(left - right) / np.linalg.norm(right))
 
 
@@ -113,11 +111,9 @@ def test_the_paper_network_is_the_listing_and_so_are_its_clipped_gradients() -> 
 def test_half_precision_is_close_and_not_equal() -> None:
     shape = (6,)
     data = draw(mlp(hidden=(7,), input_shape=shape))
+    networks = [mlp(hidden=(7,), input_shape=shape, precision=precision) for precision in ("bfloat16", "float32")]
     half, full = (
-        jax.jit(lambda *given, by=mlp(hidden=(7,), input_shape=shape, precision=precision): clipped_sum(
-            by, cross_entropy, *given, 0.1
-        ))(*data)
-        for precision in ("bfloat16", "float32")
+        jax.jit(lambda *given, by=network: clipped_sum(by, cross_entropy, *given, 0.1))(*data) for network in networks
     )
     assert 1e-5 < distance(half, full) < 2e-2
 

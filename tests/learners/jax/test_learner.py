@@ -220,9 +220,9 @@ def test_weights_count(make_shard: MakeShard) -> None:
     only_twos = learner.fit(shard.X, shard.y, 1, weights=np.where(shard.y == 2, 1.0, 1e-9))
     assert (only_twos.predict(shard.X) == 2).all()
     with pytest.raises(ParameterError, match="sample weights"):
-        JaxLearner(
-            logistic(input_shape=(8, 8)), steps=1, num_classes=3, privacy=PrivateSGD(1.0, 1.0)
-        ).fit(shard.X, shard.y, 1, weights=np.ones(60))
+        JaxLearner(logistic(input_shape=(8, 8)), steps=1, num_classes=3, privacy=PrivateSGD(1.0, 1.0)).fit(
+            shard.X, shard.y, 1, weights=np.ones(60)
+        )
 
 
 def test_other_ways_to_give_a_network(make_shard: MakeShard) -> None:

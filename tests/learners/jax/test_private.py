@@ -65,7 +65,7 @@ def test_impossible_options(options: dict[str, Any]) -> None:
 def test_noise_has_the_stated_deviation(
     make_learner: Callable[..., JaxLearner], make_shard: Callable[..., ShardData]
 ) -> None:
-    """One step with and without noise differ by rate · clip · multiplier / batch normals (8 of 1/sqrt(2n), P < 1e-14)."""
+    """One step with noise and one without differ by normals; 8 standard errors of their deviation, P < 1e-14."""
     from expunge.learners.jax import sgd
 
     shard = make_shard(1)

@@ -1,8 +1,8 @@
 """Which examples make up a batch: shuffled epochs, or Poisson sampling. Shapes depend on a shard's bucket alone.
 
-A shard of n rows is padded to the next of a few sizes, its capacity, so that shards of nearly the same size, or the same
-shard after a deletion, run the same compiled program. Everything random is drawn at the capacity, which is a function
-of n, so a training depends on its own rows and key and on nothing else.
+A shard of n rows is padded to the next of a few sizes, its capacity, so that shards of nearly the same size, or the
+same shard after a deletion, run the same compiled program. Everything random is drawn at the capacity, a function of n,
+so a training depends on its own rows and key and on nothing else.
 """
 
 from __future__ import annotations

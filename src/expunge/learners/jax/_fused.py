@@ -9,7 +9,7 @@ clipped gradients come out. Operands of products are bfloat16, sums float32.
 window 2 and stride 1 then compares whole tables, some of them moved by one block, which is the same product over rows
 moved by 1, 8 or 9; nothing is shuffled. The second convolution has filters of 4 × 4 and stride 2: it is four taps, each
 a block with all its parities, so again tables moved by 0, 1, 8 and 9 rows. What lies outside of a picture is masked
-where it could do harm. The patches of the first convolution are made once for a whole dataset (`patch_table`), in bytes.
+where it could do harm. The patches of the first convolution are made once for a whole dataset (`patch_table`).
 
 Intermediate values that other rows need go through scratch memory of the program, with a barrier in between.
 """
@@ -26,12 +26,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
-from numpy.typing import NDArray
 
 from expunge.learners.jax.layers import Array
 
 GROUP = 16
-_AHEAD = 2  # tables loaded before the first of them is used
+_AHEAD = 1  # tables loaded before the first of them is used
 _GRID = 64  # 8 × 8 blocks
 _SIDE = 8
 _FIRST, _SECOND, _HIDDEN, _OUT = 16, 32, 32, 16  # widths of the layers; the last is padded from the classes
@@ -121,16 +120,15 @@ def patch_table(images: Array, shape: Shape) -> tuple[Array, ...]:
     number, side = len(images), shape.side
     pictures = jnp.asarray(images, jnp.uint8).reshape(number, side, side, shape.channels)
     after = 2 * 16 + 6 - 3 - side
-    return tuple(_plane(jnp.pad(pictures[..., channel], ((0, 1), (3, after), (3, after)))) for channel in range(shape.channels))
+    edges = ((0, 1), (3, after), (3, after))
+    return tuple(_plane(jnp.pad(pictures[..., channel], edges)) for channel in range(shape.channels))
 
 
-@jax.jit
+@jax.jit  # type: ignore[untyped-decorator]
 def _plane(canvas: Array) -> Array:
-    """The patches of one channel; row and column of a pixel are 4 · block + 2 · … of its patch, as strided slices."""
+    """The patches of one channel, from 64 strided slices, by parity and block."""
     number = canvas.shape[0]
-    pixels = [
-        canvas[:, row : row + 31 : 2, column : column + 31 : 2] for row in range(8) for column in range(8)
-    ]
+    pixels = [canvas[:, row : row + 31 : 2, column : column + 31 : 2] for row in range(8) for column in range(8)]
     patches = jnp.stack(pixels, axis=-1).reshape(number, 8, 2, 8, 2, _FILTER)
     return patches.transpose(0, 2, 4, 1, 3, 5).astype(jnp.bfloat16).reshape(-1)
 
@@ -313,6 +311,7 @@ class _Kernel:
 
     def hidden(self, weights: Weights, scratch: _Scratch) -> tuple[Array, Array, Array]:
         """The hidden layer and the scores of all examples, and ‖a2‖² of each."""
+
         def add(piece: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             z3, square = carry
             a2 = scratch.a2[self.piece(piece)]
@@ -350,7 +349,9 @@ class _Kernel:
         delta = _dot(moved[0], taps[0].T)
         for d2, tap in zip(moved[1:], taps[1:], strict=True):
             delta += _dot(d2, tap.T)
-        scratch.d1[_at(_GRID, 64, example * _GRID * 64)] = (delta * self.slope(a1.astype(jnp.float32))).astype(jnp.bfloat16)
+        scratch.d1[_at(_GRID, 64, example * _GRID * 64)] = (delta * self.slope(a1.astype(jnp.float32))).astype(
+            jnp.bfloat16
+        )
 
     def first_gradients(self, example: Array, row: Array, table: Any, scratch: _Scratch) -> tuple[list[Array], Array]:
         """Of every channel, patches times the gradients that the pool sends to them; and the bias's gradient."""
@@ -392,7 +393,8 @@ def _forward_program(kernel: _Kernel, *refs: Any) -> None:
     channels = kernel.shape.channels
     rows, labels, table = refs[0], refs[1], refs[2 : 2 + channels]
     weights, outs = Weights(*refs[2 + channels : 10 + channels]), refs[10 + channels :]
-    scratch, dense = _Scratch(*outs[:6], None, None), _Dense(*outs[6:])
+    a1, win1, z2, a2, win2, da2 = outs[:6]
+    scratch, dense = _Scratch(a1, win1, z2, a2, win2, da2, None, None), _Dense(*outs[6:])
     scratch.a1[_at(_PAD, 64, GROUP * _GRID * 64)] = jnp.zeros((_PAD, 64), jnp.bfloat16)
     _forward(kernel, rows, table, weights, scratch)
     h3, z4, a2_square = kernel.hidden(weights, scratch)
@@ -427,7 +429,7 @@ def _forward(kernel: _Kernel, rows: Any, table: Any, weights: Weights, scratch: 
 def _delta_program(kernel: _Kernel, *refs: Any) -> None:
     """The gradients of both convolutions' outputs, of every example."""
     w2, a1, a2, win2, da2, d2, d1 = refs
-    weights = Weights(None, None, w2, None, None, None, None, None)  # type: ignore[arg-type]
+    weights = Weights(None, None, w2, None, None, None, None, None)
     scratch = _Scratch(a1, None, None, a2, win2, da2, d2, d1)
     d2[_at(_PAD, _SECOND, 0)] = jnp.zeros((_PAD, _SECOND), jnp.bfloat16)
 

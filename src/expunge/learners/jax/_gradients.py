@@ -81,9 +81,7 @@ def _clipped_by_norms(
     return sums
 
 
-def weighted_mean(
-    architecture: Architecture, loss: Loss, parameters: Any, x: Array, y: Array, weights: Array
-) -> Any:
+def weighted_mean(architecture: Architecture, loss: Loss, parameters: Any, x: Array, y: Array, weights: Array) -> Any:
     """The gradient of Σ weights · loss / number of examples present, without clipping."""
 
     def total(own: Any) -> Array:

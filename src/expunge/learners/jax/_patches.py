@@ -1,20 +1,19 @@
 """Convolution as a matrix product: the patches of an image as rows, and the way back.
 
 With a stride that divides the filter, the image is first cut into stride × stride blocks whose pixels become channels
-(space to depth). The convolution then has stride 1 and its filter (size / stride)² taps: 16 slices instead of 64 for the
-first layer of the paper's network, 4 instead of 16 for the second. Otherwise every tap is a strided slice.
+(space to depth). The convolution then has stride 1 and its filter (size / stride)² taps: 16 slices instead of 64 for
+the first layer of the paper's network, 4 instead of 16 for the second. Otherwise every tap is a strided slice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-Array = jax.Array
+Array = Any  # a jax.Array
 Padding = Literal["SAME", "VALID"]
 
 
@@ -105,7 +104,8 @@ class PatchGeometry:
         return cut.transpose(0, 2, 1, 3, 4, 5).reshape(size, size, self.channels, -1)
 
     def _tap_places(self) -> list[tuple[int, int]]:
-        return list(product(range(self.filter_size // self._block), repeat=2))
+        taps = range(self.filter_size // self._block)
+        return [(row, column) for row in taps for column in taps]
 
     def _tap(self, blocks: Array, row: int, column: int) -> Array:
         step = self.stride // self._block

@@ -66,7 +66,7 @@ def training_program(recipe: Recipe, room: int, models: int, *, resumes: bool) -
         )
         orders = _over_models(train.orders, models)(streams, shards.sizes)
 
-        def step(number: Array, states: _State) -> _State:
+        def step(number: Array, states: _State) -> Any:
             def advance(state: _State, stream: Any, order: Any, rows: Array, size: Array, last: Array) -> _State:
                 return train.step(state, stream, order, shards, rows, size, last, number)
 
@@ -75,7 +75,7 @@ def training_program(recipe: Recipe, room: int, models: int, *, resumes: bool) -
                 return moved
             due = (number + 1) % recipe.check_every == 0
 
-            def check(states: _State) -> _State:
+            def check(states: _State) -> Any:
                 def one(state: _State, last: Array) -> _State:
                     return train.check(state, checks, number < last)
 
@@ -86,13 +86,15 @@ def training_program(recipe: Recipe, room: int, models: int, *, resumes: bool) -
         final = jax.lax.fori_loop(0, jnp.max(shards.steps), step, states)
         return _over_models(train.result, models)(final)
 
-    return jax.jit(run)
+    program: Program = jax.jit(run)
+    return program
 
 
 def _over_models(function: Callable[..., Any], models: int) -> Callable[..., Any]:
     """`vmap`, or for a single model the function itself between taking off and putting on the leading axis."""
     if models > 1:
-        return jax.vmap(function)
+        batched: Callable[..., Any] = jax.vmap(function)
+        return batched
 
     def alone(*arguments: Any) -> Any:
         own = jax.tree.map(lambda leaf: leaf[0], arguments)

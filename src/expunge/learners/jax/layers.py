@@ -22,7 +22,7 @@ from expunge.errors import ParameterError
 from expunge.learners.jax._patches import Padding, PatchGeometry
 from expunge.learners.jax._pooling import max_pool, pool_with_winners, unpool
 
-Array = jax.Array
+Array = Any  # a jax.Array
 Shape = tuple[int, ...]
 Parameters = dict[str, Array]
 DType = Any
@@ -157,9 +157,7 @@ class Conv:
         out = multiply("bpi,io->bpo", patches, geometry.matrix(parameters["weights"]), dtype) + parameters["bias"]
         return out.reshape(x.shape[0], *self.out_shape(x.shape[1:])), (patches, geometry)
 
-    def backward(
-        self, parameters: Parameters, cache: tuple[Array, PatchGeometry], delta: Array, dtype: DType
-    ) -> Array:
+    def backward(self, parameters: Parameters, cache: tuple[Array, PatchGeometry], delta: Array, dtype: DType) -> Array:
         """The gradients of the patches, put where they came from and added up."""
         _, geometry = cache
         flat = delta.reshape(delta.shape[0], geometry.num_patches, self.channels)

@@ -210,4 +210,3 @@ def raw_key(seed: int) -> tuple[int, int]:
     if not 0 <= seed < 1 << 64:
         raise ParameterError(f"a seed must be a whole number of 64 bits, got {seed!r}")
     return seed >> 32, seed & 0xFFFFFFFF
-

@@ -31,7 +31,7 @@ class JaxModel:
 
     def scores(self, X: Features) -> NDArray[np.float32]:
         """The network's outputs, (rows, classes). Inside the trust boundary only."""
-        scores = score_program(self.architecture, self.input_scale)
+        scores = score_program(self.architecture, self.input_scale)  # type: ignore[arg-type]
         blocks = [np.asarray(scores(self.parameters, block))[:used] for block, used in row_blocks(X)]
         return np.concatenate(blocks)
 
@@ -39,7 +39,7 @@ class JaxModel:
         """The class with the largest score, the first among equals."""
         if not len(dense_rows(X)):
             return np.empty(0, dtype=np.int64)
-        return self.scores(X).argmax(axis=1).astype(np.int64)
+        return np.asarray(self.scores(X).argmax(axis=1), dtype=np.int64)
 
 
 def dense_rows(X: Features) -> NDArray[Any]:
@@ -72,7 +72,11 @@ def as_inputs(architecture: Architecture, input_scale: float, raw: Array) -> Arr
 @lru_cache(maxsize=64)
 def score_program(architecture: Architecture, input_scale: float) -> Any:
     """Scores of one block by one model."""
-    return jax.jit(lambda parameters, block: architecture.apply(parameters, as_inputs(architecture, input_scale, block)))
+
+    def scores(parameters: Any, block: Array) -> Array:
+        return architecture.apply(parameters, as_inputs(architecture, input_scale, block))
+
+    return jax.jit(scores)
 
 
 @lru_cache(maxsize=64)

@@ -73,7 +73,9 @@ class Network:
         """Fresh weights: a dictionary a layer."""
         shapes = self.shapes(num_classes)
         if shapes[-1] != (num_classes,):
-            raise ParameterError(f"the network's output has the shape {shapes[-1]} where there are {num_classes} classes")
+            raise ParameterError(
+                f"the network's output has the shape {shapes[-1]} where there are {num_classes} classes"
+            )
         layers = self.sized_layers(num_classes)
         keys = jax.random.split(key, len(layers))
         return [layer.init(own, shape) for layer, own, shape in zip(layers, keys, shapes[:-1], strict=True)]

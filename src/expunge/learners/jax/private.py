@@ -1,4 +1,4 @@
-"""DP-SGD: per-example clipping and Gaussian noise (Abadi et al. 2016), as in the paper's Section 5.2, and its (ε, δ)."""
+"""DP-SGD, per-example clipping and Gaussian noise (Abadi et al. 2016), as in the paper's Section 5.2; its (ε, δ)."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ class PrivateSGD:
 
         # Truncation changes the output with probability at most p on either side: δ grows by at most (1 + e^ε) p.
         accountant = rdp.RdpAccountant()
-        step = dp_event.PoissonSampledDpEvent(
-            batch_size / num_records, dp_event.GaussianDpEvent(self.noise_multiplier)
-        )
+        step = dp_event.PoissonSampledDpEvent(batch_size / num_records, dp_event.GaussianDpEvent(self.noise_multiplier))
         accountant.compose(step, num_steps)
         epsilon = float(accountant.get_epsilon(delta / 2))
         cut = num_steps * _OVERFLOW

@@ -53,9 +53,9 @@ def load_parameters(stored: Mapping[str, Any], shapes: Any) -> Any:
 
     def one(path: Any, expected: Any) -> NDArray[Any]:
         name = "weights" + jax.tree_util.keystr(path)
-        found = stored.get(name)
-        if found is None or np.shape(found) != expected.shape:
-            raise InputError(f"stored weights {name} must have the shape {expected.shape}, got {np.shape(found)}")
+        found = np.asarray(stored.get(name, np.empty(0)))
+        if found.shape != expected.shape:
+            raise InputError(f"stored weights {name} must have the shape {expected.shape}, got {found.shape}")
         return np.array(found, dtype=expected.dtype)
 
     parameters = jax.tree_util.tree_map_with_path(one, shapes)

@@ -30,7 +30,7 @@ class JaxVoter:
             first = networks[0][1]
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(model.parameters for _, model in networks))
             self._stacked = jax.device_put(stacked)
-            self._program = vote_program(first.architecture, first.input_scale)
+            self._program = vote_program(first.architecture, first.input_scale)  # type: ignore[arg-type]
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
