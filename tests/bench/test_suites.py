@@ -66,6 +66,7 @@ def test_the_targets() -> None:
         "mechanisms": {seconds(1)},
         "guarantee": {seconds(0.1)},
         "consensus": {at_most(1.1)},
+        "deep": {at_least(3), at_most(0.03)},
     }
     assert {name: {line.target for line in run(name)} for name in SUITES} == wanted
 

@@ -42,7 +42,7 @@ def test_what_is_missing_or_changed_is_named(tiny: Path) -> None:
     with pytest.raises(InputError, match="not the published file"):
         load_cifar10()
     (tiny / "test_batch.bin").unlink()
-    with pytest.raises(InputError, match="test_batch.bin is missing"):
+    with pytest.raises(InputError, match=r"test_batch\.bin is missing"):
         load_cifar10()
 
 

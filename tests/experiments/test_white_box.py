@@ -21,7 +21,9 @@ def test_the_chosen_check_is_the_best_and_the_later_among_equals(seed: int, rate
 
     rng = np.random.default_rng(seed)
     checks, models, images = 7, 5, 1500
-    wrong = rng.random((checks, models, images)) < rate * rng.random((1, 1, images)) * 2
+    # As in training: some images are hard for all, and later checks are better.
+    hardness = np.where(rng.random(images) < 4 * rate, 0.4, rate / 50)
+    wrong = rng.random((checks, models, images)) < hardness * np.linspace(2, 1, checks)[:, None, None]
     asked = []
 
     def errors(check: Any, model: Any, chosen: Any) -> Any:
@@ -31,7 +33,7 @@ def test_the_chosen_check_is_the_best_and_the_later_among_equals(seed: int, rate
     totals = wrong.sum(axis=2)
     expected = [max(range(checks), key=lambda c: (-totals[c, m], c)) for m in range(models)]
     assert choose_checks(errors, checks, models, images).tolist() == expected
-    if rate < 0.1:
+    if rate < 0.05:
         assert sum(asked) < checks * models * images
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
-from expunge.bench import consensus, delete, durable, fit, growth, guarantee, mechanisms, predict, sampling
+from expunge.bench import consensus, deep, delete, durable, fit, growth, guarantee, mechanisms, predict, sampling
 from expunge.bench.environment import Environment
 from expunge.bench.measurement import Line
 from expunge.bench.timing import Progress, one_thread
@@ -53,6 +53,11 @@ SUITES: dict[str, Suite] = {
     "consensus": Suite(
         "What the consensus gate adds to a request for a plain majority of linear models, votes and checks included.",
         consensus.run,
+    ),
+    "deep": Suite(
+        "Networks on JAX (the extra `jax`): training many shards, retraining one of them, and on a GPU the fused "
+        "kernel of the paper's network.",
+        deep.run,
     ),
 }
 
