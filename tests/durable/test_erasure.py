@@ -391,7 +391,10 @@ def test_worker_processes_leave_nothing_in_temporary_files(folder, scanning, cop
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary), "JOBLIB_TEMP_FOLDER": str(temporary)}
     command = [sys.executable, str(PROCESSES / "two_workers.py"), str(folder), copies]
-    assert subprocess.run(command, env=environment, check=False, timeout=120).returncode == -signal.SIGKILL
+    with subprocess.Popen(command, env=environment) as process:
+        assert process.wait(timeout=120) == -signal.SIGKILL
+    for semaphore in Path("/dev/shm").glob(f"sem.loky-{process.pid}-*"):  # nobody is left to remove them
+        semaphore.unlink()
     rows = np.random.default_rng(7).normal(size=(2400, 200))
     patterns = [rows[n, :2].tobytes() for n in range(0, 2400, 10)]
     assert scanning.traces(scanning.files_under(folder.parent), patterns)  # the records themselves
