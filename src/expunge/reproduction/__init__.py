@@ -1,12 +1,14 @@
 """The paper's experiments: the white-box table and Figure 1, Figure 2, Theorem 5.1, run time and budget.
 
-Modules that train on a device (`white_box`) are loaded only when they are needed.
+What plays audits or certifies is loaded when first used: a machine that only runs trials of the table needs neither.
+The module that trains on a device (`white_box`) is loaded by those who use it.
 """
 
-from expunge.reproduction.budget import run_budget
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from expunge.reproduction.campaign import Campaign, MakeRunner, RunTrials
 from expunge.reproduction.figures import DRAWN, draw_budget, draw_figure1, draw_figure2, draw_runtime
-from expunge.reproduction.label_only import run_label_only
 from expunge.reproduction.page import TablePage, accuracy_table, describe, indicator_table, write_page
 from expunge.reproduction.pictures import Pictures, fresh_split, load_pictures, released_split
 from expunge.reproduction.report import Report, timed
@@ -22,16 +24,29 @@ from expunge.reproduction.rows import (
     quick_rows,
     table_rows,
 )
-from expunge.reproduction.runtime import run_runtime
 from expunge.reproduction.stand_in import StandIn
-from expunge.reproduction.theorem_5_1 import run_theorem
-from expunge.reproduction.trials import Signs, Trials
+from expunge.reproduction.trials import ACCURACIES, Accuracy, Signs, Trials, count_right
 from expunge.reproduction.verdicts import Balance, RowVerdict, Verdict, judge
 
+if TYPE_CHECKING:
+    from expunge.reproduction.budget import run_budget
+    from expunge.reproduction.label_only import run_label_only
+    from expunge.reproduction.runtime import run_runtime
+    from expunge.reproduction.theorem_5_1 import run_theorem
+
+_HOMES = {
+    "run_budget": "budget",
+    "run_label_only": "label_only",
+    "run_runtime": "runtime",
+    "run_theorem": "theorem_5_1",
+}
+
 __all__ = [
+    "ACCURACIES",
     "DRAWN",
     "EXPERIMENTS",
     "QUICK_EXPERIMENTS",
+    "Accuracy",
     "Balance",
     "Campaign",
     "Experiment",
@@ -53,6 +68,7 @@ __all__ = [
     "Verdict",
     "accuracy_table",
     "choose_rows",
+    "count_right",
     "describe",
     "draw_budget",
     "draw_figure1",
@@ -75,3 +91,11 @@ __all__ = [
     "write_page",
     "write_results",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -16,7 +16,7 @@ from expunge.reproduction.verdicts import RowVerdict
 
 _OURS, _PAPER, _CONTROL = "#0072B2", "#999999", "#D55E00"
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
+_LINES = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#666666")
 # The order of the panels (a) to (f): k = 6 above, k = 2 below.
 _PANELS = (EXPERIMENTS[0], EXPERIMENTS[2], EXPERIMENTS[4], EXPERIMENTS[1], EXPERIMENTS[3], EXPERIMENTS[5])
 
@@ -31,8 +31,9 @@ def draw_figure1(verdicts: Sequence[RowVerdict], folder: Path) -> list[Path]:
         axes = figure.add_subplot(rows, columns, place + 1)
         _draw_panel(axes, experiment, [one for one in verdicts if one.row.experiment == experiment])
         axes.set_title(f"({'abcdef'[place]}) {experiment.title}", fontsize=11)
-        if place == 0:
-            axes.legend(loc="best", frameon=False, fontsize=8)
+    drawn = next((axes for axes in figure.axes if axes.get_legend_handles_labels()[0]), None)
+    if drawn is not None:
+        drawn.legend(loc="best", frameon=False, fontsize=8)
     return _save(figure, folder, "figure1")
 
 
@@ -131,8 +132,10 @@ def draw_runtime(report: Report, folder: Path) -> list[Path]:
             ("adaptive, exact", _OURS, "-"),
             ("adaptive, as printed", _CONTROL, ":"),
         ):
-            axes.axvline(row["bounds"][name], color=colour, linestyle=style, label=f"bound: {name}")
+            label = f"{name} (no bound)" if name.endswith("printed") else f"bound: {name}"
+            axes.axvline(row["bounds"][name], color=colour, linestyle=style, label=label)
         axes.set_title(row["case"], fontsize=10, loc="left")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylabel("share of trials")
         _bare(axes)
         if place == 0:
@@ -153,7 +156,7 @@ def draw_budget(report: Report, folder: Path) -> list[Path]:
         for curve in case["curves"]:
             style = "-" if curve["standing"] == "certified" else "--" if curve["standing"] == "comparison" else ":"
             colour = _LINES[names.index(curve["theorem"]) % len(_LINES)]
-            marker = "o" if len(curve["predictions"]) < 10 else None
+            marker = "o" if len(case["curves"]) == 1 else None
             axes.plot(curve["predictions"], curve["alphas"], style, color=colour, marker=marker, label=curve["theorem"])
         axes.axhline(1, color="#444444", linewidth=0.8, linestyle="--")
         axes.set_xscale("log")

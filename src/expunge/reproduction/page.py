@@ -11,11 +11,25 @@ from expunge.reproduction.figures import DRAWN, draw_figure1
 from expunge.reproduction.report import Report, interval_words, markdown_table
 from expunge.reproduction.results import RowResults, Run
 from expunge.reproduction.rows import Spread
-from expunge.reproduction.verdicts import NUM_TESTS, SIGNIFICANCE, Balance, RowVerdict, Verdict, judge
+from expunge.reproduction.trials import Accuracy
+from expunge.reproduction.verdicts import (
+    DEFAULT_ACCURACY,
+    NUM_TESTS,
+    SIGNIFICANCE,
+    Balance,
+    RowVerdict,
+    Verdict,
+    judge,
+)
 
 REPORTS = ("figure2", "theorem-5.1", "runtime", "budget")
 NOTES = "notes.md"
 _WANTED_ROWS = 22
+_WHOSE: dict[Accuracy, str] = {
+    "voted": "the ensemble's majority vote (the lowest class among equals)",
+    "averaged": "the class with the highest mean probability over the ensemble's models",
+    "models": "the ensemble's models, on average",
+}
 
 _HEAD = """# The paper's experiments, repeated
 
@@ -40,12 +54,17 @@ class TablePage:
 
     results: Sequence[RowResults]
     num_trials: int
+    accuracy: Accuracy = DEFAULT_ACCURACY
 
     @property
     def verdicts(self) -> list[RowVerdict]:
         """Of rows with at least two trials, in the order of the table."""
         found = ((results.row, results.first(self.num_trials)) for results in self.results)
-        return [judge(row, trials) for row, trials in found if trials is not None and len(trials) > 1]
+        return [
+            judge(row, trials, accuracy=self.accuracy)
+            for row, trials in found
+            if trials is not None and len(trials) > 1
+        ]
 
     @property
     def is_complete(self) -> bool:
@@ -80,7 +99,7 @@ def to_markdown(table: TablePage, reports: Sequence[Report], *, notes: str, comm
     verdicts = table.verdicts
     parts = [_HEAD.format(command=command, results=results, state=describe(table))]
     if verdicts:
-        parts += ["\n### Accuracies\n\n", accuracy_table(verdicts)]
+        parts += [f"\n### Accuracies\n\nOf {_WHOSE[table.accuracy]}.\n\n", accuracy_table(verdicts)]
         parts += ["\n### Indicators\n\n", indicator_table(verdicts)]
         parts += ["\n### Figure 1\n\n", "![the six panels](figures/figure1.svg)\n"]
         parts += [disagreements(verdicts)]

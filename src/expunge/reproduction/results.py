@@ -113,10 +113,12 @@ def read_results(folder: Path, row: Row, variant: Variant) -> RowResults:
     if not path.exists():
         return RowResults(row, variant, None)
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError
         with np.load(path, allow_pickle=False) as archive:
             about = json.loads(str(archive["about"]))
             arrays = {name: archive[name].astype(np.int64) for name in array_names()}
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
         raise InputError(f"{path} is not a file of trials, or is damaged") from None
     if about.get("format") != FORMAT:
         raise InputError(f"{path} has the format {about.get('format')!r}, and this version reads {FORMAT}")

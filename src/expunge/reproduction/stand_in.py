@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from expunge.errors import InputError
 from expunge.reproduction.pictures import Pictures
 from expunge.reproduction.rows import CHECK_EVERY, CLIP_NORM, MOMENTUM, Row
-from expunge.reproduction.trials import Trials
+from expunge.reproduction.trials import Trials, count_right
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -59,16 +59,17 @@ class StandIn:
         guesses = self._guess(trained, len(rngs))
         kept = [guess >= row.num_shards // 2 for guess in guesses]
         survivors = [[own[keep[own]] for own in shards] for shards, keep in zip(partitions, kept, strict=True)]
-        after = self._right(self._train(start, survivors, rngs))
+        after = self._test_scores(self._train(start, survivors, rngs))
         redrawn = [self._cut(rng.permutation(np.flatnonzero(keep))) for rng, keep in zip(rngs, kept, strict=True)]
-        control = self._right(self._train(self._initial(rngs), redrawn, rngs))
-        before = self._right(trained)
+        control = self._test_scores(self._train(self._initial(rngs), redrawn, rngs))
+        before = self._test_scores(trained)
         touched = np.array([[len(own) < row.points_per_shard for own in shards] for shards in survivors])
+        after = np.where(touched[..., np.newaxis, np.newaxis], after, before)
         return Trials(
             numbers=np.asarray(numbers, dtype=np.int64),
-            before=before,
-            after=np.where(touched, after, before),
-            control=control,
+            **count_right("before", before, pictures.y_test),
+            **count_right("after", after, pictures.y_test),
+            **count_right("control", control, pictures.y_test),
             num_deleted=np.array([np.count_nonzero(~keep) for keep in kept]),
             num_hits=np.array(
                 [_hits(guess, shards, row.num_shards // 2) for guess, shards in zip(guesses, partitions, strict=True)]
@@ -137,10 +138,10 @@ class StandIn:
         sure = own - np.log(np.exp(found).sum(axis=2))
         return np.asarray(sure.reshape(trials, self._row.num_shards, -1).argmax(axis=1))
 
-    def _right(self, weights: Weights) -> NDArray[np.int64]:
-        """(trials, shards): right answers on held-out images."""
-        guesses = scores(weights, _flat(self._pictures.X_test)).argmax(axis=2)
-        return np.asarray((guesses == self._pictures.y_test).sum(axis=1).reshape(-1, self._row.num_shards))
+    def _test_scores(self, weights: Weights) -> Floats:
+        """Of held-out images, (trials, shards, images, classes)."""
+        found = scores(weights, _flat(self._pictures.X_test))
+        return found.reshape(-1, self._row.num_shards, *found.shape[1:])
 
 
 def scores(weights: Weights, X: Floats) -> Floats:

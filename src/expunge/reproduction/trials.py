@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,11 @@ from expunge.errors import InputError
 
 Counts = NDArray[np.int64]
 Shares = NDArray[np.float64]
+Arm = Literal["before", "after", "control"]
+#: Whose accuracy: of the majority vote, of the class with the highest mean probability, or the models' mean.
+Accuracy = Literal["voted", "averaged", "models"]
+ARMS: tuple[Arm, ...] = get_args(Arm)
+ACCURACIES: tuple[Accuracy, ...] = get_args(Accuracy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,26 +30,31 @@ class Trials:
 
     `before`, `after` and `control` are (trials, shards): how many of the `num_held_out` test images each model has
     right after the first training, after the deletions and the retraining of the shards touched, and after full
-    retraining on the survivors. Of `num_deleted` points the guess was right for `num_hits`. Models of the first half
-    of the shards are the targeted ones.
+    retraining on the survivors; models of the first half of the shards are the targeted ones. `voted_*` and
+    `averaged_*` are the same for the ensemble: by majority (the lowest class among equals), and by the highest mean
+    probability. Of `num_deleted` points the guess was right for `num_hits`.
     """
 
     numbers: Counts
     before: Counts
     after: Counts
     control: Counts
+    voted_before: Counts
+    voted_after: Counts
+    voted_control: Counts
+    averaged_before: Counts
+    averaged_after: Counts
+    averaged_control: Counts
     num_deleted: Counts
     num_hits: Counts
     num_held_out: int
 
     def __post_init__(self) -> None:
         trials = len(self.numbers)
-        for name in ("before", "after", "control"):
-            if getattr(self, name).shape != (trials, self.num_shards):
-                raise InputError(f"{name} must be {trials} trials × {self.num_shards} shards")
-        for name in ("num_deleted", "num_hits"):
-            if getattr(self, name).shape != (trials,):
-                raise InputError(f"{name} must have one number for each of the {trials} trials")
+        for name in array_names():
+            shape = (trials, self.num_shards) if name in ARMS else (trials,)
+            if getattr(self, name).shape != shape:
+                raise InputError(f"{name} must be of the shape {shape}, got {getattr(self, name).shape}")
         if len(np.unique(self.numbers)) != trials:
             raise InputError("a trial is there twice")
 
@@ -55,13 +65,6 @@ class Trials:
     def num_shards(self) -> int:
         """k."""
         return int(self.before.shape[1])
-
-    @classmethod
-    def none(cls, num_shards: int, *, num_held_out: int) -> Trials:
-        """No trials yet."""
-        models = np.zeros((0, num_shards), dtype=np.int64)
-        each = np.zeros(0, dtype=np.int64)
-        return cls(each, models, models, models, each, each, num_held_out)
 
     def select(self, numbers: Sequence[int] | Counts) -> Trials:
         """The trials with these numbers, in ascending order."""
@@ -80,11 +83,12 @@ class Trials:
     def _like(self, arrays: dict[str, Any]) -> Trials:
         return Trials(**arrays, num_held_out=self.num_held_out)
 
-    def accuracy(self, arm: str) -> Shares:
-        """The mean held-out accuracy of the models, trial by trial; `arm` is before, after or control."""
-        return np.asarray(getattr(self, arm).mean(axis=1) / self.num_held_out)
+    def accuracy(self, arm: Arm, kind: Accuracy) -> Shares:
+        """On held-out images, trial by trial."""
+        right = getattr(self, arm).mean(axis=1) if kind == "models" else getattr(self, f"{kind}_{arm}")
+        return np.asarray(right / self.num_held_out)
 
-    def indicator(self, arm: str) -> Signs:
+    def indicator(self, arm: Arm) -> Signs:
         """Whether the targeted models have the lower mean accuracy (the paper's test statistic), trial by trial."""
         return Signs.of(getattr(self, arm))
 
@@ -121,6 +125,19 @@ class Signs:
     def rate(self) -> float:
         """The estimated expectation of the indicator: equal accuracies count as 0, as in the paper."""
         return self.worse / self.trials if self.trials else float("nan")
+
+
+def count_right(arm: Arm, scores: NDArray[Any], labels: NDArray[Any]) -> dict[str, Counts]:
+    """The three counts of an arm, by field, from scores of held-out images, (trials, models, images, classes)."""
+    guesses = scores.argmax(axis=3)
+    votes = (guesses[..., np.newaxis] == np.arange(scores.shape[3])).sum(axis=1)
+    chances = np.exp(scores - scores.max(axis=3, keepdims=True))
+    chances /= chances.sum(axis=3, keepdims=True)
+    return {
+        arm: (guesses == labels).sum(axis=2),
+        f"voted_{arm}": (votes.argmax(axis=2) == labels).sum(axis=1),
+        f"averaged_{arm}": (chances.mean(axis=1).argmax(axis=2) == labels).sum(axis=1),
+    }
 
 
 def array_names() -> list[str]:

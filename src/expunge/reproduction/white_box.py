@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from expunge.errors import InputError
 from expunge.reproduction.pictures import Pictures
 from expunge.reproduction.rows import Row
-from expunge.reproduction.trials import Counts, Trials
+from expunge.reproduction.trials import ARMS, Counts, Trials
+
+_COUNTED = [f"{kind}{arm}" for kind in ("", "voted_", "averaged_") for arm in ARMS]
 
 
 class WhiteBox:
@@ -35,7 +37,7 @@ class WhiteBox:
         found = _core("trials").run_trials(
             self._row,
             self._engine,
-            len(self._pictures.y),
+            self._pictures,
             seed=self._seed,
             trials=list(numbers),
             fixed_partition=self._has_fixed_partition,
@@ -43,9 +45,7 @@ class WhiteBox:
         held_out = len(self._pictures.y_test)
         return Trials(
             numbers=np.asarray(numbers, dtype=np.int64),
-            before=_count(found.before, held_out),
-            after=_count(found.after, held_out),
-            control=_count(found.control, held_out),
+            **{name: _count(getattr(found, name), held_out) for name in _COUNTED},
             num_deleted=np.asarray(found.deleted, dtype=np.int64),
             num_hits=np.asarray(found.guessed_right, dtype=np.int64),
             num_held_out=held_out,

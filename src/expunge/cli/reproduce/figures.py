@@ -18,6 +18,7 @@ from expunge.cli.reproduce.group import (
     Results,
     Seed,
     Trials,
+    Whose,
     reproduce,
     this_command,
 )
@@ -33,6 +34,7 @@ def figure1(
     results: Results = None,
     fixed_partition: FixedPartition = False,
     fresh_split: FreshSplit = False,
+    accuracy: Whose = "voted",
     quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +53,7 @@ def figure1(
         folder = results or (Path(scratch) if quick else RESULTS)
         if quick:
             run_table(rows, folder, variant, trials=wanted, batch=QUICK_TRIALS // 2, seconds=None, quick=True)
-        found = read_table(rows, folder, variant, trials=wanted)
+        found = read_table(rows, folder, variant, trials=wanted, accuracy=accuracy)
     if not found.verdicts:
         raise InputError(f"there are no trials in {str(folder)!r} to draw: run `expunge reproduce table` first")
     paths = draw_figure1(found.verdicts, out)

@@ -26,6 +26,12 @@ Results = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Draw the figure into this folder, as PNG and SVG.")]
 Trials = Annotated[int, typer.Option(help="Trials a row.")]
+Whose = Annotated[
+    str,
+    typer.Option(
+        "--accuracy", help="Whose accuracy is compared: voted (by majority), averaged (by mean probability), or models."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Repeat an experiment exactly.")]
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch missing datasets into the cache, and check their checksums.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from expunge.cli.output import console
-from expunge.cli.reproduce.group import RESULTS, Trials, reproduce, this_command
+from expunge.cli.reproduce.group import RESULTS, Trials, Whose, reproduce, this_command
 from expunge.cli.reproduce.table import read_table
 
 
@@ -19,6 +19,7 @@ def page(
     ),
     results: Annotated[Path, typer.Option(help="The folder of results.")] = RESULTS,
     trials: Trials = 300,
+    accuracy: Whose = "voted",
 ) -> None:
     """Write the page about the reproduction: the paper's table with ours beside it, figures, and how all was made.
 
@@ -29,7 +30,7 @@ def page(
     from expunge.reproduction import Report, Variant, table_rows, write_page
     from expunge.reproduction.page import NOTES, REPORTS
 
-    table = read_table(table_rows(), results, Variant(), trials=trials)
+    table = read_table(table_rows(), results, Variant(), trials=trials, accuracy=accuracy)
     reports = [report for name in REPORTS if (report := Report.load(results, name)) is not None]
     notes = results / NOTES
     written = write_page(

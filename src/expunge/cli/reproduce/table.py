@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.output import console, progress, show_json, show_table
-from expunge.cli.reproduce.group import RESULTS, AsJson, Download, Quick, Results, Trials, reproduce, this_command
+from expunge.cli.reproduce.group import (
+    RESULTS,
+    AsJson,
+    Download,
+    Quick,
+    Results,
+    Trials,
+    Whose,
+    reproduce,
+    this_command,
+)
+from expunge.errors import InputError
 
 if TYPE_CHECKING:
     from expunge.reproduction import MakeRunner, Row, TablePage, Variant
@@ -44,6 +55,7 @@ def table(
     results: Results = None,
     fixed_partition: FixedPartition = False,
     fresh_split: FreshSplit = False,
+    accuracy: Whose = "voted",
     download: Download = False,
     quick: Quick = False,
     as_json: AsJson = False,
@@ -78,7 +90,7 @@ def table(
                 chosen, folder, variant, trials=wanted, batch=min(batch, _QUICK_BATCH) if quick else batch,
                 seconds=seconds, quick=quick,
             )  # fmt: skip
-        found = read_table(chosen, folder, variant, trials=wanted)
+        found = read_table(chosen, folder, variant, trials=wanted, accuracy=accuracy)
     if as_json:
         show_json(to_dict(found))
     else:
@@ -113,11 +125,14 @@ def run_table(
     return campaign.run(rows)
 
 
-def read_table(rows: Sequence[Row], folder: Path, variant: Variant, *, trials: int) -> TablePage:
+def read_table(rows: Sequence[Row], folder: Path, variant: Variant, *, trials: int, accuracy: str) -> TablePage:
     """What is there of these rows."""
-    from expunge.reproduction import TablePage, read_results
+    from expunge.reproduction import ACCURACIES, TablePage, read_results
 
-    return TablePage([read_results(folder, row, variant) for row in rows], trials)
+    for known in ACCURACIES:
+        if known == accuracy:
+            return TablePage([read_results(folder, row, variant) for row in rows], trials, known)
+    raise InputError(f"accuracy must be one of {', '.join(ACCURACIES)}, got {accuracy!r}")
 
 
 def _runner(*, quick: bool) -> tuple[MakeRunner, str]:

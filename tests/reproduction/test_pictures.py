@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from expunge.datasets import cifar
+from expunge.errors import InputError
+from expunge.reproduction import EXPERIMENTS, QUICK_EXPERIMENTS, Experiment, fresh_split, load_pictures, released_split
+
+
+def test_the_released_split_is_one_known_permutation():
+    pytest.importorskip("jax")
+    order = released_split()
+    assert sorted(order.tolist()) == list(range(10_000))
+    assert order[:6].tolist() == [4144, 443, 283, 1785, 612, 7579]
+    digest = hashlib.sha256(order.astype("<i8").tobytes()).hexdigest()
+    assert digest == "5c6edeb637784d18e8f9c626fd3cc05f3b4eb227cba86d448ee826bb93fedfb7"
+
+
+def test_a_fresh_split_is_another_one_for_every_experiment():
+    splits = [fresh_split(experiment.name, 10_000) for experiment in EXPERIMENTS]
+    assert len({tuple(split[:5].tolist()) for split in splits}) == len(splits)
+    assert np.array_equal(splits[0], fresh_split(EXPERIMENTS[0].name, 10_000))
+
+
+def test_digits_are_there_and_cut_into_disjoint_parts():
+    for experiment in QUICK_EXPERIMENTS:
+        pictures = load_pictures(experiment)
+        assert pictures.X.shape == (experiment.num_points, 8, 8, 1)
+        assert (pictures.side, pictures.channels, pictures.X.dtype) == (8, 1, np.uint8)
+        assert len(pictures.y_validation) == len(pictures.y_test) == 250
+        together = np.concatenate([pictures.X_validation, pictures.X_test])
+        again = load_pictures(experiment, has_fresh_split=True)
+        assert sorted(map(bytes, together)) == sorted(map(bytes, np.concatenate([again.X_validation, again.X_test])))
+        assert not np.array_equal(pictures.X_test, again.X_test)
+
+
+@pytest.fixture
+def small_cifar(tmp_path, monkeypatch):
+    """Batches of four pictures, of which all but the first two and the last may be missing."""
+    rng = np.random.default_rng(0)
+    monkeypatch.setenv("EXPUNGE_DATA", str(tmp_path))
+    monkeypatch.setattr("expunge.reproduction.pictures._CIFAR_BATCH", 4)
+    monkeypatch.setattr("expunge.reproduction.pictures._usual_split", lambda size: np.arange(size))
+    folder = tmp_path / cifar.FOLDER
+    folder.mkdir(parents=True)
+    digests = {}
+    for name in cifar.PUBLISHED:
+        content = rng.integers(10, size=(4, 3073)).astype(np.uint8).tobytes()
+        digests[name] = hashlib.sha256(content).hexdigest()
+        (folder / name).write_bytes(content)
+    monkeypatch.setattr(cifar, "PUBLISHED", digests)
+    return folder
+
+
+def test_two_shards_of_cifar_need_only_the_first_batches(small_cifar):
+    for number in (3, 4, 5):
+        (small_cifar / f"data_batch_{number}.bin").unlink()
+    pictures = load_pictures(Experiment("cifar-10", 2, 3, 1, 20, 1.0, "relu"))
+    assert pictures.X.shape == (6, 32, 32, 3)
+    assert pictures.X_test.shape == (2, 32, 32, 3)
+    raw = np.frombuffer((small_cifar / "data_batch_2.bin").read_bytes(), np.uint8).reshape(4, 3073)
+    assert pictures.y[4:].tolist() == raw[:2, 0].tolist()
+    assert pictures.X[4, 0, 1].tolist() == [raw[0, 2], raw[0, 1026], raw[0, 2050]]
+    with pytest.raises(InputError, match=r"data_batch_3\.bin is missing"):
+        load_pictures(Experiment("cifar-10", 3, 3, 1, 20, 1.0, "relu"))

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from expunge.errors import InputError
+from expunge.reproduction import RowResults, Run, Variant, read_results, take_in, write_results
+from expunge.reproduction.results import results_path
+from expunge.reproduction.trials import array_names
+
+RUN = Run("2026-01-01T00:00:00+00:00", "expunge reproduce table", "device", "versions", 1.5, 2)
+
+
+def test_what_was_written_is_read(tmp_path, tiny_row, make_trials):
+    results = RowResults(tiny_row, Variant(), make_trials([0, 1], num_held_out=5000), (RUN,))
+    write_results(tmp_path, results)
+    found = read_results(tmp_path, tiny_row, Variant())
+    assert found.runs == (RUN,)
+    for name in array_names():
+        assert np.array_equal(getattr(found.trials, name), getattr(results.trials, name)), name
+    assert [path.name for path in tmp_path.iterdir()] == ["digits-k2-0.npz"]
+
+
+def test_equal_results_are_equal_files(tmp_path, tiny_row, make_trials):
+    results = RowResults(tiny_row, Variant(), make_trials([0, 1]), (RUN,))
+    first = write_results(tmp_path / "a", results).read_bytes()
+    assert write_results(tmp_path / "b", results).read_bytes() == first
+
+
+def test_a_full_row_is_small(tmp_path, tiny_row, make_trials):
+    results = RowResults(tiny_row, Variant(), make_trials(range(300), num_shards=6, num_held_out=5000), (RUN,))
+    assert write_results(tmp_path, results).stat().st_size < 25_000
+
+
+def test_missing_trials_and_more_than_asked_for(tiny_row, make_trials):
+    assert RowResults(tiny_row, Variant(), None).missing(3) == [0, 1, 2]
+    assert RowResults(tiny_row, Variant(), None).first(3) is None
+    results = RowResults(tiny_row, Variant(), make_trials([0, 2, 7]))
+    assert results.missing(4) == [1, 3]
+    assert results.first(4).numbers.tolist() == [0, 2]
+
+
+def test_adding_updates_the_run_s_own_record(tiny_row, make_trials):
+    results = RowResults(tiny_row, Variant(), None).add(make_trials([0]), RUN)
+    results = results.add(make_trials([1]), replace(RUN, seconds=3.0, num_trials=4))
+    assert results.num_trials == 2
+    assert [run.seconds for run in results.runs] == [3.0]
+
+
+def test_folders_merge_and_merging_again_changes_nothing(tmp_path, tiny_row, make_trials):
+    here, there = tmp_path / "here", tmp_path / "there"
+    other = replace(RUN, device="another")
+    write_results(here, RowResults(tiny_row, Variant(), make_trials([0, 1], seed=1), (RUN,)))
+    write_results(there, RowResults(tiny_row, Variant(), make_trials([1, 2], seed=2), (other,)))
+    assert take_in(here, there, [tiny_row], Variant()) == 1
+    merged = read_results(here, tiny_row, Variant())
+    assert merged.trials.numbers.tolist() == [0, 1, 2]
+    assert merged.seconds == 3.0
+    assert take_in(here, there, [tiny_row], Variant()) == 0
+    assert read_results(here, tiny_row, Variant()).runs == merged.runs
+    with pytest.raises(InputError, match="no folder"):
+        take_in(here, tmp_path / "nowhere", [tiny_row], Variant())
+
+
+def test_variants_are_kept_apart(tmp_path, tiny_row, make_trials):
+    fixed = Variant(has_fixed_partition=True)
+    write_results(tmp_path, RowResults(tiny_row, fixed, make_trials([0]), (RUN,)))
+    assert read_results(tmp_path, tiny_row, Variant()).trials is None
+    path = results_path(tmp_path, tiny_row, fixed)
+    path.rename(results_path(tmp_path, tiny_row, Variant()))
+    with pytest.raises(InputError, match="another row"):
+        read_results(tmp_path, tiny_row, Variant())
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 damaged"])
+def test_damaged_files_are_named(tmp_path, tiny_row, content):
+    results_path(tmp_path, tiny_row, Variant()).write_bytes(content)
+    with pytest.raises(InputError, match=r"digits-k2-0\.npz is not a file of trials"):
+        read_results(tmp_path, tiny_row, Variant())
+
+
+def test_a_newer_format_is_refused(tmp_path, tiny_row, make_trials, monkeypatch):
+    monkeypatch.setattr("expunge.reproduction.results.FORMAT", 2)
+    write_results(tmp_path, RowResults(tiny_row, Variant(), make_trials([0]), (RUN,)))
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="format 2"):
+        read_results(tmp_path, tiny_row, Variant())
