@@ -165,13 +165,18 @@ def test_the_best_check_is_returned_and_a_tie_goes_to_the_later(
 ) -> None:
     shard, public = make_shard(5, 90), make_shard(6, 41)
     every = 3
-    options: dict[str, Any] = {"privacy": PrivateSGD(0.5, 1.5)}
-    stages = [make_learner(steps=steps, **options).fit(shard.X, shard.y, 9) for steps in range(every, 13, every)]
-    accuracies = [(model.predict(public.X) == public.y).mean() for model in stages]
-    best = max(range(len(stages)), key=lambda number: (accuracies[number], number))
-    assert best < len(stages) - 1  # otherwise this would not tell a chosen check from the last
+    options: dict[str, Any] = {"privacy": PrivateSGD(0.5, 8.0)}
+    trainers = [make_learner(steps=steps, **options) for steps in range(every, 13, every)]
+    for seed in range(20):
+        stages = [learner.fit(shard.X, shard.y, seed) for learner in trainers]
+        accuracies = [(model.predict(public.X) == public.y).mean() for model in stages]
+        best = max(range(len(stages)), key=lambda number: (accuracies[number], number))
+        if 0 < best < len(stages) - 1:
+            break  # a chosen check can be told from the first and the last
+    else:
+        pytest.fail("every training got better until its end")
     validation = Validation(public.X, public.y, every=every)
-    chosen: Any = make_learner(steps=12, validation=validation, **options).fit(shard.X, shard.y, 9)
+    chosen: Any = make_learner(steps=12, validation=validation, **options).fit(shard.X, shard.y, seed)
     expected: Any = stages[best]
     for left, right in zip(jax.tree.leaves(chosen.parameters), jax.tree.leaves(expected.parameters), strict=True):
         assert np.allclose(left, right, atol=1e-5)
@@ -218,7 +223,8 @@ def test_weights_count(make_shard: MakeShard) -> None:
     shard = make_shard(9, 60)
     learner = JaxLearner(logistic(input_shape=(8, 8)), steps=30, batch_size=32, num_classes=3)
     only_twos = learner.fit(shard.X, shard.y, 1, weights=np.where(shard.y == 2, 1.0, 1e-9))
-    assert (only_twos.predict(shard.X) == 2).all()
+    evenly = learner.fit(shard.X, shard.y, 1)
+    assert (only_twos.predict(shard.X) == 2).mean() > 0.8 > (evenly.predict(shard.X) == 2).mean()
     with pytest.raises(ParameterError, match="sample weights"):
         JaxLearner(logistic(input_shape=(8, 8)), steps=1, num_classes=3, privacy=PrivateSGD(1.0, 1.0)).fit(
             shard.X, shard.y, 1, weights=np.ones(60)

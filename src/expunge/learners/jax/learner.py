@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -128,12 +130,18 @@ class JaxLearner:
         """Weights of shards that share one capacity, a program at a time; `start`: the weights to go on from."""
         at_once = self.models_in_program(room, dense_rows(shards[0].X))
         program = training_program(self.recipe, room, at_once, resumes=start is not None)
-        waiting = []
-        for first in range(0, len(shards), at_once):
+        begin = None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * at_once), start)
+
+        def run(first: int) -> tuple[int, Any]:
             part = list(shards[first : first + at_once])
             padded = part + [part[0]] * (at_once - len(part))
-            begin = None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * at_once), start)
-            waiting.append((len(part), program(self._batch(padded, room), self._checks, begin)))
+            return len(part), jax.block_until_ready(program(self._batch(padded, room), self._checks, begin))
+
+        # A loop's steps use one core each, so as many programs run side by side as there are cores; a bound on memory
+        # is a bound on one program, so that one runs at a time then.
+        alone = self.max_device_memory is not None or jax.default_backend() != "cpu"
+        with ThreadPoolExecutor(1 if alone else os.cpu_count()) as pool:
+            waiting = list(pool.map(run, range(0, len(shards), at_once)))
         trained = []
         for used, stacked in waiting:
             arrays = jax.tree.map(np.asarray, stacked)
