@@ -30,7 +30,7 @@ from jax.experimental.pallas import triton as plgpu
 from expunge.learners.jax.layers import Array
 
 GROUP = 16
-_AHEAD = 1  # tables loaded before the first of them is used
+_AHEAD = 2  # tables loaded before the first of them is used
 _GRID = 64  # 8 × 8 blocks
 _SIDE = 8
 _FIRST, _SECOND, _HIDDEN, _OUT = 16, 32, 32, 16  # widths of the layers; the last is padded from the classes
