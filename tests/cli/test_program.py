@@ -108,9 +108,16 @@ def test_an_interrupt_leaves_nothing_half_done(tmp_path, files, expunge, monkeyp
     expunge(*create)
     (tmp_path / "interrupt").touch()
     done = expunge("delete", "a", "--id", "7", "--trust", "interruptible", code=130)
-    assert done.err.startswith("expunge: interrupted; what was accepted is kept")
+    assert "what was accepted is kept" in done.err
     assert done.err.count("\n") == 1
-    assert expunge("status", "a", "--json").json["pending"] == 1
+    status = expunge("status", "a", "--json").json
+    assert status["pending"] == 1
+    (request,) = status["pending_requests"]
+    assert done.err.startswith(f"expunge: interrupted; request {request} is accepted")
+    (tmp_path / "interrupt").touch()
+    again = expunge("delete", "a", "--id", "8", "--trust", "interruptible", "--json", code=130).json
+    assert (again["state"], again["error"]) == ("pending", "interrupted")
+    expunge("cancel", "a", "--request", again["request"], "--trust", "interruptible")
     expunge("apply", "a", "--trust", "interruptible")
     status = expunge("status", "a", "--json").json
     assert (status["pending"], status["records"]) == (0, 299)
@@ -128,3 +135,40 @@ def test_a_full_disk_is_one_line(churn, files, expunge):
     assert done.returncode == 2
     assert "No space left" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+INTERRUPTED_LOADING = """
+import os, runpy, signal, sys
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Watch())
+runpy.run_module("expunge", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["expunge.cli.app", "typer", "rich.console", "expunge.cli.status", "numpy", "sklearn"]
+)
+def test_an_interrupt_while_modules_are_loading_is_one_line(module, churn):
+    command = [sys.executable, "-c", INTERRUPTED_LOADING, module, "status", str(churn), "--inside"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 130
+    assert done.stderr.strip().startswith("expunge: interrupted")
+    assert done.stderr.strip().count("\n") == 0
+
+
+def test_an_interrupt_that_comes_out_as_another_error(churn, expunge, monkeypatch):
+    def load(*arguments, **options):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("numpy could not be loaded") from error
+
+    monkeypatch.setattr("expunge.durable.look", load)
+    assert expunge("status", churn, code=130).err == "expunge: interrupted\n"

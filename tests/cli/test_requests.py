@@ -170,3 +170,49 @@ def test_later_is_later_also_where_requests_are_applied_at_once(churn, expunge):
     expunge("apply", churn)
     found = expunge("status", churn, "--request", asked["request"], "--json").json
     assert (found["state"], found["deletions"], found["additions"], found["round"]) == ("applied", 1, 0, 1)
+
+
+@pytest.fixture
+def stuck(tmp_path, files, expunge, people, write_table):
+    """A deployment that has accepted an addition that no shard can be trained with, and what was said then."""
+    folder = tmp_path / "stuck"
+    expunge(
+        *("create", folder, "--data", files / "train.csv", "--label", "churned", "--id", "customer_id"),
+        *("--subject", "household", "--shards", "3", "--probability", "0.9"),
+    )
+    poison = people(7000, 4).assign(age=[1e308, -1e308] * 2, spend=[-1e308, 1e308] * 2, churned=["yes", "no"] * 2)
+    write_table(poison, tmp_path / "poison.csv")
+    return folder, expunge("add", folder, "--data", tmp_path / "poison.csv", "--json", code=2)
+
+
+def test_an_addition_that_cannot_be_trained_on_stays_pending_and_can_be_cancelled(stuck, files, expunge):
+    folder, told = stuck
+    assert set(told.json) == {"request", "state", "error"}
+    bad = told.json["request"]
+    assert told.json["state"] == "pending"
+    assert told.json["error"].startswith("training failed: ")
+    assert f"request {bad} is accepted and pending; applying it failed: training failed: " in told.err
+    assert "shard" not in told.err + told.out
+    status = expunge("status", folder, "--json").json
+    assert (status["pending"], status["pending_requests"]) == (1, [bad])
+    assert f"pending: {bad}" in expunge("status", folder).words
+    assert len(expunge("predict", folder, "--data", files / "new.csv").out.splitlines()) == 26
+    expunge("certificate", folder)
+    failed = expunge("apply", folder, code=2).err
+    assert "training failed" in failed
+    assert "shard" not in failed
+    behind = expunge("delete", folder, "--id", "3", "--json", code=2).json
+    assert expunge("status", folder, "--json").json["pending_requests"] == [bad, behind["request"]]
+    later = expunge("delete", folder, "--id", "4", "--later", "--json").json
+    assert later["state"] == "pending"
+    expunge("cancel", folder, "--request", bad)
+    expunge("apply", folder)
+    status = expunge("status", folder, "--json").json
+    assert (status["pending_requests"], status["records"]) == ([], 298)
+
+
+def test_many_pending_requests_are_counted_in_words(churn, expunge):
+    for number in range(1, 13):
+        expunge("delete", churn, "--id", number, "--later")
+    assert len(expunge("status", churn, "--json").json["pending_requests"]) == 12
+    assert "and 2 more, all of them with --json" in expunge("status", churn).words

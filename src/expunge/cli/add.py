@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.folders import opened, read_columns, schema_of, show_receipt
+from expunge.cli.folders import opened, read_columns, schema_of
 from expunge.cli.options import AsJson, Folder, Jobs, Key, Trust, When
-from expunge.cli.output import progress
+from expunge.cli.requests import ask, show_receipt
 from expunge.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,23 +38,21 @@ def add(
 
     Example: `expunge add churn/ --data more.csv`
     """
+    from expunge.records import AddMany
+
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = _with_ids(schema_of(deployment, folder), id, folder)
         records = schema.labelled(read_columns(data, schema), deployment.classes, recalls=deployment.recalls)
         assert records.ids is not None
-        with progress("adding", deployment.status.num_shards) as advance:
-            receipt = deployment.add(
-                records.features,
-                records.labels,
-                records.ids,
-                subjects=records.subjects,  # type: ignore[arg-type]
-                weights=records.weights,
-                key=key,
-                readmit=readmit,
-                apply=when,
-                advance=advance,
-            )
-    show_receipt(receipt, folder, as_json=as_json)
+        batch = AddMany(
+            ids=records.ids,
+            features=records.features,
+            labels=records.labels,
+            subjects=records.subjects,  # type: ignore[arg-type]
+            weights=records.weights,
+        )
+        request = ask(deployment, [batch], key=key, readmit=readmit, when=when, words="adding", as_json=as_json)
+    show_receipt(request, folder, as_json=as_json)
 
 
 def _with_ids(schema: Schema, id: str | None, folder: Path) -> Schema:

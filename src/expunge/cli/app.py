@@ -9,7 +9,7 @@ import typer
 
 from expunge._version import __version__
 from expunge.cli.output import complain
-from expunge.errors import ExpungeError
+from expunge.errors import ExpungeError, TrainingError
 
 _INTERRUPTED = 130
 
@@ -51,25 +51,40 @@ def main() -> None:
     except Interrupted as error:
         complain(str(error))
         sys.exit(_INTERRUPTED)
-    except ExpungeError as error:
-        complain(str(error))
+    except (ExpungeError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            sys.exit(141)
+        complain(without_shard(error))
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(141)
-    except OSError as error:
-        complain(str(error))
     except Exception as error:
         _explain(error)
     sys.exit(2)
+
+
+def without_shard(error: Exception) -> str:
+    """The error's line; of a failed training only why, for which shards a record is in is nobody's business outside."""
+    if not isinstance(error, TrainingError):
+        return str(error)
+    reason = str(error).partition(" failed: ")[2] or "the learner failed"
+    return f"training failed: {reason}"
+
+
+def _comes_of_an_interrupt(error: BaseException | None) -> bool:
+    """Ctrl-C while a module is loading may come out as another error."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _explain(error: Exception) -> None:
     """Say what was wrong with the command line; anything else is a bug and keeps its traceback."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error)
-    elif type(error).__name__ == "Abort":
+    elif type(error).__name__ == "Abort" or _comes_of_an_interrupt(error):
         complain("interrupted")
         sys.exit(_INTERRUPTED)
     elif hasattr(error, "format_message"):

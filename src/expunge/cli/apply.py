@@ -26,7 +26,7 @@ def apply(
 
     Example: `expunge apply churn/ --if-due`
     """
-    with opened(folder, trust=trust, jobs=jobs, apply_pending=False) as deployment:
+    with opened(folder, trust=trust, jobs=jobs) as deployment:
         waiting = deployment.status.pending
         if waiting and (deployment.is_due or not if_due):
             with progress("applying", deployment.status.num_shards) as advance:

@@ -21,7 +21,8 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[SUITE]...",
-            help="delete, fit, predict, growth, sampling, mechanisms, guarantee, consensus.  [default: all of them]",
+            help="delete, fit, durable, predict, growth, sampling, mechanisms, guarantee, consensus, deep.  "
+            "[default: all of them]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: seconds, and figures without meaning.")] = False,

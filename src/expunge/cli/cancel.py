@@ -23,7 +23,7 @@ def cancel(
 
     Example: `expunge cancel churn/ --request 4f1c2a9b`
     """
-    with opened(folder, trust=trust, apply_pending=False) as deployment:
+    with opened(folder, trust=trust) as deployment:
         deployment.cancel(request)
     if as_json:
         show_json({"request": request, "state": "cancelled"})

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from expunge.cli.app import app
+from expunge.cli.exchange import settle
 from expunge.cli.folders import refuse_inside
 from expunge.cli.options import Folder
 from expunge.cli.output import console
@@ -34,6 +35,7 @@ def certificate(
     from expunge.tables import Draft
 
     refuse_inside(folder, out, html)
+    settle(folder)
     with ExitStack() as stack:
         drafts = {path: stack.enter_context(Draft(path)) for path in (out, html) if path is not None}
         with look(folder) as view:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.folders import read_columns, replacing
+from expunge.cli.exchange import replacing
+from expunge.cli.folders import read_columns
 from expunge.cli.options import AsJson, Folder, Jobs, Trust
 from expunge.cli.output import console, progress, show_json
 from expunge.errors import ParameterError
 
 if TYPE_CHECKING:
-    from expunge.durable import DurableDeployment
+    from expunge.durable import DurableDeployment, DurableStatus
     from expunge.guarantees import Guarantee
     from expunge.tables import Labelled, Schema
 
@@ -129,7 +131,7 @@ def create(
         "on_exhausted": on_exhausted,
     }
     columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
-    with replacing(folder, force=force):
+    with replacing(folder, force=force) as place:
         schema, records = _read(data, columns, one_class=bool(classes), float32=float32)
         known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
         made, takes_missing = make_learner(
@@ -141,7 +143,7 @@ def create(
         wanted["num_shards"], chance = _sizes(shards, probability, wanted)
         with progress("training", wanted["num_shards"]) as advance:
             deployment = expunge.create(
-                folder,
+                place,
                 made,
                 records.features,
                 records.labels,
@@ -160,8 +162,9 @@ def create(
                 advance=advance,
                 **options,
             )
-    with deployment:
-        _show(deployment, schema, folder, as_json=as_json)
+        with deployment:
+            found = _facts(deployment, schema, folder)
+    _show(found, as_json=as_json)
 
 
 def _read(path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool) -> tuple[Schema, Labelled]:
@@ -233,26 +236,43 @@ def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tu
     return int(shards), probability
 
 
-def _show(deployment: DurableDeployment, schema: Schema, folder: Path, *, as_json: bool) -> None:
+@dataclass(frozen=True)
+class _Made:
+    """What is told about a new deployment."""
+
+    folder: Path
+    status: DurableStatus
+    classes: list[Any]
+    schema: Schema
+    guarantee: Guarantee
+    provenance: dict[str, Any]
+
+
+def _facts(deployment: DurableDeployment, schema: Schema, folder: Path) -> _Made:
+    classes: list[Any] = deployment.classes.tolist()
+    return _Made(folder, deployment.status, classes, schema, deployment.guarantee(), deployment.provenance)
+
+
+def _show(made: _Made, *, as_json: bool) -> None:
     from expunge.cli.promise import advice_for, tell_guarantee
 
-    status, guarantee, provenance = deployment.status, deployment.guarantee(), deployment.provenance
+    status, schema = made.status, made.schema
     if as_json:
         show_json(
             {
-                "folder": str(folder),
+                "folder": str(made.folder),
                 "records": status.num_records,
                 "shards": status.num_shards,
-                "classes": deployment.classes.tolist(),
+                "classes": made.classes,
                 "columns": schema.to_dict(),
-                "guarantee": guarantee.to_dict(),
-                "advice": advice_for(guarantee, provenance),
+                "guarantee": made.guarantee.to_dict(),
+                "advice": advice_for(made.guarantee, made.provenance),
             }
         )
         return
     console.print(
-        f"Created {folder}: {status.num_records:,} records, {status.num_shards:,} shards, classes "
-        f"{_shortened([str(label) for label in deployment.classes.tolist()])}.",
+        f"Created {made.folder}: {status.num_records:,} records, {status.num_shards:,} shards, classes "
+        f"{_shortened([str(label) for label in made.classes])}.",
         markup=False,
     )
     texts = [feature.name for feature in schema.features if feature.kind == "text"]
@@ -260,7 +280,7 @@ def _show(deployment: DurableDeployment, schema: Schema, folder: Path, *, as_jso
         numbers = len(schema.features) - len(texts)
         words = f"Learns from {numbers:,} columns of numbers"
         console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
-    tell_guarantee(guarantee, provenance=provenance)
+    tell_guarantee(made.guarantee, provenance=made.provenance)
 
 
 def _shortened(names: list[str], most: int = 10) -> str:

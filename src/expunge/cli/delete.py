@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.folders import opened, schema_of, show_receipt
+from expunge.cli.folders import opened, schema_of
 from expunge.cli.options import AsJson, Folder, Jobs, Key, Trust, When
-from expunge.cli.output import progress
+from expunge.cli.requests import ask, show_receipt
 from expunge.errors import InputError, UnknownRecordError
 
 if TYPE_CHECKING:
-    from expunge.records import Records
+    from expunge.records import Records, Update
     from expunge.tables.keys import KeyKind
 
 
@@ -42,6 +42,8 @@ def delete(
 
     Example: `expunge delete churn/ --id 17 --id 23`
     """
+    from expunge.records import Delete, DeleteSubject
+
     if not (id or subject or ids_file or subjects_file):
         raise InputError("say what to delete: --id, --subject, --ids-file or --subjects-file")
     with opened(folder, trust=trust, jobs=jobs) as deployment:
@@ -50,12 +52,12 @@ def delete(
         subjects = _wanted(
             subject, "--subject", subjects_file, column or schema.subject, schema.subject_kind, given=column is not None
         )
-        with progress("deleting", deployment.status.num_shards) as advance:
-            try:
-                receipt = deployment.delete(ids, subjects=subjects, key=key, apply=when, advance=advance)
-            except UnknownRecordError as error:
-                raise InputError(f"{error}{_others(ids, subjects, deployment.records)}; nothing was deleted") from None
-    show_receipt(receipt, folder, as_json=as_json)
+        batch: list[Update] = [*map(Delete, ids), *map(DeleteSubject, subjects)]
+        try:
+            request = ask(deployment, batch, key=key, when=when, words="deleting", as_json=as_json)
+        except UnknownRecordError as error:
+            raise InputError(f"{error}{_others(ids, subjects, deployment.records)}; nothing was deleted") from None
+    show_receipt(request, folder, as_json=as_json)
 
 
 def _wanted(

@@ -64,6 +64,7 @@ def predict(
             declined = sum(answer is None for answer in answers.tolist())
             words = f"Wrote {len(answers):,} answers to {target}" + (f"; {declined:,} declined." if declined else ".")
             console.print(words, markup=False, soft_wrap=True)
+        deployment.wait()  # answers may have used up the budget, and the deployment retrain now
 
 
 def _ids(schema: Schema, table: Table) -> dict[str, Any]:

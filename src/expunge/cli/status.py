@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import app
+from expunge.cli.exchange import settle
 from expunge.cli.folders import opened
 from expunge.cli.options import AsJson, Folder, Trust
 from expunge.cli.output import console, show_json
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from expunge.durable import DeploymentView, DurableDeployment, DurableStatus, Request
 
 _STATES = ("applied", "pending", "cancelled")
+_MOST_NAMED = 10
 
 
 @app.command()
@@ -41,13 +43,14 @@ def status(
     """
     from expunge.durable import look
 
+    settle(folder)
     with look(folder) as view:
         if request is not None:
             _show_request(view.request(request), as_json=as_json)
             return
         facts, secret = view.status, None
         if inside:
-            with opened(folder, trust=trust, apply_pending=False) as deployment:
+            with opened(folder, trust=trust) as deployment:
                 secret = _inside(deployment)
         if as_json:
             show_json(_as_data(view, facts, folder) | ({} if secret is None else {"inside": secret}))
@@ -62,6 +65,10 @@ def _counts(view: DeploymentView) -> dict[str, int]:
     return {state: states.count(state) for state in _STATES}
 
 
+def _pending(view: DeploymentView) -> list[str]:
+    return [request.request for request in view.requests() if request.public_state == "pending"]
+
+
 def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[str, Any]:
     guarantee = view.guarantee()
     budget = {name: _finite(value) for name, value in asdict(facts.budget).items()}
@@ -73,6 +80,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[s
         "records": facts.num_records,
         "shards": facts.num_shards,
         "pending": facts.pending,
+        "pending_requests": _pending(view),
         "requests": _counts(view),
         "apply": facts.apply,
         "budget": budget,
@@ -93,6 +101,11 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
         f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "
         f"new ones are applied {_rule(facts.apply)}"
     )
+    waiting = _pending(view)
+    for request in waiting[:_MOST_NAMED]:
+        say(f"pending: {request}")
+    if len(waiting) > _MOST_NAMED:
+        say(f"and {len(waiting) - _MOST_NAMED:,} more, all of them with --json")
     say(f"predictions in this generation: {budget.predictions:,}, {_left(facts)}")
     guarantee = view.guarantee()
     tell_guarantee(guarantee, provenance=view.provenance)
