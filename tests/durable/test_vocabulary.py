@@ -89,3 +89,12 @@ def test_declared_classes_and_numbers_stay(tmp_path):
         two.delete([5])
     with expunge.open(tmp_path / "b") as two:
         assert two.classes.tolist() == [0, 1, 7]
+
+
+def test_a_label_that_only_looks_erased_is_erased_too(tmp_path):
+    X, y = _data()
+    y[5] = "erased label by name"
+    folder = tmp_path / "folder"
+    with expunge.create(folder, LogisticRegression(), X, y, n_shards=6) as deployment:
+        deployment.delete([5])
+        assert not any(b"erased label by name" in path.read_bytes() for path in folder.rglob("*") if path.is_file())

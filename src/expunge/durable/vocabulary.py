@@ -8,6 +8,7 @@ slice with `partial_fit` are told the whole list beforehand and keep it; declare
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ from expunge.store import RequestBook, Store, dump_classes, load_classes
 
 _FACT = "classes"
 _ERASED = "erased label "
+_PLACEHOLDER = re.compile(f"{_ERASED}[0-9a-f]{{32}}")
 
 
 class Vocabulary:
@@ -73,7 +75,7 @@ class Vocabulary:
 
 
 def _is_erased(name: Any) -> bool:
-    return isinstance(name, str) and name.startswith(_ERASED)
+    return isinstance(name, str) and _PLACEHOLDER.fullmatch(name) is not None
 
 
 def _with(names: NDArray[Any], changes: dict[int, Any]) -> NDArray[Any]:
