@@ -6,7 +6,13 @@ import os
 from collections.abc import Callable
 
 # Compiling is most of what these tests do; how fast the programs run does not matter here.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+_FLAGS = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_prefer_vector_width=128",
+)
+os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
 import numpy as np
 import pytest

@@ -134,21 +134,25 @@ def reference_training(learner: JaxLearner, shard: ShardData, momentum: float, r
     assert learner.steps is not None
     raw = jnp.array(raw_key(shard.seed), jnp.uint32)
     init_key, stream = jax.random.split(jax.random.wrap_key_data(raw, impl="threefry2x32"))
-    parameters = learner.architecture.init(init_key, 3)
+    parameters = jax.jit(lambda key: learner.architecture.init(key, 3))(init_key)
     velocity = jax.tree.map(jnp.zeros_like, parameters)
     size, batch = len(shard.y), learner.batch_size
     orders = shuffled_orders(jax.random.fold_in(stream, 0), jnp.int32(size), capacity(size), 9)
+    privacy = learner.privacy
+
+    @jax.jit  # one step by hand: the loop, the batches and the models' axis are what the program adds
+    def move(parameters: Any, velocity: Any, x: Any, y: Any, key: Any) -> tuple[Any, Any]:
+        present = jnp.ones(batch)
+        total = clipped_one_by_one(learner.architecture, cross_entropy, parameters, x, y, present, privacy.clip_norm)
+        noisy = add_noise(total, key, privacy.clip_norm * privacy.noise_multiplier)
+        velocity = jax.tree.map(lambda old, new: momentum * old + new / batch, velocity, noisy)
+        return jax.tree.map(lambda old, by: old - rate * by, parameters, velocity), velocity
+
     for step in range(learner.steps):
         epoch, number = divmod(step, size // batch)
         rows = np.asarray(orders[epoch])[number * batch : (number + 1) * batch]
-        x, y = jnp.asarray(shard.X[rows])[..., None], jnp.asarray(shard.y[rows])
-        total = clipped_one_by_one(
-            learner.architecture, cross_entropy, parameters, x, y, jnp.ones(batch), learner.privacy.clip_norm
-        )
-        deviation = learner.privacy.clip_norm * learner.privacy.noise_multiplier
-        noisy = add_noise(total, jax.random.fold_in(jax.random.fold_in(stream, 1), step), deviation)
-        velocity = jax.tree.map(lambda old, new: momentum * old + new / batch, velocity, noisy)
-        parameters = jax.tree.map(lambda old, move: old - rate * move, parameters, velocity)
+        key = jax.random.fold_in(jax.random.fold_in(stream, 1), step)
+        parameters, velocity = move(parameters, velocity, shard.X[rows][..., None], shard.y[rows], key)
     return parameters
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -23,9 +25,10 @@ def test_operations_of_the_paper_network() -> None:
 
 def test_initial_weights_have_the_stated_spread() -> None:
     """Relative standard error of a deviation of n normals is 1/sqrt(2n); 12 of them, false alarm below 1e-30."""
-    weights = paper_network().init(jax.random.key(1), 10)[7]["weights"]
+    layers = jax.jit(lambda: paper_network().init(jax.random.key(1), 10))()
+    weights = layers[7]["weights"]
     assert np.std(weights) == pytest.approx((2 / (512 + 32)) ** 0.5, rel=12 / (2 * weights.size) ** 0.5)
-    assert np.abs(paper_network().init(jax.random.key(1), 10)[0]["bias"]).max() < 1e-5
+    assert np.abs(layers[0]["bias"]).max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -58,12 +61,20 @@ def test_mlp_and_logistic_shapes() -> None:
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_patches_equal_jax_convolution_and_spread_is_their_transpose(size: int, stride: int, padding: str) -> None:
     geometry = PatchGeometry(9, 7, 2, size, stride, padding)  # type: ignore[arg-type]
-    keys = jax.random.split(jax.random.key(0), 3)
-    x = jax.random.normal(keys[0], (2, 9, 7, 2))
-    kernel = jax.random.normal(keys[1], (size, size, 2, 3))
-    out = jax.lax.conv_general_dilated(x, kernel, (stride,) * 2, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    ours = (geometry.extract(x) @ geometry.matrix(kernel)).reshape(out.shape)
-    assert np.allclose(ours, out, atol=1e-4)
-    assert np.array_equal(geometry.kernel(geometry.matrix(kernel)), kernel)
-    there = jax.random.normal(keys[2], geometry.extract(x).shape)
-    assert np.vdot(geometry.extract(x), there) == pytest.approx(np.vdot(x, geometry.spread(there)), rel=1e-4)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 9, 7, 2)).astype(np.float32)
+    kernel = rng.normal(size=(size, size, 2, 3)).astype(np.float32)
+    there = rng.normal(size=jax.eval_shape(geometry.extract, x).shape).astype(np.float32)
+
+    @jax.jit
+    def both(x: Any, kernel: Any, there: Any) -> tuple[Any, ...]:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        theirs = jax.lax.conv_general_dilated(x, kernel, (stride,) * 2, padding, dimension_numbers=numbers)
+        matrix, patches = geometry.matrix(kernel), geometry.extract(x)
+        ours = (patches @ matrix).reshape(theirs.shape)
+        return theirs, ours, geometry.kernel(matrix), patches, geometry.spread(there)
+
+    theirs, ours, kernel_again, patches, spread = both(x, kernel, there)
+    assert np.allclose(ours, theirs, atol=1e-4)
+    assert np.array_equal(kernel_again, kernel)
+    assert np.vdot(patches, there) == pytest.approx(np.vdot(x, spread), rel=1e-4)
