@@ -73,3 +73,8 @@ def test_help_names_every_suite_and_gives_an_example() -> None:
 def test_help_does_not_load_the_benchmarks() -> None:
     program = "import sys, expunge.cli; sys.exit('expunge.bench' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_help_names_every_suite() -> None:
+    text = " ".join(invoke("--help").replace("│", " ").split())
+    assert f"{', '.join(SUITES)}." in text

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -119,3 +122,17 @@ def test_labels_keep_their_type(labels, tmp_path, expunge, write_table):
     assert set(found.tolist()) == set(labels)
     assert type(found.tolist()[0]) is type(labels[0])
     assert (found == frame["y"]).mean() > 0.9
+
+
+def test_a_deployment_that_retrains_now_has_done_so_when_the_command_ends(tmp_path, files):
+    folder, program = tmp_path / "a", [sys.executable, "-m", "expunge"]
+    made = (
+        *("create", folder, "--data", files / "train.csv", "--label", "churned", "--id", "customer_id", "--ignore"),
+        *("household", "--shards", "5", "--mechanism", "exponential", "--max-predictions", "24"),
+        *("--on-exhausted", "retrain_now"),
+    )
+    asked = ("predict", folder, "--data", files / "new.csv")
+    for arguments in (made, asked):
+        subprocess.run([*program, *map(str, arguments)], check=True, capture_output=True, timeout=120)
+    with library.open(folder) as deployment:
+        assert (deployment.status.generation, deployment.status.budget.predictions) == (2, 0)

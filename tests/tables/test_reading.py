@@ -11,7 +11,7 @@ import pytest
 
 import expunge.tables._csv as csv_reading
 from expunge.errors import InputError
-from expunge.tables import read_table, table_format
+from expunge.tables import read_labelled, read_table, table_format
 
 ROWS = pd.DataFrame(
     {
@@ -157,3 +157,25 @@ def test_parquet_keeps_whole_numbers_whole(tmp_path):
     assert table.frame["id"][0] == 2**53 + 1
     np.testing.assert_array_equal(table.frame["x"], [1, np.nan])
     assert read_table(path, as_text="all").frame["x"][0] == 1
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_whole_numbers_beyond_64_bits_are_numbers(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reading, "_ROWS_PER_PART", rows)
+    path = tmp_path / "rows.csv"
+    path.write_text("whole,mixed,code,gap\n99999999999999999999999,99999999999999999999999,1e400,\n3,2.5,x,2\n")
+    frame = read_table(path).frame
+    np.testing.assert_array_equal(frame["whole"], [1e23, 3])
+    np.testing.assert_array_equal(frame["mixed"], [1e23, 2.5])
+    np.testing.assert_array_equal(frame["gap"], [np.nan, 2])
+    assert frame["code"].tolist() == ["1e400", "x"]
+    assert read_table(path, as_text=["whole"]).frame["whole"][0] == "99999999999999999999999"
+    assert read_table(path, text_features=["whole"]).frame["whole"][0] == "99999999999999999999999"
+
+
+def test_a_number_too_large_for_floating_point_is_refused_with_its_row(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,a,y\n1,99999999999999999999999,0\n3,1e400,1\n")
+    table = read_table(path, as_text=["id", "y"])
+    with pytest.raises(InputError, match=r"row 2 of column 'a' of .*rows.csv is not a finite number"):
+        read_labelled(table, label="y", id="id")

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from expunge.errors import InputError
 from expunge.tables.reading import Numbers
 
@@ -51,6 +53,8 @@ def read_csv(
             break
         texts |= mixed
     frame = _joined(parts)
+    for column in set(header) - exact - text_features:
+        frame[column] = _as_numbers(frame[column], numbers)
     if len(frame) and bool(frame[header[-1]].isna().any()):
         _refuse_ragged(source, name, len(header))  # a row that ends early looks like a missing value in the last column
     return frame
@@ -128,6 +132,19 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
         return parts[0]
     kept = {name: next((p[name].dtype for p in parts if _has_any(p[name])), parts[0][name].dtype) for name in parts[0]}
     return pd.concat([part.astype(kept) for part in parts], ignore_index=True)
+
+
+def _as_numbers(values: pd.Series[Any], numbers: Numbers) -> pd.Series[Any]:
+    """A column as numbers if every field is one after all: pandas takes whole numbers beyond 64 bits for text."""
+    import pandas as pd
+
+    if values.dtype.kind in "iufb" or not _has_any(values):
+        return values
+    try:
+        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused where rows are named
+            return pd.to_numeric(values).astype(numbers)
+    except (ValueError, TypeError):
+        return values
 
 
 def _refuse_ragged(source: Path | io.BytesIO, name: str, width: int) -> None:

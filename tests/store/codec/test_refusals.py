@@ -47,7 +47,7 @@ REFUSED = {
         make_pipeline(ColumnTransformer([("a", FunctionTransformer(lambda rows: rows), [0])]), LogisticRegression()),
         "<lambda>",
     ),
-    "somebody's function": (FunctionTransformer(own_function), r"own_function is refused.*trusted=\['"),
+    "somebody's function": (FunctionTransformer(own_function), r"own_function is refused.*trust=\['"),
     "a kernel function": (SVC(kernel=own_function), "own_function is refused"),
     "a distance": (KNeighborsClassifier(metric=own_function), "own_function is refused"),
     "an optimiser": (GaussianProcessClassifier(optimizer=own_function), "own_function is refused"),
@@ -55,7 +55,7 @@ REFUSED = {
     "a builtin": (FunctionTransformer(eval), r"builtins.eval is refused"),
     "a method": (FunctionTransformer(X.dot), "dot.* is refused"),
     "a class": (LogisticRegression(C=subprocess.Popen), r"subprocess.Popen is refused"),
-    "a class within": (VotingClassifier([("a", Local())]), r"Local is refused.*trusted=\['"),
+    "a class within": (VotingClassifier([("a", Local())]), r"Local is refused.*trust=\['"),
     "a learner of one": (ScikitLearner(Local()), r"Local is refused"),
     "an object": (object(), "builtins.object is refused"),
     "a module": (sys, "builtins.module is refused"),
@@ -87,7 +87,7 @@ def test_trusted_is_a_collection():
 @pytest.mark.parametrize("name", ["company_models", "company_models:Doubler", "company_models.Doubler"])
 def test_an_own_transformer_once_it_is_trusted(company, name):
     model = make_pipeline(company.Doubler(3), LogisticRegression()).fit(X, Y)
-    with pytest.raises(ModelFormatError, match=r"trusted=\['company_models.Doubler'\]"):
+    with pytest.raises(ModelFormatError, match=r"--trust company_models.Doubler .*trust=\['company_models.Doubler'\]"):
         encode(model)
     stored = encode(model, trusted=[name])
     assert stored.format == "arrays"
@@ -118,7 +118,7 @@ def test_an_own_model_that_offers_arrays(company):
 
 def test_an_own_model_that_can_only_be_pickled(company):
     model = company.Plain(Y)
-    with pytest.raises(ModelFormatError, match=r"trusted=\['company_models.Plain'\]"):
+    with pytest.raises(ModelFormatError, match=r"trust=\['company_models.Plain'\]"):
         encode(model)
     stored = encode(model, trusted=["company_models:Plain"])
     assert stored.format == "pickle"

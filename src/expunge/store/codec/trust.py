@@ -103,7 +103,9 @@ def is_trusted(name: str, trusted: Trusted) -> bool:
 
 def refusal(name: str, *, why: str = "it is not among the types that expunge can store safely") -> ModelFormatError:
     """The one line for what may not be stored or loaded, with the way out."""
-    return ModelFormatError(f"{name} is refused: {why}; if you trust its code, say so with trusted=[{name!r}]")
+    return ModelFormatError(
+        f"{name} is refused: {why}; if you trust its code, say so with --trust {name} (from Python: trust=[{name!r}])"
+    )
 
 
 def object_class(name: str, trusted: Trusted) -> type:
