@@ -6,6 +6,8 @@ import copy
 import pickle
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from expunge.errors import InputError, RecordError, StoreError, TrainingError
 from expunge.learners import LookupTableLearner, SlicedScikitLearner
 from expunge.learners.protocol import for_classes
 from expunge.learners.slices import SlicedShard, fit_slices
+from expunge.store import steps
 from expunge.store.codec import encode_model
 
 X = np.arange(60, dtype=np.float32).reshape(30, 2)
@@ -292,13 +295,13 @@ def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folder: Path, monkeyp
     pending = deployment.submit([Delete(2)]).request
     cancelled = deployment.submit([Delete(3)]).request
     deployment.cancel(cancelled)
-    tick = evidence_module.utc(1_900_000_200)
-    assert deployment.request(applied).applied_by == tick
+    tick, done = evidence_module.utc(1_900_000_200), evidence_module.utc(1_900_000_500)
+    assert deployment.request(applied).applied_by == done
     assert deployment.request(applied).accepted_at == evidence_module.utc(1_900_000_000)
     assert deployment.request(cancelled).applied_by == evidence_module.utc(1_900_000_010)
     for request, state in ((applied, "applied"), (pending, "pending"), (cancelled, "cancelled"), (None, None)):
         certificate = deployment.certificate(request)
-        assert certificate.issued_at == tick
+        assert certificate.issued_at == (done if request in (applied, None) else tick)
         assert verify(certificate.to_json()).wrong == ()
         if request is not None:
             assert certificate.request is not None
@@ -306,7 +309,169 @@ def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folder: Path, monkeyp
     deployment.retrain()
     row = deployment._store.database.row("SELECT entry FROM ledger ORDER BY sequence DESC LIMIT 1")
     assert row is not None
-    assert f'"at":"{tick}"' in row[0]
+    assert f'"at":"{done}"' in row[0]
+    deployment.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 200.0, 305.0, 1000.0])
+def test_the_date_is_that_of_the_beginning_however_long_the_training_takes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """A request that comes just before a tick is not dated by the shards that it touches."""
+    now = [1_900_000_199.5]
+    monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
+    deployment = make(folder, clock_seconds=300, apply="manual")
+
+    def pass_time(step: str) -> None:
+        if step == "apply.trained":
+            now[0] += seconds
+
+    monkeypatch.setattr(steps, "watch", pass_time)
+    request = deployment.delete([1], apply=True).request
+    # One tick after the next one; the training of 1000 seconds is longer than that, and goes on by whole ticks.
+    done = evidence_module.utc(1_900_000_500 if seconds < 301 else 1_900_000_800 if seconds < 601 else 1_900_001_400)
+    assert deployment.request(request).applied_by == done
+    certificate = deployment.certificate(request)
+    assert certificate.issued_at == done
+    assert verify(certificate.to_json()).wrong == ()
+    assert verify(deployment.certificate().to_json()).wrong == ()
+    now[0] = 1_900_010_099.5
+    deployment.retrain()
+    row = deployment._store.database.row("SELECT entry FROM ledger ORDER BY sequence DESC LIMIT 1")
+    assert row is not None
+    later = 1_900_010_400 if seconds < 301 else 1_900_010_700 if seconds < 601 else 1_900_011_300
+    assert f'"at":"{evidence_module.utc(later)}"' in row[0]
+    deployment.close()
+
+
+def test_no_date_tells_when_the_training_of_another_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a lock is dated from before it waited."""
+    now, is_training, is_waiting = [1_900_000_000.0], threading.Event(), threading.Event()
+    monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
+    deployment = make(folder, apply="manual")
+    deployment.delete([1])
+    other = deployment.delete([2]).request
+
+    def train(step: str) -> None:
+        if step == "apply.trained":
+            is_training.set()
+            assert is_waiting.wait(10)
+            time.sleep(0.3)  # until the others stand at their locks
+            now[0] += 7
+        if step == "switch.open":
+            time.sleep(0.1)
+
+    monkeypatch.setattr(steps, "watch", train)
+    applying = threading.Thread(target=deployment.apply)
+    applying.start()
+    assert is_training.wait(10)
+    now[0] += 3
+    late = deployment.delete([3]).request
+    cancelling = threading.Thread(target=deployment.cancel, args=[late])
+    cancelling.start()
+    is_waiting.set()
+    for thread in (applying, cancelling):
+        thread.join()
+    assert deployment.request(other).state == "applied"
+    assert deployment.request(late).state == "cancelled"
+    assert deployment.request(late).applied_by == evidence_module.utc(1_900_000_003)
+    deployment.close()
+
+
+def test_a_request_is_dated_from_before_it_waited_for_a_switch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_900_000_000.0]
+    monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
+    deployment = make(folder, apply="manual")
+    with deployment._inbox.lock:
+        thread = threading.Thread(target=deployment.delete, args=[[3]])
+        thread.start()
+        time.sleep(0.3)
+        now[0] += 7
+    thread.join()
+    assert deployment.requests()[0].accepted_at == evidence_module.utc(1_900_000_000)
+    deployment.close()
+
+
+def test_a_deployment_is_dated_from_before_it_was_trained(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_900_000_000.0]
+    monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
+
+    def train(step: str) -> None:
+        if step == "create.records":
+            now[0] += 1000
+
+    monkeypatch.setattr(steps, "watch", train)
+    with make(folder) as deployment:
+        certificate = deployment.certificate()
+        assert certificate.deployment.created_at == evidence_module.utc(1_900_000_000)
+        assert certificate.ledger.entries[0].at == evidence_module.utc(1_900_000_000)
+
+
+# Interruptions between disk and memory.
+
+
+@pytest.mark.parametrize("act", ["delete", "retrain"])
+def test_who_interrupts_between_disk_and_memory_has_to_open_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """Nobody is served by models that the disk has replaced, and nothing is built on them."""
+    deployment = make(folder, max_predictions=100)
+
+    def interrupt(step: str) -> None:
+        if step == "switch.done":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "watch", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            deployment.delete([0, 1]) if act == "delete" else deployment.retrain()
+    for again in (
+        deployment.apply,
+        deployment.retrain,
+        lambda: deployment.delete([3]),
+        lambda: deployment.submit([Delete(3)]),
+        lambda: deployment.predict(X[:2]),
+    ):
+        with pytest.raises(StoreError, match="interrupted half-way; close the folder and open it again"):
+            again()
+    with reopened(deployment) as other:
+        assert len(other.requests()) == (act == "delete")
+        assert (0 in other.records) == (act == "retrain")
+        assert other.status.generation == (2 if act == "retrain" else 1)
+        assert other.delete([3]).state == "applied"
+
+
+def test_who_interrupts_the_switch_in_memory_has_to_open_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = make(folder, max_predictions=100)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deployment, "_keep_books", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            deployment.retrain()
+    for again in (deployment.retrain, lambda: deployment.predict(X[:2])):
+        with pytest.raises(StoreError, match="open it again"):
+            again()
+    reopened(deployment).close()
+
+
+def test_an_update_that_failed_before_the_switch_is_taken_up_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = make(folder)
+
+    def interrupt(step: str) -> None:
+        if step == "stage.done":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "watch", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            deployment.delete([0])
+    deployment.predict(X[:2])
+    assert deployment.apply() == 1
     deployment.close()
 
 

@@ -251,6 +251,9 @@ def test_dirt_that_could_not_be_written_is_written_before_the_next_answer(tmp_pa
     class OneDatabase:
         database = FullDatabase()
 
+        def require_own(self) -> None:
+            pass
+
     full, books = OneDatabase.database, BookKeeper(OneDatabase(), 1, 100)  # type: ignore[arg-type]
     gate = ConsensusPublisher(
         num_shards=20,

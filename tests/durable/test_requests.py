@@ -168,13 +168,16 @@ def test_other_numbers_under_the_same_key_are_refused(deployment: DurableDeploym
         deployment.submit(rows(1.5), key="k")
 
 
-def test_a_key_whose_request_was_cancelled_does_nothing_again(deployment: DurableDeployment) -> None:
+@pytest.mark.parametrize("record", [1, 2])
+def test_the_key_of_a_request_that_was_cancelled_is_free(deployment: DurableDeployment, record: int) -> None:
     request = deployment.submit([Delete(1)], key="k").request
     deployment.cancel(request)
-    receipt = deployment.update([Delete(1)], key="k", apply=True)
-    assert (receipt.request, receipt.state, receipt.round) == (request, "cancelled", None)
-    assert 1 in deployment.records
-    assert deployment.status.pending == 0
+    receipt = deployment.update([Delete(record)], key="k", apply=True)
+    assert receipt.request != request
+    assert (receipt.state, receipt.round) == ("applied", 1)
+    assert record not in deployment.records
+    assert deployment.update([Delete(record)], key="k").request == receipt.request
+    assert deployment.request(request).state == "cancelled"
 
 
 def test_a_request_is_known_again_after_its_label_was_erased(folder: Path) -> None:
@@ -345,3 +348,55 @@ def test_an_update_must_be_a_list(deployment: DurableDeployment) -> None:
     with pytest.raises((InputError, TypeError)):
         deployment.update(Delete(1))  # type: ignore[arg-type]
     assert deployment.status.pending == 0
+
+
+# What a subject has when its turn comes.
+
+
+def came_back(deployment: DurableDeployment, record: int) -> bool:
+    try:
+        deployment.submit([added(record)])
+    except RecordError:
+        return False
+    return True
+
+
+def test_a_record_that_came_and_went_with_its_subject_in_one_batch_is_remembered(
+    deployment: DurableDeployment,
+) -> None:
+    mine = [n for n in range(20) if n % 4 and n % 5 == 0]
+    batch = [AddMany(ids=[900, 901], features=X[:2], labels=Y[:2], subjects=["s0", "s1"]), DeleteSubject("s0")]
+    request = deployment.update(batch, apply=True).request
+    assert deployment.request(request).deletions == len(mine) + 1
+    key = request_key((deployment.path / "keys" / "hashing.key").read_bytes(), request)
+    certificate = deployment.certificate(request)
+    assert certificate.request is not None
+    assert certificate.request.id_hashes == hash_ids(key, [*mine, 900, 900, 901])
+    assert not came_back(deployment, 900)
+
+
+def test_what_was_cancelled_is_not_remembered_with_the_subject(deployment: DurableDeployment) -> None:
+    addition = deployment.submit([added(900, subject="s0")]).request
+    deployment.submit([DeleteSubject("s0")])
+    deployment.cancel(addition)
+    assert came_back(deployment, 900)  # it was never there
+    deployment.apply()
+    deployment.update([Delete(900)], apply=True, readmit=True)
+    assert not came_back(deployment, 900)
+
+
+def test_what_was_cancelled_is_not_remembered_after_the_round(deployment: DurableDeployment) -> None:
+    addition = deployment.submit([added(900, subject="s0")]).request
+    deployment.submit([DeleteSubject("s0")])
+    deployment.cancel(addition)
+    deployment.apply()
+    assert came_back(deployment, 900)
+
+
+def test_what_stays_because_its_deletion_was_cancelled_goes_with_the_subject(deployment: DurableDeployment) -> None:
+    deletion = deployment.submit([Delete(5)]).request
+    deployment.submit([DeleteSubject("s0")])
+    deployment.cancel(deletion)
+    deployment.apply()
+    assert 5 not in deployment.records
+    assert not came_back(deployment, 5)

@@ -12,7 +12,7 @@ import scipy.sparse
 
 from expunge._blocks import object_column
 from expunge.records import Add, AddMany, Delete, DeleteSubject, Records, Update
-from expunge.store.batches import Batch
+from expunge.store.batches import Batch, lasting_names
 from expunge.store.staging import pack, unpack
 
 LABELS = np.array(["no", "yes", "no", "yes"])
@@ -104,3 +104,41 @@ def test_numpy_names_become_plain() -> None:
     asked = Batch.dump([Delete(np.int64(10)), DeleteSubject(np.str_("s"))], records)  # type: ignore[arg-type]
     assert [type(asked.content[0]["ids"][0]), type(asked.content[1]["subject"])] == [int, str]
     json.dumps(asked.content)
+
+
+def coming(record: Any, subject: Any) -> Add:
+    return Add(id=record, features=TABLES["array"][0], label="no", subject=subject)
+
+
+@pytest.mark.parametrize(
+    ("updates", "held"),
+    [
+        ([DeleteSubject("s")], [10, "twelve"]),
+        ([coming(20, "s"), DeleteSubject("s")], [10, "twelve", 20]),
+        ([coming(20, "t"), DeleteSubject("s")], [10, "twelve"]),
+        ([DeleteSubject("s"), coming(20, "s")], [10, "twelve"]),
+        ([coming(20, "s"), Delete(20), coming(20, "t"), DeleteSubject("s")], [10, "twelve"]),
+        ([coming(20, "s"), coming(21, None), coming(22, "s"), Delete(20), DeleteSubject("s")], [10, "twelve", 22]),
+    ],
+)
+def test_what_a_subject_holds_when_its_turn_comes(updates: list[Update], held: list[Any]) -> None:
+    batch = through_the_disk(Batch.dump(updates, records_of("array")))
+    assert [part["holds"] for part in batch.content if "subject" in part] == [held]
+
+
+def test_a_subject_that_goes_twice_holds_what_came_between() -> None:
+    updates = [coming(20, "s"), DeleteSubject("s"), coming(21, "s"), DeleteSubject("s")]
+    batch = Batch.dump(updates, records_of("array"))
+    assert batch.deleted == [*(("record", n) for n in (10, "twelve", 20, 21)), *[("subject", "s")] * 2]
+    assert (batch.num_deleted, batch.num_added) == (4, 2)
+
+
+def test_what_a_round_takes_out_is_what_was_there() -> None:
+    before = records_of("array")
+    addition = Batch.dump([coming(20, "s")], before)
+    middle, _ = before.apply(addition.updates(before.classes))
+    deletion = Batch.dump([DeleteSubject("s")], middle)
+    after, _ = before.apply([DeleteSubject("s")])
+    assert ("record", 20) in deletion.deleted  # as it was accepted
+    assert lasting_names([deletion], before, after)[0] == [("record", 10), ("record", "twelve"), ("subject", "s")]
+    assert ("record", 20) in lasting_names([addition, deletion], before, after)[0]

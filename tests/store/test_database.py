@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from expunge.errors import FormatError, StoreError
+from expunge.store import Store
 from expunge.store import database as module
 from expunge.store.database import Database
 from expunge.store.schema import MIGRATIONS, VERSION
@@ -191,3 +192,31 @@ def test_a_newer_folder_is_refused(tmp_path: Path, database: Database) -> None:
     for read_only in (False, True):
         with pytest.raises(FormatError, match=f"has format {VERSION + 1}; this version of expunge reads up to"):
             Database(tmp_path, read_only=read_only)
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE theirs (a)", "PRAGMA application_id = 7", "PRAGMA user_version = 1"]
+)
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path, statement: str) -> None:
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute(statement)
+    connection.close()
+    before = (tmp_path / "state.db").read_bytes()
+    for act in (lambda: Database(tmp_path), lambda: Database(tmp_path, read_only=True), lambda: Store.open(tmp_path)):
+        with pytest.raises(FormatError, match=r"is not a deployment: its state\.db belongs to another program"):
+            act()
+    assert (tmp_path / "state.db").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["state.db"]
+
+
+def test_an_empty_file_is_not_a_deployment(tmp_path: Path) -> None:
+    (tmp_path / "state.db").touch()
+    with pytest.raises(FormatError, match="is not a deployment"):
+        Database(tmp_path)
+    assert (tmp_path / "state.db").read_bytes() == b""
+
+
+def test_whose_it_is_stands_in_the_file_before_anything_else(tmp_path: Path, database: Database) -> None:
+    """Not only in the log, so that one look at the file tells."""
+    assert int.from_bytes((tmp_path / "state.db").read_bytes()[68:72]) == module.APPLICATION
+    assert database.row("PRAGMA application_id") == (module.APPLICATION,)

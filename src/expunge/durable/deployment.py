@@ -16,8 +16,9 @@ opened next. Predictions are paid for in blocks that are on the disk before the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,10 +28,13 @@ from numpy.typing import ArrayLike, NDArray
 from expunge.certificates import Certificate
 from expunge.deployment import _SEEDED as _SEED_IN_USE
 from expunge.deployment import Deployment, Following, Receipt, Status
+from expunge.durable.alignment import Alignment
 from expunge.durable.evidence import Evidence, Standing
+from expunge.durable.finishing import finish, write_guarantee
 from expunge.durable.fronts import Admission, moved_round, put_round
 from expunge.durable.inbox import Inbox
 from expunge.durable.policy import ApplyPolicy
+from expunge.durable.status import DurableStatus
 from expunge.ensemble import Advance, EnsembleState, ignore_progress
 from expunge.errors import StoreError
 from expunge.execution import Executor
@@ -40,20 +44,11 @@ from expunge.learners.protocol import for_classes
 from expunge.publishing import Front, Publisher, Round
 from expunge.randomness import Randomness
 from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Update
-from expunge.store import BookKeeper, ClosedBooks, Request, Store, erase, lasting_names, stage, switch
+from expunge.store import BookKeeper, ClosedBooks, Request, Store, lasting_names, stage, switch
 from expunge.store.steps import reach
 
 _ONE_FOLDER = "The folder is served once: nobody serves a copy of it, or sets it back to an earlier state."
 _SEEDED = "The deployment was created from a fixed seed, which is kept secret."
-
-
-@dataclass(frozen=True, slots=True)
-class DurableStatus(Status):
-    """Where a deployment in a folder stands."""
-
-    name: str
-    pending: int
-    apply: str
 
 
 class DurableDeployment(Deployment):
@@ -100,20 +95,14 @@ class DurableDeployment(Deployment):
         self._applying: tuple[Request, ...] = ()
         self._inbox = Inbox(store, self._evidence, Admission(self._front, self.classes))
         self._closed = threading.Event()
+        self._alignment = Alignment(store)
         self._keep_books(self._generation, reserved)
         self._finish()
         self._inbox.follow(self._state.records)
-        self._write_guarantee()
+        write_guarantee(store, self.guarantee())
         if self._policy.mode == "every":
             threading.Thread(target=self._apply_on_a_clock, daemon=True).start()
         return self
-
-    def _write_guarantee(self) -> None:
-        """For those who only look at the folder."""
-        found = self.guarantee()
-        numbers = {name: getattr(found, name) for name in ("alpha", "beta", "gamma", "theorem", "note")}
-        known = {**numbers, "parameters": dict(found.parameters), "assumptions": list(found.assumptions)}
-        self._store.state_fact("guarantee", known)
 
     def _keep_books(self, generation: int, reserved: int) -> None:
         self._journal = BookKeeper(self._store, generation, reserved)
@@ -197,9 +186,11 @@ class DurableDeployment(Deployment):
     def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
         """Have a request on the disk, pending, checked against everything accepted before it."""
         updates = list(batch)
+        self._require_open()
+        now = self._evidence.clock.now()  # before the lock: who waits for it learns when a training ended
         with self._inbox.lock:
             self._require_open()
-            request = self._inbox.submit(updates, self._state.records, key=key, readmit=readmit)
+            request = self._inbox.submit(updates, self._state.records, key=key, readmit=readmit, now=now)
             self._name_classes()
             return request
 
@@ -228,8 +219,7 @@ class DurableDeployment(Deployment):
 
     def apply(self, *, advance: Advance = ignore_progress) -> int | None:
         """Apply everything pending as one round; the round's number, None if nothing was pending."""
-        with self._updating:
-            self._require_open()
+        with self._working():
             self._finish()
             self._inbox.catch_up(self._state.records)
             requests = self._evidence.requests
@@ -250,9 +240,11 @@ class DurableDeployment(Deployment):
 
     def cancel(self, request: str) -> None:
         """Take a pending request back."""
+        self._require_open()
+        now = self._evidence.clock.now()  # before the locks, as in `submit`
         with self._updating, self._inbox.lock:
             self._require_open()
-            self._inbox.cancel(request, self._state.records)
+            self._inbox.cancel(request, self._state.records, now=now)
 
     def request(self, request: str) -> Request:
         """What became of a request."""
@@ -273,19 +265,32 @@ class DurableDeployment(Deployment):
 
     def retrain(self, *, advance: Advance = ignore_progress) -> None:
         """Retrain everything now, with fresh randomness: a new generation of the same round."""
-        with self._updating:
-            self._require_open()
+        with self._working():
             super().retrain(advance=advance)
             self._remove_replaced()
 
     def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
-        super()._retrain_in_background(start, spent, rng)
+        with self._evidence.clock.work():
+            super()._retrain_in_background(start, spent, rng)
         try:
             with self._updating:
                 if not self._closed.is_set():
                     self._remove_replaced()
         except Exception as error:
             self._background_error = error
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """One update at a time, dated from its beginning."""
+        self._require_open()
+        with self._evidence.clock.work(), self._updating:
+            self._require_open()
+            self._alignment.require(self._generation, self._round)
+            try:
+                yield
+            except BaseException:
+                self._alignment.after_failure(self._generation, self._round)
+                raise
 
     def _remove_replaced(self) -> None:
         """The files of models that a retraining outside of any request has replaced."""
@@ -294,13 +299,16 @@ class DurableDeployment(Deployment):
             self._store.sweep()
 
     def close(self) -> None:
-        """Write the books exactly and let go of the folder. Pending requests stay pending."""
-        if self._closed.is_set():
+        """Write the books exactly and let go of the folder. Pending requests stay pending.
+
+        In a process that was forked from the one that opened the folder there is nothing to write, and nothing happens.
+        """
+        if self._closed.is_set() or not self._store.is_own:
             return
         with self._updating, self._inbox.lock, self._lock:
             self._closed.set()
             try:
-                self._journal.settle(self._publisher.status.predictions)
+                self._journal.settle(None if self._alignment.is_lost else self._publisher.status.predictions)
             finally:
                 self._publisher.journal = ClosedBooks(self._store.folder)
                 self._store.close()
@@ -312,14 +320,16 @@ class DurableDeployment(Deployment):
         self.close()
 
     def _require_open(self) -> None:
+        self._store.require_own()
         if self._closed.is_set():
             raise StoreError(f"{self._store.folder} has been closed")
+        self._alignment.check()
 
     def _keep(self, following: Following, round_: int) -> Following:
         """Stage and switch on the disk, before the switch in memory; what fails leaves no files behind."""
         reach("apply.trained")
         self._require_open()
-        self._store.require_at(self._generation, self._round)
+        self._alignment.require(self._generation, self._round)
         try:
             return self._kept(following, round_)
         except BaseException:
@@ -334,7 +344,7 @@ class DurableDeployment(Deployment):
         is_new = following.generation != self._generation
         publisher, generation = following.publisher, following.generation
         batches = [requests.batch_of(one.request) for one in self._applying]
-        gone, back = lasting_names(batches, staged.state.records)
+        gone, back = lasting_names(batches, self._state.records, staged.state.records)
         # Nothing is accepted meanwhile, so that the labels kept are those of everything accepted.
         with self._inbox.lock, store.database.transaction():
             reach("switch.open")
@@ -343,8 +353,8 @@ class DurableDeployment(Deployment):
             switch(store, staged, generation=generation, round=round_, models_trained=trained, serving=serving)
             if is_new:
                 store.open_books(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-                tick = self._evidence.clock.tick()
-                self._evidence.ledger.write("generation", tick, generation=generation, round=round_)
+                done = self._evidence.clock.done()
+                self._evidence.ledger.write("generation", done, generation=generation, round=round_)
             for one in self._applying:
                 requests.switch(one.request, generation=generation, round=round_)
             self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])
@@ -355,27 +365,14 @@ class DurableDeployment(Deployment):
 
     def _switch(self, following: Following) -> None:
         is_new = following.generation != self._generation
-        super()._switch(following)
-        if is_new:
-            self._keep_books(following.generation, self._publisher.status.predictions)
+        with self._alignment.switching():
+            super()._switch(following)
+            if is_new:
+                self._keep_books(following.generation, self._publisher.status.predictions)
 
     def _finish(self) -> None:
-        """Erase what a switch replaced; then, and only then, the requests behind it count as applied."""
-        self._store.require_at(self._generation, self._round)
-        requests = self._evidence.requests
-        switched = requests.in_state("switched")
-        if not switched and self._store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:
-            return
-        erase(self._store)
-        tick = self._evidence.clock.tick()
-        with self._store.database.transaction():
-            reach("applied.open")
-            self._store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
-            for one in switched:
-                requests.finish(one.request, applied_by=tick)
-                facts = {"generation": one.generation, "round": one.round}
-                self._evidence.ledger.write("applied", tick, request=one.request, **facts)
-        reach("applied.done")
+        self._alignment.require(self._generation, self._round)
+        finish(self._store, self._evidence)
 
     def _apply_on_a_clock(self) -> None:
         while not self._closed.wait(min(self._policy.amount, threading.TIMEOUT_MAX)):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from expunge.certificates import (
+    TICKED,
     Certificate,
     CountFacts,
     DeploymentFacts,
@@ -45,10 +48,15 @@ class Standing(NamedTuple):
 
 
 class Clock:
-    """Time as the outside may know it: what shows the end of a retraining is rounded up to the tick."""
+    """Time as the outside may know it.
+
+    How long a retraining takes depends on r. So its end is dated from its beginning: by the tick after the next one,
+    which is fixed before anything is trained. Only work that is not done by then goes on to a later tick.
+    """
 
     def __init__(self, tick_seconds: int) -> None:
         self.tick_seconds = tick_seconds
+        self._work = threading.local()
 
     def now(self) -> str:
         """This second."""
@@ -61,6 +69,24 @@ class Clock:
     def tick(self) -> str:
         """The next tick."""
         return round_up(time.time(), tick_seconds=self.tick_seconds)
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """This thread's work begins; to be entered before any lock that others hold while they train."""
+        if hasattr(self._work, "begun"):
+            yield
+            return
+        self._work.begun = time.time()
+        try:
+            yield
+        finally:
+            del self._work.begun
+
+    def done(self) -> str:
+        """By when this thread's work, which is done now, counts as done."""
+        now = time.time()
+        first = seconds_of(round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds))
+        return max(utc(first + self.tick_seconds), self.tick())
 
 
 class LedgerBook:
@@ -139,8 +165,8 @@ class Evidence:
                 predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
             guarantee=GuaranteeFacts.of(guarantee),
-            # On the tick as well: right after an update, the tick at which it counts as applied is yet to come.
-            issued_at=self.clock.tick(),
+            # On the tick as well, and not before what it tells: what is done counts as done by a tick yet to come.
+            issued_at=max([self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in TICKED)]),
             **about,
         )
 

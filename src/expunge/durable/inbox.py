@@ -51,8 +51,8 @@ class Inbox:
         if not self._is_current:
             self.follow(records)
 
-    def submit(self, updates: list[Update], current: Records, *, key: str | None, readmit: bool) -> Request:
-        """Have a request on the disk, pending; `current` is the dataset in force."""
+    def submit(self, updates: list[Update], current: Records, *, key: str | None, readmit: bool, now: str) -> Request:
+        """Have a request on the disk, pending since `now`; `current` is the dataset in force."""
         if not updates:
             raise InputError(_NOTHING)
         self.catch_up(current)
@@ -69,15 +69,14 @@ class Inbox:
         if not readmit:
             self._refuse_return(asked)
         self._is_current = False
-        request = self._accept(asked, [expected, current], key)
+        request = self._accept(asked, [expected, current], key, now)
         reach("accept.done")
         self._expected, self._leaving = expected, self._leaving | set(asked.deleted)
         self._is_current = True
         return request
 
-    def _accept(self, asked: Batch, datasets: Iterable[Records], key: str | None) -> Request:
+    def _accept(self, asked: Batch, datasets: Iterable[Records], key: str | None, now: str) -> Request:
         """The request on the disk, or nothing of it."""
-        now = self._evidence.clock.now()
         try:
             with self._store.database.transaction():
                 request = self._evidence.requests.accept(asked, key=key, now=now)
@@ -92,8 +91,7 @@ class Inbox:
     def _repeated(self, known: Request, updates: list[Update]) -> Request:
         """The request that has the key already, if it asked for the same."""
         then = replace(self.expected, classes=self.vocabulary.recognised(updates))  # a label may be gone since
-        same = self._evidence.requests.is_same(known.request, Batch.dump(updates, then))
-        if known.state != "cancelled" and not same:
+        if not self._evidence.requests.is_same(known.request, Batch.dump(updates, then)):
             raise RequestError("the idempotency key was used for another request")
         return known
 
@@ -106,7 +104,7 @@ class Inbox:
                 raise RequestError(message)
         self._evidence.requests.refuse_forgotten(returning)
 
-    def cancel(self, request: str, current: Records) -> None:
+    def cancel(self, request: str, current: Records, *, now: str) -> None:
         """Take a pending request back, unless a later one builds on it."""
         requests = self._evidence.requests
         pending = [one for one in requests.in_state("pending") if one.request != request]
@@ -115,7 +113,7 @@ class Inbox:
         except InputError as error:
             message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
             raise RequestError(message) from None
-        now = self._evidence.clock.now()
+        now = max(now, requests.get(request).accepted_at)  # whatever the system's clock does
         self._is_current = False
         with self._store.database.transaction():
             requests.cancel(request, now=now)
@@ -133,6 +131,6 @@ class Inbox:
         expected, leaving = replace(records, classes=self.vocabulary.names), set[Name]()
         for one in pending:
             asked = self._evidence.requests.batch_of(one.request)
+            leaving |= set(asked.found_in(expected).deleted)
             expected, _ = expected.apply(asked.updates(self.vocabulary.names))
-            leaving |= set(asked.deleted)
         return expected, leaving

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from expunge.certificates import Certificate
 from expunge.durable.configuration import load_settings
-from expunge.durable.deployment import DurableStatus
 from expunge.durable.evidence import Evidence, Standing
 from expunge.durable.opening import make_books
+from expunge.durable.status import DurableStatus
 from expunge.errors import FormatError
 from expunge.guarantees import Guarantee
 from expunge.publishing import Publisher

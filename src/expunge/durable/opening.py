@@ -82,7 +82,9 @@ def create(
     """
     folder, trusted = _vacant(path), tuple(trust)
     policy = ApplyPolicy.parse(apply)
-    Clock(clock_seconds).tick()  # refuses what is no tick
+    clock = Clock(clock_seconds)
+    clock.tick()  # refuses what is no tick
+    begun = clock.now()  # how long the training takes is nobody's business
     origin = _plain(provenance or {})
     options, base = Settings(n_shards=n_shards, **_known(settings)), as_learner(learner)
     chance = rng or Randomness.from_system()
@@ -129,6 +131,7 @@ def create(
                 "is_system": chance.is_system,
                 "provenance": origin,
                 "name": folder.name,
+                "created_at": begun,
                 "software": __version__,
             }
             _write_down(store, deployment, facts, trusted)
@@ -147,17 +150,16 @@ def _write_down(store: Store, deployment: DurableDeployment, facts: dict[str, An
     staged = stage_first(store, inside.state, trusted=trusted)
     reach("create.models")
     publisher: Publisher = deployment._publisher
-    identity, clock = uuid4().hex, Clock(facts["clock_seconds"])
-    now = clock.now()
+    identity = uuid4().hex
     with store.database.transaction():
-        for name, value in {**facts, "deployment": identity, "created_at": now}.items():
+        for name, value in {**facts, "deployment": identity}.items():
             store.state_fact(name, value)
         serving = put_round(store, deployment._front, inside.serving, deployment.classes, trusted)
         switch(store, staged, generation=1, round=0, models_trained=inside.models_trained, serving=serving)
         store.open_books(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
         LedgerBook(store, identity).write(
             "created",
-            now,
+            facts["created_at"],
             name=facts["name"],
             num_records=len(inside.state.records),
             num_shards=inside.state.num_shards,

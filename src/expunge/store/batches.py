@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ class Batch:
     """What a request asks for.
 
     `content` lists, in order, runs of {"ids": deleted records}, {"subject": a deleted subject, "holds": its records at
-    the time} and {"rows": [first, how many]} of `block`.
+    the time, also those that came in the same batch} and {"rows": [first, how many]} of `block`.
     """
 
     content: list[Part]
@@ -40,13 +40,28 @@ class Batch:
                         content.append({"ids": []})
                     content[-1]["ids"].append(_plain(record))
                 case DeleteSubject(subject=subject):
-                    held = [slot for slot in records.subjects.find(subject) if not records.index.is_gone(slot)]
-                    content.append({"subject": _plain(subject), "holds": [records.id_of(slot) for slot in held]})
+                    content.append({"subject": _plain(subject)})
                 case Add() | AddMany():
                     blocks.append(records.checked(update))
                     content.append({"rows": [num_rows, len(blocks[-1])]})
                     num_rows += len(blocks[-1])
-        return cls(content, join_blocks(blocks, start=0) if blocks else None)
+        return cls(content, join_blocks(blocks, start=0) if blocks else None).found_in(records)
+
+    def found_in(self, records: Records) -> Batch:
+        """The same batch, with the records that its subjects have when it meets this dataset."""
+        if not self.names_subjects:
+            return self
+        here, content = _Arrivals(self.block), list[Part]()
+        for part in self.content:
+            if "subject" not in part:
+                here.pass_by(part)
+                content.append(part)
+                continue
+            subject = part["subject"]
+            before = [slot for slot in records.subjects.find(subject) if not records.index.is_gone(slot)]
+            held = [*(records.id_of(slot) for slot in before), *here.leave(subject)]
+            content.append({"subject": subject, "holds": list(dict.fromkeys(held))})
+        return replace(self, content=content)
 
     def updates(self, classes: NDArray[Any]) -> list[Update]:
         """The updates again."""
@@ -62,6 +77,11 @@ class Batch:
                 first, count = part["rows"]
                 updates.append(_addition(pick_rows(block, np.arange(first, first + count)), classes))
         return updates
+
+    @property
+    def names_subjects(self) -> bool:
+        """Whether all records of somebody go."""
+        return any("subject" in part for part in self.content)
 
     @property
     def num_deleted(self) -> int:
@@ -113,6 +133,34 @@ class Batch:
         return list(dict.fromkeys(named))
 
 
+class _Arrivals:
+    """The records that have come so far in a batch and not gone again, by subject."""
+
+    def __init__(self, block: Block | None) -> None:
+        self._ids = [] if block is None or block.ids is None else block.ids.tolist()
+        self._subjects = [] if block is None or block.subjects is None else block.subjects.tolist()
+        self._owner: dict[RecordId, RecordId] = {}
+        self._held: dict[RecordId, dict[RecordId, None]] = {}
+
+    def pass_by(self, part: Part) -> None:
+        """A run of deletions or additions."""
+        for record in part.get("ids", []):
+            self._held.get(self._owner.pop(record, ""), {}).pop(record, None)
+        first, count = part.get("rows", (0, 0))
+        rows = slice(first, first + count)
+        for record, subject in zip(self._ids[rows], self._subjects[rows], strict=False):  # no subjects: nobody's
+            if subject is not None:
+                self._owner[record] = subject
+                self._held.setdefault(subject, {})[record] = None
+
+    def leave(self, subject: RecordId) -> list[RecordId]:
+        """A subject goes, with these."""
+        gone = list(self._held.pop(subject, {}))
+        for record in gone:
+            del self._owner[record]
+        return gone
+
+
 def _addition(block: Block, classes: NDArray[Any]) -> AddMany:
     assert block.ids is not None
     return AddMany(
@@ -129,13 +177,28 @@ def _plain(name: RecordId) -> RecordId:
     return value
 
 
-def lasting_names(batches: list[Batch], after: Records) -> tuple[list[Name], list[Name]]:
-    """What a round takes out for good, and what it brings in."""
+def lasting_names(batches: list[Batch], before: Records, after: Records) -> tuple[list[Name], list[Name]]:
+    """What a round takes out for good, and what it brings in.
+
+    Of a subject, the records that it really has when its turn comes: another request may have been cancelled since.
+    """
+    batches = _found(batches, before)
     asked: list[Name] = [name for batch in batches for name in batch.deleted]
     gone = [(what, name) for what, name in dict.fromkeys(asked) if what == "subject" or name not in after]
     alive = {name for what, name in gone if what == "subject" and _has_records(after, name)}
     back = [name for batch in batches for name in batch.added]
     return [(what, name) for what, name in gone if what == "record" or name not in alive], back
+
+
+def _found(batches: list[Batch], records: Records) -> list[Batch]:
+    """Every batch as it meets the dataset that those before it leave."""
+    last = max((place for place, batch in enumerate(batches) if batch.names_subjects), default=-1)
+    found = []
+    for place, batch in enumerate(batches):
+        found.append(batch.found_in(records))
+        if place < last:
+            records, _ = records.apply(batch.updates(records.classes))
+    return found
 
 
 def _has_records(records: Records, subject: RecordId) -> bool:

@@ -2,6 +2,7 @@
 
 `secure_delete` overwrites what is deleted with zeros; `checkpoint` empties the write-ahead log, in which older contents
 would otherwise stay. The format's version is SQLite's `user_version`; a migration and its number share a transaction.
+`application_id` says that the file is a deployment's: nobody else's database is ever written to.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 
 from expunge.errors import FormatError, StoreError
 from expunge.store.files import explained
+from expunge.store.processes import keep_for_good, own, require_not_inherited, require_own
 from expunge.store.schema import MIGRATIONS, VERSION
 
 NAME = "state.db"
+APPLICATION = 0x45585047  # "EXPG"
+_HEADER, _MAGIC, _AT = 100, b"SQLite format 3\0", slice(68, 72)  # of a SQLite file, and where the application is named
 # FULL: a commit is on the disk when it returns. secure_delete: freed bytes become zeros. MEMORY: no temporary files.
 _PRAGMAS = (
     "journal_mode = WAL",
@@ -36,8 +40,10 @@ class Database:
     def __init__(self, folder: Path, *, is_new: bool = False, read_only: bool = False) -> None:
         self._folder = folder
         self._path = folder / NAME
-        if not is_new and not self._path.is_file():
-            raise FormatError(f"{folder} is not a deployment: it has no {NAME}")
+        self._process = os.getpid()
+        if not is_new:
+            require_deployment(folder)
+        require_not_inherited(folder, self._path.resolve())
         self._lock = threading.RLock()
         self._depth = 0
         self._is_closed = False
@@ -52,6 +58,7 @@ class Database:
             except BaseException:
                 self._connection.close()
                 raise
+        own(self)
 
     @property
     def _is_sealed(self) -> bool:
@@ -62,12 +69,16 @@ class Database:
         if is_new:
             self._path.chmod(0o600)
             self._connection.execute("PRAGMA page_size = 8192")
+            self._connection.execute(f"PRAGMA application_id = {APPLICATION}")  # before there is a log: into the file
         try:
+            application = int(self._connection.execute("PRAGMA application_id").fetchone()[0])
             version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
                 raise FormatError(f"{self._path} is damaged: {error}") from None
             raise
+        if application != APPLICATION:
+            raise _foreign(self._folder)
         if version > VERSION:
             raise FormatError(f"{self._folder} has format {version}; this version of expunge reads up to {VERSION}")
         if read_only:
@@ -116,6 +127,7 @@ class Database:
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         """The connection for one thread, and what the disk says as one line."""
+        require_own(self._process, self._folder)  # before the lock, which a thread that is not here may hold
         with self._lock, explained(self._folder):
             if self._is_closed:
                 raise StoreError(f"{self._folder} has been closed")
@@ -160,9 +172,32 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             self._is_closed = True
             self._connection.close()
+
+    def abandon(self) -> None:
+        """In a forked child: leave the parent's file alone."""
+        if not self._is_closed:
+            keep_for_good(self._connection, self._path.resolve())
+
+
+def require_deployment(folder: Path) -> None:
+    """An error unless the folder has a database of this package; what is damaged is found out when it is opened."""
+    path = folder / NAME
+    if not path.is_file():
+        missing = "does not exist" if not folder.exists() else f"is not a deployment: it has no {NAME}"
+        raise FormatError(f"{folder} {missing}")
+    with explained(folder), path.open("rb") as file:
+        header = file.read(_HEADER)
+    if header.startswith(_MAGIC) and int.from_bytes(header[_AT]) != APPLICATION:
+        raise _foreign(folder)
+
+
+def _foreign(folder: Path) -> FormatError:
+    return FormatError(f"{folder} is not a deployment: its {NAME} belongs to another program")
 
 
 def _quoted(path: Path) -> str:

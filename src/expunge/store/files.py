@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from expunge.errors import FolderBusyError, FormatError, StoreError
+from expunge.store.processes import own
 from expunge.store.steps import reach
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -114,7 +115,10 @@ def each_of(act: Callable[[T], None], things: list[T]) -> None:
 
 
 class FolderLock:
-    """One writer a folder. The operating system gives the lock back when the process ends, however it ends."""
+    """One writer a folder. The operating system gives the lock back when the process ends, however it ends.
+
+    Nothing that the process starts keeps it: a forked child lets go at once, another program never has it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "lock"
@@ -130,9 +134,14 @@ class FolderLock:
         with contextlib.suppress(OSError):  # a full disk must not keep anybody from opening the folder
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        own(self)
 
     def release(self) -> None:
         """Let others in."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def abandon(self) -> None:
+        """In a forked child: the lock is the parent's, and ends with the parent."""
+        self.release()

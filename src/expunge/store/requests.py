@@ -171,13 +171,13 @@ class RequestBook:
         )
 
     def cancel(self, request: str, *, now: str) -> None:
-        """Forget a pending request; inside the caller's transaction. The caller removes its file, by `sweep`."""
+        """Forget a pending request and free its key; inside the caller's transaction. The caller `sweep`s its file."""
         state = self.get(request).state
         if state != "pending":
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
         self._store.database.execute(
             "UPDATE requests SET state = 'cancelled', applied_by = ?, content = NULL, file = NULL, hashes = '[]', "
-            "fingerprint = x'' WHERE request = ?",
+            "fingerprint = x'', key = NULL WHERE request = ?",
             (now, request),
         )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -26,8 +27,9 @@ import numpy as np
 
 from expunge.errors import FormatError, StoreError
 from expunge.store.columns import Form
-from expunge.store.database import NAME, Database
+from expunge.store.database import Database, require_deployment
 from expunge.store.files import FolderLock, explained, flush_file, remove_files
+from expunge.store.processes import require_own
 from expunge.store.slabs import RecordFolder
 from expunge.store.steps import reach
 
@@ -56,6 +58,7 @@ class Store:
         self.folder = folder
         self.database = database
         self._lock = lock
+        self._process = os.getpid()
 
     @classmethod
     def new(cls, folder: Path) -> Store:
@@ -70,9 +73,7 @@ class Store:
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False) -> Store:
         """An existing folder; for writing only one process at a time may have it."""
-        if not (folder / NAME).is_file():
-            missing = "does not exist" if not folder.exists() else f"is not a deployment: it has no {NAME}"
-            raise FormatError(f"{folder} {missing}")
+        require_deployment(folder)  # before a lock is made in somebody else's folder
         if read_only:
             return cls(folder, Database(folder, read_only=True), None)
         lock = FolderLock(folder)
@@ -110,13 +111,24 @@ class Store:
         reach("open.swept")
 
     def close(self) -> None:
-        """Leave nothing in the log, and let go."""
+        """Leave nothing in the log, and let go. In a forked child there is nothing to let go of."""
+        if not self.is_own:
+            return
         with contextlib.suppress(StoreError, sqlite3.Error):
             if self._lock is not None:
                 self.database.checkpoint()
         self.database.close()
         if self._lock is not None:
             self._lock.release()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process opened it, and no process that it was forked from."""
+        return self._process == os.getpid()
+
+    def require_own(self) -> None:
+        """An error in every other process."""
+        require_own(self._process, self.folder)
 
     def fact(self, name: str) -> Any:
         """A fact of the deployment."""
@@ -149,11 +161,10 @@ class Store:
         generation, round_, epoch, num_slots, models_trained, serving = row
         return Present(generation, round_, epoch, num_slots, models_trained, json.loads(serving))
 
-    def require_at(self, generation: int, round: int) -> None:
-        """An error unless the folder stands there: an interruption between disk and memory parts the two for good."""
-        present = self.present
-        if (present.generation, present.round) != (generation, round):
-            raise StoreError(f"{self.folder}: an update was interrupted half-way; close the folder and open it again")
+    def is_at(self, generation: int, round: int) -> bool:
+        """Whether the folder stands there: an interruption between disk and memory parts the two for good."""
+        row = self.database.row("SELECT generation, round FROM present WHERE only = 1")
+        return row == (generation, round)
 
     @property
     def form(self) -> Form:
@@ -249,6 +260,7 @@ class BookKeeper:
 
     def reserve(self, total: int, limit: float) -> None:
         """Have `total` on the disk, and a block more if the limit leaves room."""
+        self._store.require_own()
         if self._owes_dirty:
             self.mark_dirty()
         if total <= self._reserved:
@@ -269,14 +281,21 @@ class BookKeeper:
         self._owes_dirty = False
         reach("dirty.done")
 
-    def settle(self, predictions: int) -> None:
-        """At an orderly end, give the unused rest of the block back."""
+    def settle(self, predictions: int | None) -> None:
+        """At an orderly end, give the unused rest of the block back; None if it is not known what was used.
+
+        Only what this very object has reserved is given back: if the disk says another number, somebody else has.
+        """
+        self._store.require_own()
         if self._owes_dirty:
             self.mark_dirty()
         reach("close.open")
-        self._store.database.execute(
-            "UPDATE generations SET reserved = ? WHERE generation = ?", (predictions, self._generation)
-        )
+        if predictions is not None:
+            self._store.database.execute(
+                "UPDATE generations SET reserved = CASE reserved WHEN ? THEN ? ELSE MAX(reserved, ?) END "
+                "WHERE generation = ?",
+                (self._reserved, predictions, predictions, self._generation),
+            )
         reach("close.done")
 
 
