@@ -134,7 +134,8 @@ class FusedEngine:
     def initial(self, keys: NDArray[np.uint32]) -> fused.Weights:
         """One initialisation a key."""
         wrapped = jax.random.wrap_key_data(jnp.asarray(keys), impl="threefry2x32")
-        return self._initial(wrapped)
+        found: fused.Weights = self._initial(wrapped)
+        return found
 
     def train(
         self, start: fused.Weights, rows: NDArray[np.int32], sizes: NDArray[np.int32], keys: NDArray[np.uint32]
@@ -156,11 +157,12 @@ class FusedEngine:
         def errors(check: NDArray[np.int64], model: NDArray[np.int64], images: NDArray[np.int64]) -> NDArray[np.bool_]:
             own = _gather(checks, jnp.asarray(check), jnp.asarray(model))
             guesses = self._guesses(own, self._validation_table, images)
-            return guesses != labels[images][None, :]
+            return np.asarray(guesses != labels[images][None, :])
 
         count, models = checks.b1.shape[:2]
         chosen = choose_checks(errors, count, models, len(labels))
-        return _gather(checks, jnp.asarray(chosen), jnp.arange(models))
+        best: fused.Weights = _gather(checks, jnp.asarray(chosen), jnp.arange(models))
+        return best
 
     def chances(self, weights: fused.Weights, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """Of training images."""
@@ -225,7 +227,7 @@ class FusedEngine:
 WARPS = (4, 4, 4, 4)
 
 
-@jax.jit
+@jax.jit  # type: ignore[untyped-decorator]
 def _log_chances(scores: Any, labels: Any) -> Any:
     """log softmax at the labels."""
     own = jnp.take_along_axis(scores, labels[:, :, None], axis=2)[:, :, 0]
@@ -248,8 +250,8 @@ def _with_noise(sums: fused.Weights, keys: Any, number: Any, deviation: float) -
     return fused.Weights(*(leaf + deviation * part.reshape(leaf.shape) for leaf, part in zip(sums, parts, strict=True)))
 
 
-@jax.jit
-def _gather(checks: fused.Weights, check: Any, model: Any) -> fused.Weights:
+@jax.jit  # type: ignore[untyped-decorator]
+def _gather(checks: fused.Weights, check: Any, model: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[check, model], checks)
 
 

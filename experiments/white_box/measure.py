@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from white_box import TrialResults, find_row, load_pictures, run_trials  # noqa:
 from white_box.engines import FusedEngine  # noqa: E402
 from white_box.trials import ARMS  # noqa: E402
 
-NETWORKS = {"mnist": (28, 1, "tanh"), "cifar": (32, 3, "relu")}
+NETWORKS: dict[str, tuple[int, int, Literal["tanh", "relu"]]] = {"mnist": (28, 1, "tanh"), "cifar": (32, 3, "relu")}
 LINES: list[dict[str, Any]] = []
 
 
@@ -77,7 +77,7 @@ def measure_fused(name: str, models: int, batch: int, warps: Any = (4, 4, 4, 4),
     data = problem(name, models, batch)
     shape = data["shape"]
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def run(weights: Any, table: Any, rows: Any, labels: Any) -> Any:
         def step(_: Any, own: Any) -> Any:
             sums = fused.clipped_sums(shape, table, rows, labels, own, clip_norm=0.1, warps=warps)
@@ -102,7 +102,7 @@ def measure_scores(name: str, models: int, examples: int, warps: int) -> None:
     """Forward passes."""
     data = problem(name, models, examples)
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def run(weights: Any, table: Any, rows: Any) -> Any:
         return jnp.sum(fused.scores(data["shape"], table, rows, weights, num_warps=warps).argmax(axis=2), axis=1)
 
@@ -119,13 +119,15 @@ def measure_scores(name: str, models: int, examples: int, warps: int) -> None:
     )
 
 
-def measure_layers(name: str, models: int, batch: int, precision: str, steps: int = 10) -> None:
+def measure_layers(
+    name: str, models: int, batch: int, precision: Literal["float32", "bfloat16"], steps: int = 10
+) -> None:
     """The layer-by-layer form, as the learner runs it."""
     data = problem(name, models, batch)
     side, channels, activation = NETWORKS[name]
     network = paper_network(activation=activation, input_shape=(side, side, channels), precision=precision)
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def run(parameters: Any, pictures: Any, rows: Any, labels: Any) -> Any:
         def one(own: Any, chosen: Any, codes: Any) -> Any:
             x = pictures[chosen].astype(jnp.float32) / 255
@@ -211,7 +213,8 @@ def trials(shards: int = 6, noise: float = 0.4, number: int = 64, batches: int =
             indicator={arm: round(float(results.indicator(arm).mean()), 3) for arm in ARMS},
         )
     if len(sys.argv) > 2:
-        np.savez_compressed(Path(sys.argv[2]).with_name(f"{row.name}.npz"), **TrialResults.joined(parts).arrays())
+        arrays: dict[str, Any] = TrialResults.joined(parts).arrays()
+        np.savez_compressed(Path(sys.argv[2]).with_name(f"{row.name}.npz"), **arrays)
 
 
 class Watched:

@@ -60,4 +60,4 @@ def _padded(models: Ints, num_models: int) -> Ints:
 def _most_promising(bounds: Ints, open_checks: NDArray[np.bool_]) -> Ints:
     """Of every model the open check with the lowest bound, the later among equals (any, where none is open)."""
     flipped = np.where(open_checks, bounds, np.iinfo(np.int64).max)[::-1]
-    return len(bounds) - 1 - flipped.argmin(axis=0)
+    return np.asarray(len(bounds) - 1 - flipped.argmin(axis=0), dtype=np.int64)

@@ -50,7 +50,8 @@ class TrialResults:
         accuracies: NDArray[np.float64] = getattr(self, arm)
         half = accuracies.shape[1] // 2
         # Rounded, since equal accuracies summed in another order are equal.
-        return np.round(accuracies[:, :half].mean(axis=1) - accuracies[:, half:].mean(axis=1), 12) < 0
+        gap = np.round(accuracies[:, :half].mean(axis=1) - accuracies[:, half:].mean(axis=1), 12)
+        return np.asarray(gap < 0)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """For `numpy.savez`."""
@@ -120,7 +121,7 @@ def accuracies(arm: str, scores: NDArray[np.float32], labels: NDArray[np.int32])
 def guess_shards(engine: Engine, weights: Any, images: NDArray[np.int32], k: int) -> NDArray[np.int64]:
     """Of every training point of every trial, the model most confident of the true label (the attack)."""
     chances = engine.chances(weights, np.repeat(images, k, axis=0))
-    return chances.reshape(len(images), k, -1).argmax(axis=1)
+    return np.asarray(chances.reshape(len(images), k, -1).argmax(axis=1), dtype=np.int64)
 
 
 def _keys(generators: list[np.random.Generator], k: int) -> NDArray[np.uint32]:

@@ -6,13 +6,11 @@ import os
 from collections.abc import Callable
 
 # Compiling is most of what these tests do; how fast the programs run does not matter here.
-_FLAGS = (
-    "--xla_backend_optimization_level=0",
-    "--xla_llvm_disable_expensive_passes=true",
-    "--xla_cpu_use_fusion_emitters=false",
-    "--xla_cpu_prefer_vector_width=128",
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    " --xla_cpu_use_fusion_emitters=false --xla_cpu_prefer_vector_width=128",
 )
-os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
 import numpy as np
 import pytest
@@ -43,7 +41,7 @@ def make_shard() -> Callable[..., ShardData]:
 
 @pytest.fixture
 def make_learner(small_network: Network) -> Callable[..., JaxLearner]:
-    def make(**options: object) -> JaxLearner:
+    def make(*, network: Network = small_network, **options: object) -> JaxLearner:
         settings: dict[str, object] = {
             "batch_size": 16,
             "steps": 12,
@@ -51,6 +49,6 @@ def make_learner(small_network: Network) -> Callable[..., JaxLearner]:
             "num_classes": 3,
             "privacy": PrivateSGD(0.5, 0.3),
         }
-        return JaxLearner(small_network, **(settings | options))  # type: ignore[arg-type]
+        return JaxLearner(network, **(settings | options))  # type: ignore[arg-type]
 
     return make

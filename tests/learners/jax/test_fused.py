@@ -45,13 +45,11 @@ def test_the_order_of_weights_can_be_undone(kind: tuple[int, int, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_clipped_sums_and_scores_are_those_of_the_layers_in_half_precision(kind: tuple[int, int, str]) -> None:
+def test_clipped_sums_are_those_of_the_layers_in_half_precision(kind: tuple[int, int, str]) -> None:
     """Both round to bfloat16, in another order; a pool may then choose another of two nearly equal values."""
     shape, images, network, parameters, rows, labels = problem(*kind)
     table, weights = fused.patch_table(images, shape), fused.native(parameters, shape)
     x = images[rows].astype(np.float32) / 255
-    scores = fused.scores(shape, table, jnp.asarray(rows), weights, interpret=True)
-    assert distance(scores, jax.vmap(network.apply)(parameters, x)) < 0.01
     sums = jax.jit(
         lambda: fused.clipped_sums(
             shape, table, jnp.asarray(rows), jnp.asarray(labels), weights, clip_norm=0.1, interpret=True
@@ -64,6 +62,15 @@ def test_clipped_sums_and_scores_are_those_of_the_layers_in_half_precision(kind:
     assert distance(found, expected) < 0.1
     wrong_labels = jax.tree.map(lambda leaf: leaf[::-1], found)
     assert distance(wrong_labels, expected) > 0.5
+
+
+def test_scores_are_those_of_the_layers_in_half_precision() -> None:
+    """Of the network with more channels; its other kernels' forward pass is the same code."""
+    shape, images, network, parameters, rows, _ = problem(*KINDS[1])
+    table, weights = fused.patch_table(images, shape), fused.native(parameters, shape)
+    scores = jax.jit(lambda: fused.scores(shape, table, jnp.asarray(rows), weights, interpret=True))()
+    x = images[rows].astype(np.float32) / 255
+    assert distance(scores, jax.jit(jax.vmap(network.apply))(parameters, x)) < 0.01
 
 
 def test_a_batch_is_whole_groups() -> None:

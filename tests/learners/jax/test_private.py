@@ -66,13 +66,16 @@ def test_noise_has_the_stated_deviation(
     make_learner: Callable[..., JaxLearner], make_shard: Callable[..., ShardData]
 ) -> None:
     """One step with noise and one without differ by normals; 8 standard errors of their deviation, P < 1e-14."""
-    from expunge.learners.jax import sgd
+    from expunge.learners.jax import mlp, sgd
 
     shard = make_shard(1)
     quiet, noisy = (
-        make_learner(steps=1, batch_size=16, optimizer=sgd(0.5), privacy=PrivateSGD(2.0, multiplier)).fit(
-            shard.X, shard.y, 4
-        )
+        make_learner(
+            network=mlp(hidden=(20,), input_shape=(8, 8)),
+            steps=1,
+            optimizer=sgd(0.5),
+            privacy=PrivateSGD(2.0, multiplier),
+        ).fit(shard.X, shard.y, 4)
         for multiplier in (0.0, 3.0)
     )
     pairs: Any = zip(jax.tree.leaves(quiet.parameters), jax.tree.leaves(noisy.parameters), strict=True)

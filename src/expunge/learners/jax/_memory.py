@@ -26,10 +26,10 @@ def largest_fitting(bytes_of: Callable[[int], int], limit: int | None, *, most: 
     top = most if most is not None else (1 if jax.default_backend() == "cpu" else _MOST)
     if limit is None:
         return top
-    models = top
-    while models > 1 and bytes_of(models) > limit:
+    models, needed = top, bytes_of(top)
+    while models > 1 and needed > limit:
         models //= 2
-    needed = bytes_of(models)
+        needed = bytes_of(models)
     if needed > limit:
         raise ParameterError(f"max_device_memory must be at least {needed} bytes to train one model, got {limit}")
     return models
