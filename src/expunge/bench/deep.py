@@ -63,9 +63,9 @@ def _shards(number: int, points: int, shape: tuple[int, ...]) -> list[ShardData]
 
 def _together(sizes: _Sizes, repeats: int, advance: Any, *, quick: bool) -> Line:
     """DP-SGD on the paper's network, by norms; against JAX's convolutions under `vmap(grad)`."""
-    from expunge.learners.jax import JaxLearner, PrivateSGD, mlp, paper_network, sgd
+    from expunge.learners.jax import JaxLearner, PrivateSGD, logistic, paper_network, sgd
 
-    network: Any = mlp(hidden=(4,), input_shape=(5,)) if quick else paper_network()
+    network: Any = logistic(input_shape=(5,)) if quick else paper_network()
     options: dict[str, Any] = {
         "batch_size": 16 if quick else 64,
         "steps": sizes.steps,
@@ -166,12 +166,15 @@ def _plain_training(network: Any, apply: Any, options: dict[str, Any]) -> Any:
         velocity = jax.tree.map(lambda old, new: 0.9 * old + new / batch_size, velocity, noisy)
         return jax.tree.map(lambda old, move: old - 0.5 * move, parameters, velocity), velocity
 
-    compiled = jax.jit(step)
+    def begin(seed: Any) -> Any:
+        parameters = plain.init(jax.random.key(seed), 10)
+        return parameters, jax.tree.map(jnp.zeros_like, parameters)
+
+    compiled, started = jax.jit(step), jax.jit(begin)
 
     def train(data: ShardData) -> Any:
         rng = np.random.default_rng(data.seed)
-        parameters = plain.init(jax.random.key(data.seed), 10)
-        state = parameters, jax.tree.map(jnp.zeros_like, parameters)
+        state = started(data.seed)
         for number in range(options["steps"]):
             rows = rng.permutation(len(data.y))[:batch_size]
             state = compiled(*state, data.X[rows], data.y[rows], jax.random.key(number))
