@@ -208,11 +208,13 @@ def _check_erasure(
 
 
 def _check_idempotency(deployment: Any, scenario: Scenario, asked: dict[str, Any], requests: dict[str, Any]) -> None:
-    """Whoever was not told asks again under the same key: the request is there once."""
-    known = [request for request, other in requests.items() if other["key"] == asked["key"]]
+    """Whoever was not told asks again under the same key: the request is there once, unless it was cancelled."""
+    cancelled = {one.request for one in deployment.requests() if one.state == "cancelled"}
+    known = [request for request, other in requests.items() if other["key"] == asked["key"] if request not in cancelled]
     again = deployment.submit(updates_of(asked, scenario), key=asked["key"], readmit="readmit" in asked)
     if known:
         assert [again.request] == known
+    assert again.request not in cancelled
     requests[again.request] = asked
 
 
