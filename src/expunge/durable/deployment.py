@@ -301,10 +301,13 @@ class DurableDeployment(Deployment):
     def close(self) -> None:
         """Write the books exactly and let go of the folder. Pending requests stay pending.
 
+        A retraining in the background is waited for; what went wrong in it is not told any more.
         In a process that was forked from the one that opened the folder there is nothing to write, and nothing happens.
         """
         if self._closed.is_set() or not self._store.is_own:
             return
+        if self._background is not None and self._background is not threading.current_thread():
+            self._background.join()
         with self._updating, self._inbox.lock, self._lock:
             self._closed.set()
             try:
