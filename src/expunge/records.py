@@ -306,10 +306,10 @@ class _Draft:
 
     def take(self, update: Update) -> None:
         match update:
+            case Delete(id=record):  # first, for it is what comes by the ten thousand
+                self._delete(require_id(record, "a record's id"))
             case Add() | AddMany():
                 self._add(self.records.checked(update))
-            case Delete(id=record):
-                self._delete(require_id(record, "a record's id"))
             case DeleteSubject(subject=subject):
                 self._delete_subject(require_id(subject, "a subject"))
             case _:
