@@ -107,7 +107,6 @@ def test_an_empty_folder_may_be_there_and_parents_need_not(folder: Path) -> None
         ({"learner": object()}, ExpungeError),
         ({"nonsense": 1}, TypeError),
     ],
-    ids=str,
 )
 def test_bad_input_is_one_line_and_leaves_nothing(folder: Path, options: dict[str, Any], error: type) -> None:
     with pytest.raises(error) as caught:
