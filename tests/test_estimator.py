@@ -51,9 +51,9 @@ DECLINING = {
 @pytest.mark.parametrize(
     "estimator",
     [
-        UnlearningClassifier(),
-        UnlearningClassifier(mechanism="majority"),
-        UnlearningClassifier(DecisionTreeClassifier(), mechanism="majority", n_shards=7),
+        UnlearningClassifier(random_state=0),
+        UnlearningClassifier(mechanism="majority", random_state=0),
+        UnlearningClassifier(DecisionTreeClassifier(), mechanism="majority", n_shards=7, random_state=0),
         UnlearningClassifier(GaussianNB(), mechanism="majority", n_shards=25, inclusion_probability=0.3),
         UnlearningClassifier(sampling="partition", mechanism="majority", n_shards=4),
     ],

@@ -87,6 +87,7 @@ class Interruptible(RidgeClassifier):
     def fit(self, X, y, sample_weight=None):
         if Path("interrupt").exists():
             Path("interrupt").unlink()
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs that run in the background
             os.kill(os.getpid(), signal.SIGINT)
         return super().fit(X, y, sample_weight)
 """
@@ -146,6 +147,7 @@ class Watch:
             sys.meta_path.remove(self)
             os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs that run in the background
 module = sys.argv.pop(1)
 sys.meta_path.insert(0, Watch())
 runpy.run_module("expunge", run_name="__main__")

@@ -178,9 +178,9 @@ def stuck(tmp_path, files, expunge, people, write_table):
     folder = tmp_path / "stuck"
     expunge(
         *("create", folder, "--data", files / "train.csv", "--label", "churned", "--id", "customer_id"),
-        *("--subject", "household", "--shards", "3", "--probability", "0.9"),
+        *("--subject", "household", "--shards", "3", "--probability", "1"),
     )
-    poison = people(7000, 4).assign(age=[1e308, -1e308] * 2, spend=[-1e308, 1e308] * 2, churned=["yes", "no"] * 2)
+    poison = people(7000, 4).assign(age=[1.7e308] * 4, spend=[1.7e308] * 4, churned=["yes", "no"] * 2)
     write_table(poison, tmp_path / "poison.csv")
     return folder, expunge("add", folder, "--data", tmp_path / "poison.csv", "--json", code=2)
 

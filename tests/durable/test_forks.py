@@ -104,10 +104,13 @@ def test_a_child_that_closes_changes_nothing(deployment: DurableDeployment) -> N
 def test_a_child_does_not_keep_the_lock(deployment: DurableDeployment) -> None:
     assert deployment._store._lock is not None
     assert not os.get_inheritable(deployment._store._lock._descriptor)  # for programs that are started
+    readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(writable, b"!")
         signal.pause()
         os._exit(0)
+    os.read(readable, 1)  # the child is there, and has let go
     try:
         deployment.close()
         with expunge.open(deployment.path) as other:
