@@ -32,8 +32,6 @@ from expunge.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
 _SEEDED = "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
-
-
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
@@ -166,13 +164,8 @@ class Deployment:
     def status(self) -> Status:
         """Generation, round, records, budget."""
         with self._lock:
-            return Status(
-                generation=self._generation,
-                round=self._round,
-                num_records=len(self._state.records),
-                num_shards=self._num_shards,
-                budget=self._publisher.status,
-            )
+            size = len(self._state.records)
+            return Status(self._generation, self._round, size, self._num_shards, self._publisher.status)
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
         """A released class code for every row, or DECLINED where the mechanism gives no answer.
