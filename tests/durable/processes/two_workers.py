@@ -1,4 +1,4 @@
-"""Makes a folder with two worker processes, and dies with all of them when the first shards are trained."""
+"""Makes a folder with two worker processes, and dies with all of them where the first shard would be trained."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from joblib import delayed
 from sklearn.naive_bayes import GaussianNB
 
 import expunge
@@ -26,7 +27,8 @@ def with_mapped_copies(**options: Any) -> Any:
     return joblib_parallel(**{name: value for name, value in options.items() if name != "max_nbytes"})
 
 
-def die_with_workers(_: int) -> None:
+def die_with_everybody(_shard: Any) -> None:
+    """In a worker, which holds its shard: the copy of one that is finished may be gone before anybody looks."""
     os.killpg(0, signal.SIGKILL)
 
 
@@ -34,6 +36,7 @@ if __name__ == "__main__":
     folder, copies = sys.argv[1:]
     if copies == "mapped":
         joblib_parallel, local.Parallel = local.Parallel, with_mapped_copies  # type: ignore[misc, assignment]
+    local.delayed = lambda _: delayed(die_with_everybody)
     os.setpgrp()
     labels = np.arange(NUM_PEOPLE) % 2
     expunge.create(
@@ -45,5 +48,4 @@ if __name__ == "__main__":
         inclusion_probability=0.5,
         mechanism="majority",
         n_jobs=2,
-        advance=die_with_workers,
     )
