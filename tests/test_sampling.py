@@ -100,7 +100,22 @@ def test_partitions_follow_their_laws(exact_law):
     free = exact_law(lambda rng: as_sets(PartitionSampler(equal_sizes=False).draw(3, 3, rng)))
     assert len(free) == 27
     assert set(free.values()) == {Fraction(1, 27)}
-    assert [len(s) for s in PartitionSampler().draw(11, 4, Randomness.from_seed(0))] == [3, 3, 3, 2]
+    assert sorted(len(s) for s in PartitionSampler().draw(11, 4, Randomness.from_seed(0))) == [2, 3, 3, 3]
+
+
+def test_parts_of_unequal_size_are_exchangeable(exact_law):
+    """Three records in two parts: every partition, the larger part first or last, equally likely."""
+    law = exact_law(lambda rng: as_sets(PartitionSampler().draw(3, 2, rng)))
+    larger = [frozenset(pair) for pair in itertools.combinations(range(3), 2)]
+    ways = [(part, frozenset(range(3)) - part) for part in larger]
+    assert law == dict.fromkeys(ways + [(small, large) for large, small in ways], Fraction(1, 6))
+
+
+def test_which_parts_are_larger_is_drawn_uniformly():
+    """11 records in 4 parts: the one smaller part is each of them equally often (χ², false alarm 1e-6)."""
+    rng = Randomness.from_seed(22)
+    sizes = np.array([[len(part) for part in PartitionSampler().draw(11, 4, rng)] for _ in range(4000)])
+    assert stats.chisquare((sizes == 2).sum(axis=0)).pvalue > 1e-6
 
 
 def test_system_randomness_does_not_repeat_itself():

@@ -94,8 +94,10 @@ class PartitionSampler:
     """Every record is in exactly one shard: SISA (Algorithms 5 and 6). The shards are not independent.
 
     With `equal_sizes` the shards of a fresh ensemble are a uniformly random partition into parts whose sizes differ by
-    at most one, as in the paper's experiments; otherwise every record picks its shard uniformly and independently
-    (`RandomAssignPartition`, Theorem 5.1). An added record always picks its shard uniformly.
+    at most one, as in the paper's experiments; which of them get one record more is drawn as well, so that the shards
+    are exchangeable. Otherwise every record picks its shard uniformly and independently (`RandomAssignPartition`,
+    Theorem 5.1). An added record always picks its shard uniformly, which keeps exchangeable shards exchangeable; equal
+    sizes it does not keep, so only the free partition has, after updates, the law of a fresh one.
     """
 
     equal_sizes: bool = True
@@ -114,8 +116,10 @@ class PartitionSampler:
         _check(num_records, num_shards)
         if not self.equal_sizes:
             return self.draw_added(num_records, num_shards, rng)
-        parts = np.array_split(rng.permutation(num_records), num_shards)
-        return [np.sort(part).astype(np.uint32) for part in parts]
+        parts = [np.sort(part).astype(np.uint32) for part in np.array_split(rng.permutation(num_records), num_shards)]
+        if num_records % num_shards == 0:
+            return parts
+        return [parts[place] for place in rng.permutation(num_shards).tolist()]  # the first parts are the larger ones
 
     def draw_added(self, num_records: int, num_shards: int, rng: Randomness) -> list[Slots]:
         """A uniformly random shard for every added record."""
