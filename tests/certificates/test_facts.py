@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import ast
+import inspect
 import math
+import textwrap
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from expunge.certificates import CountFacts, GuaranteeFacts, PublicationFacts
+from expunge.certificates import CountFacts, GuaranteeFacts, PublicationFacts, facts
 from expunge.errors import InputError
 from expunge.guarantees import Guarantee, design_consensus
+from expunge.guarantees.guarantee import SMALLEST_EVENT
 
 
 @given(
@@ -23,6 +27,43 @@ def test_vacuous_means_the_same_as_for_a_guarantee(alpha, beta, gamma, note):
     guarantee = Guarantee(alpha, beta, gamma, note=note)
     found = GuaranteeFacts.of(guarantee)
     assert (found.reason, found.is_vacuous) == (guarantee.reason, guarantee.is_vacuous)
+
+
+_EDGE = -math.log(SMALLEST_EVENT)  # where alpha alone makes an event of one chance in a million certain
+
+
+@pytest.mark.parametrize(
+    ("sentence", "values"),
+    [
+        ("a note of its own", (1.0, 0.0, 0.0)),
+        ("gamma = 1 allows", (1.0, 0.0, 1.0)),
+        ("gamma = 1.5 allows", (math.inf, 2.0, 1.5)),
+        ("beta = 1 allows", (1.0, 1.0, np.nextafter(1.0, 0.0))),
+        ("alpha is infinite", (math.inf, np.nextafter(1.0, 0.0), 0.0)),
+        ("alpha = 13.82 lets", (np.nextafter(_EDGE, 99.0), 0.0, 0.0)),
+        ("alpha = 13.82 lets", (13.8155, 1e-4, 0.0)),
+        ("alpha = 1e+300 lets", (1e300, 0.0, 0.0)),
+        ("", (np.nextafter(_EDGE, 0.0) - 1e-12, 0.0, 0.0)),
+        ("", (0.0, 0.999, 0.999)),
+    ],
+)
+def test_every_sentence_is_that_of_a_guarantee_on_both_sides_of_its_edge(sentence, values):
+    """Certificates import nothing of the guarantees, so the rule is written twice: this is what ties the two."""
+    guarantee = Guarantee(*values, note=sentence if "note" in sentence else "")
+    found = GuaranteeFacts.of(guarantee)
+    assert found.reason == guarantee.reason
+    assert guarantee.reason.startswith(sentence)
+    assert bool(sentence) == found.is_vacuous == guarantee.is_vacuous
+
+
+def test_the_rule_is_written_twice_and_is_the_same():
+    """Also for sentences that no case above knows of: the two properties are the same code, and so is their number."""
+    assert facts.SMALLEST_EVENT == SMALLEST_EVENT
+    ours, theirs = (
+        ast.parse(textwrap.dedent(inspect.getsource(kind.reason.fget))) for kind in (GuaranteeFacts, Guarantee)
+    )
+    bodies = [[ast.dump(statement) for statement in tree.body[0].body[1:]] for tree in (ours, theirs)]  # [0]: words
+    assert bodies[0] == bodies[1]
 
 
 def test_the_facts_of_a_real_guarantee_are_all_of_it():
