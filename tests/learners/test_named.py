@@ -9,7 +9,7 @@ import pytest
 from expunge.errors import ParameterError
 from expunge.learners import ScikitLearner, SlicedLearner
 from expunge.learners.linear import LinearVoter
-from expunge.learners.named import LearnerSpec, column_kinds, learner_names, named_learner
+from expunge.learners.named import LearnerSpec, column_kinds, learner_names, named_learner, takes_gaps
 
 LINEAR = ["logistic", "linear-svm", "ridge", "sgd"]
 
@@ -64,6 +64,23 @@ def test_a_shard_that_misses_a_column_altogether_can_be_trained_and_asked(name, 
     poor["region"] = pd.Series([None] * 30, dtype=object)
     model = named_learner(name, columns=column_kinds(frame)).fit(poor, y[:30], 1)
     assert set(model.predict(frame)) <= {0, 1}
+
+
+@pytest.mark.parametrize("name", learner_names())
+def test_gaps_in_numbers_are_filled_within_the_shard_if_asked(name, numbers):
+    X, y = numbers
+    X = X.copy()
+    X[::7, 2] = np.nan
+    if not takes_gaps(named_learner(name)):
+        X[:, 3] = np.nan  # a column that the shard misses altogether
+    learner = named_learner(name, fills_gaps=True)
+    assert (learner.fit(X, y, 1).predict(X) == y).mean() > 0.8
+    if takes_gaps(named_learner(name)):
+        assert "fill" not in dict(getattr(learner.estimator, "steps", []))
+    else:
+        assert learner.estimator.steps[0][0] == "fill"
+        with pytest.raises(ValueError, match="NaN"):
+            named_learner(name).fit(X, y, 1)
 
 
 @pytest.mark.parametrize("name", learner_names())

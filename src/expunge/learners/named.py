@@ -29,6 +29,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import get_tags
 
 from expunge.errors import ParameterError
 from expunge.features import Features, is_frame
@@ -118,8 +119,14 @@ class LearnerSpec:
         return named_learner(self.name, columns=self.columns, **self.options)
 
 
-def named_learner(name: str, *, columns: Mapping[str, ColumnKind] | None = None, **options: Any) -> ScikitLearner:
-    """The learner of a short name; `options` are settings of its classifier."""
+def named_learner(
+    name: str, *, columns: Mapping[str, ColumnKind] | None = None, fills_gaps: bool = False, **options: Any
+) -> ScikitLearner:
+    """The learner of a short name; `options` are settings of its classifier.
+
+    With `fills_gaps` missing numbers become the median of the shard's own, where the classifier does not take them as
+    they are. A table with categories has its gaps filled in any case.
+    """
     recipe = _RECIPES.get(name)
     if recipe is None:
         raise ParameterError(
@@ -127,7 +134,8 @@ def named_learner(name: str, *, columns: Mapping[str, ColumnKind] | None = None,
         )
     classifier = _configured(name, recipe.classifier(), options)
     if columns is None or "category" not in columns.values():
-        return ScikitLearner(make_pipeline(StandardScaler(), classifier) if recipe.is_scaled else classifier)
+        learner = ScikitLearner(make_pipeline(StandardScaler(), classifier) if recipe.is_scaled else classifier)
+        return ScikitLearner(_filling(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
     return ScikitLearner(Pipeline([("columns", _transformer(recipe, columns)), ("classifier", classifier)]))
 
 
@@ -150,8 +158,7 @@ def _transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTr
             raise ParameterError(f"the kind of column {column!r} must be number or category, got {kind!r}")
         if not isinstance(column, str):
             raise ParameterError(f"columns must have names that are texts, got {column!r}")
-    # A shard may have no value at all in a column; it must keep the column nevertheless.
-    filled = SimpleImputer(strategy="median", keep_empty_features=True)
+    filled = _median()
     numbers = make_pipeline(filled, StandardScaler()) if recipe.is_scaled else filled
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=recipe.takes_sparse)
     parts = [
@@ -160,6 +167,30 @@ def _transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTr
     ]
     threshold = 0.3 if recipe.takes_sparse else 0.0
     return ColumnTransformer([part for part in parts if part[2]], sparse_threshold=threshold)
+
+
+def takes_gaps(learner: Learner | SlicedLearner) -> bool:
+    """Whether a learner is known to take missing numbers as they are: its every step says so."""
+    if not isinstance(learner, ScikitLearner):
+        return False
+    estimator = learner.estimator
+    steps = [step for _, step in estimator.steps] if isinstance(estimator, Pipeline) else [estimator]
+    if isinstance(steps[0], ColumnTransformer):
+        return True
+    tags = [get_tags(step).input_tags.allow_nan for step in steps if hasattr(step, "__sklearn_tags__")]
+    # A scaler lets gaps pass; the classifier behind it has to know what to do with them.
+    return len(tags) == len(steps) and all(tags)
+
+
+def _filling(estimator: Any) -> Pipeline:
+    """Gaps filled with the median of the shard, before anything else."""
+    steps = list(estimator.steps) if isinstance(estimator, Pipeline) else [("classifier", estimator)]
+    return Pipeline([("fill", _median()), *steps])
+
+
+def _median() -> SimpleImputer:
+    """A shard may have no value at all in a column; it must keep the column nevertheless."""
+    return SimpleImputer(strategy="median", keep_empty_features=True)
 
 
 class AsText(TransformerMixin, BaseEstimator):  # type: ignore[misc]
