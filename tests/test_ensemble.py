@@ -446,3 +446,31 @@ def test_a_pickled_state_holds_nothing_deleted():
 def test_number_of_shards_must_be_positive(numbers):
     with pytest.raises(ParameterError, match="shards"):
         learn(numbers, LookupTableLearner(), num_shards=0, sampler=IndependentSampler(), rng=Randomness.from_seed(0))
+
+
+@pytest.mark.parametrize("is_sliced", [False, True])
+@pytest.mark.parametrize("dead_allowed", [1024, 0])
+def test_a_follower_is_given_the_next_state_while_it_is_made(is_sliced, dead_allowed, monkeypatch):
+    monkeypatch.setattr(ensemble, "_DEAD_SLOTS_ALLOWED", dead_allowed)
+    learner = SlicedSeedKeeper() if is_sliced else SeedKeeper()
+    options = {"sampler": IndependentSampler(0.5), "num_shards": 6, "rng": Randomness.from_seed(1)}
+    state = learn(table(range(12)), learner, **options)
+    seen = []
+
+    class Seen:
+        def start(self, begun, change):
+            assert not seen
+            assert begun.models == state.models
+            seen.append((begun, change))
+
+        def add(self, shard, model):
+            seen.append((shard, model))
+
+    batch = [Delete(3), Delete(7), add(50)]
+    done, report = update(state, batch, rng=Randomness.from_seed(2), follower=Seen())
+    (begun, change), *models = seen
+    assert replace(begun, models=done.models) == done
+    assert change is report.change
+    assert (change is None) == (dead_allowed == 0)
+    assert models == [(shard, done.models[shard]) for shard in report.touched]
+    assert contents(done) == contents(update(state, batch, rng=Randomness.from_seed(2))[0])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -243,3 +244,58 @@ def test_a_column_that_occurs_twice_is_named():
     frame = pd.DataFrame([[1.0, 2.0]], columns=["age", "age"])
     with pytest.raises(InputError, match="'age' occurs twice"):
         Records.build(frame, [0])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        None,
+        [30, -7, 2**62, 0, 11, 5],
+        ["a", "b", "c", "d", "e", "7"],
+        ["a", 7, "c", -1, 2**70, "7"],
+    ],
+    ids=["positions", "numbers", "texts", "both"],
+)
+@pytest.mark.parametrize("added", [[], [100, 0, "new", 2**63]], ids=["", "more"])
+@pytest.mark.parametrize("restored", [False, True])
+def test_many_are_found_as_one_is(ids, added, restored):
+    records = make(6, ids=ids)
+    gone = records.ids()[:2]
+    records, _ = records.apply([Delete(record) for record in gone])
+    fresh = [record for record in added if record not in records]
+    if fresh:
+        records, _ = records.apply([AddMany(ids=fresh, features=np.eye(len(fresh), 2), labels=[0] * len(fresh))])
+    if restored:
+        block = records.extract(np.arange(records.num_slots))
+        dead = sorted(records.index.gone)
+        records = Records.restored(
+            block, dead=dead, classes=records.classes, allow_missing=False, layout=("array", (2,))
+        )
+    probes = [*gone, *records.ids(), *added, "nobody", 3, -3, 2**63, -(2**63) - 1, "7", 7, True, False]
+    for chosen in (probes, [p for p in probes if type(p) is int], records.ids(), []):
+        found = records.index.find_all(chosen)
+        assert found.dtype == np.int64
+        assert [None if slot == -1 else slot for slot in found.tolist()] == [records.index.find(p) for p in chosen]
+
+
+@pytest.mark.parametrize(
+    ("doomed", "said"),
+    [
+        ([1, 99, 2], "no record has the id 99"),
+        ([1, 2, 1], "the batch deletes the id 1 twice"),
+        ([1, True], "must be an int or a str, got True"),
+        ([1, [2]], "must be an int or a str"),
+        ([1, 2**80], "no record has the id"),
+        ([1, "2"], "no record has the id '2'"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], [Add(id=50, features=[0, 0], label=0)], [Delete(3)]], ids=["", "add", "delete"])
+def test_what_is_wrong_with_one_of_many_deletions_is_said(doomed, said, before):
+    records = make()
+    with pytest.raises(RecordError, match=re.escape(said)):
+        records.apply([*before, *map(Delete, doomed)])
+    with pytest.raises(UnknownRecordError, match="deletes the id 3 twice"):
+        records.apply([Delete(3), Add(id=3, features=[0, 0], label=0), Delete(4), Delete(3), Delete(3)])
+    assert records.apply([*before, Delete(1), Delete(2)])[0].ids() == [
+        record for record in records.apply(before)[0].ids() if record not in (1, 2)
+    ]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from expunge.errors import DuplicateRecordError
 
 RecordId = int | str
+NOWHERE = -1  # the slot of an id that nobody has
 
 
 class _RangeBase:
@@ -31,6 +32,12 @@ class _RangeBase:
         if isinstance(record, int | np.integer) and not isinstance(record, bool) and 0 <= record < self.size:
             return int(record)
         return None
+
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        numbers = _numbers(records)
+        if numbers is None:
+            return _one_by_one(self, records)
+        return np.where((numbers >= 0) & (numbers < self.size), numbers, NOWHERE)
 
 
 class _SortedBase:
@@ -51,6 +58,15 @@ class _SortedBase:
         place = int(np.searchsorted(self.ids, record))
         return int(self.slots[place]) if place < len(self.ids) and self.ids[place] == record else None
 
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        numbers = _numbers(records)
+        if numbers is None or len(self.ids) == 0:
+            return _one_by_one(self, records)
+        order = np.argsort(numbers)  # neighbours are found near one another
+        places = np.empty(len(numbers), dtype=np.int64)
+        places[order] = np.searchsorted(self.ids[:-1], numbers[order])
+        return np.where(self.ids[places] == numbers, self.slots[places], NOWHERE)
+
 
 class _DictBase:
     """Ids of any kind in a dictionary."""
@@ -61,8 +77,27 @@ class _DictBase:
     def find(self, record: object) -> int | None:
         return None if isinstance(record, bool) else self.slots.get(record)
 
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        return _one_by_one(self, records)
+
 
 _Base = _RangeBase | _SortedBase | _DictBase
+
+
+def _numbers(records: list[Any]) -> NDArray[np.int64] | None:
+    """All ids as one array, if they are nothing but whole numbers of 64 bits."""
+    if set(map(type, records)) != {int}:
+        return None
+    try:
+        return np.array(records, dtype=np.int64)
+    except OverflowError:
+        return None
+
+
+def _one_by_one(base: _Base, records: list[Any]) -> NDArray[np.int64]:
+    find = base.find
+    found = (find(record) for record in records)
+    return np.fromiter((NOWHERE if slot is None else slot for slot in found), dtype=np.int64, count=len(records))
 
 
 def _duplicate(record: RecordId) -> DuplicateRecordError:
@@ -109,6 +144,18 @@ class IdIndex:
         slot = self.base.find(record)
         return None if slot is None or slot in self.gone else slot
 
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        """The slots of many records at once; -1 for an id that no live record has."""
+        slots = self.base.find_all(records)
+        gone = self.gone
+        if gone:
+            slots[[place for place, slot in enumerate(slots.tolist()) if slot in gone]] = NOWHERE
+        if self.added:
+            for place, record in enumerate(records):
+                if record in self.added and not isinstance(record, bool):
+                    slots[place] = self.added[record]
+        return slots
+
     def is_gone(self, slot: int) -> bool:
         """Whether the slot has been emptied."""
         return slot in self.gone
@@ -123,8 +170,8 @@ class IdIndex:
         if not removed:
             return self
         added = self.added
-        if any(self.added.get(record) == slot for slot, record in removed.items()):
-            names = {record for slot, record in removed.items() if self.added.get(record) == slot}
+        names = {record for slot, record in removed.items() if added.get(record) == slot} if added else set()
+        if names:
             added = {record: slot for record, slot in self.added.items() if record not in names}
         return IdIndex(self.base, self.base_size, added, self.gone | removed.keys())
 

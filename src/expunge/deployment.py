@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress, learn, update
+from expunge.ensemble import Advance, EnsembleState, Follower, UpdateReport, ignore_progress, learn, update
 from expunge.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.execution import Executor, Serial
 from expunge.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
@@ -87,6 +87,8 @@ class Deployment:
     then the round is switched at once. All randomness comes from `rng`, which is renewed from the operating system for
     every generation unless it is a fixed seed.
     """
+
+    _follower: Follower | None = None  # of the update that is going on
 
     def __init__(
         self,
@@ -311,7 +313,8 @@ class Deployment:
     def _updated(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
         """R_A: the touched shards retrained, in the same generation."""
         publisher, rng = self._publisher, self._rng
-        state, report = update(self._state, batch, rng=rng, executor=self._executor, advance=advance)
+        options: dict[str, Any] = {"executor": self._executor, "advance": advance, "follower": self._follower}
+        state, report = update(self._state, batch, rng=rng, **options)
         serving = self._open_round(state, publisher, rng, report.change)
         return Following(state, publisher, rng, serving, self._generation, report.touched, report.change), report
 

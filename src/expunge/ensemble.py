@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,16 @@ _DEAD_SLOTS_ALLOWED = 1024
 
 def ignore_progress(_: int) -> None:
     """Progress that nobody watches."""
+
+
+class Follower(Protocol):
+    """Somebody who puts the next state away while it is still being made. Inside the trust boundary."""
+
+    def start(self, state: EnsembleState, change: Change | None) -> None:
+        """Records and shards are settled; the models in `state` are the old ones. `change` as in `UpdateReport`."""
+
+    def add(self, shard: int, model: Model) -> None:
+        """A model of that state is trained."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,7 @@ def update(
     rng: Randomness,
     executor: Executor | None = None,
     advance: Advance = ignore_progress,
+    follower: Follower | None = None,
 ) -> tuple[EnsembleState, UpdateReport]:
     """R_A (Algorithm 3), for a batch of updates at once: retrain the touched shards only.
 
@@ -158,14 +169,15 @@ def update(
     for shard, first, row in zip(touched, first_slices, fresh.tolist(), strict=True):
         seeds[shard] = (*seeds[shard][:first], *row[first:])
     blank = replace(state, records=records, membership=membership, seeds=tuple(seeds), slices=slices)
-    trained = _train(blank, touched, first_slices, executor or Serial(), advance)
+    renumbered = _has_too_many_dead(records)
+    if renumbered:
+        blank = blank.compacted()
+    if follower is not None:
+        follower.start(blank, None if renumbered else change)
+    trained = _train(blank, touched, first_slices, executor or Serial(), advance, follower)
     models = list(state.models)
     for shard, model in zip(touched, trained, strict=True):
         models[shard] = model
-    done, renumbered = replace(blank, models=tuple(models)), False
-    if _has_too_many_dead(records):
-        done = done.compacted()
-        renumbered = True
     report = UpdateReport(
         touched=touched,
         slices_trained=sum(num_slices - first for first in first_slices),
@@ -173,7 +185,7 @@ def update(
         added=len(change.added),
         change=None if renumbered else change,
     )
-    return done, report
+    return replace(blank, models=tuple(models)), report
 
 
 def _has_too_many_dead(records: Records) -> bool:
@@ -211,7 +223,12 @@ def _update_slices(
 
 
 def _train(
-    blank: EnsembleState, shards: Sequence[int], first_slices: Sequence[int], executor: Executor, advance: Advance
+    blank: EnsembleState,
+    shards: Sequence[int],
+    first_slices: Sequence[int],
+    executor: Executor,
+    advance: Advance,
+    follower: Follower | None = None,
 ) -> list[Model]:
     """Models for the given shards of `blank`, whose old models (where it has any) serve as checkpoints only."""
     size = max(1, -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)))
@@ -220,6 +237,9 @@ def _train(
     tasks = _Tasks(blank, batches)
     models: list[Model] = []
     for trained in executor.map(partial(_train_batch, blank.learner), tasks):
+        for shard, model in zip(shards[len(models) :], trained, strict=False):
+            if follower is not None:
+                follower.add(shard, model)
         models += trained
         advance(len(trained))
     return models

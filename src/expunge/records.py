@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from expunge._blocks import (
     pick_rows,
     require_id,
 )
-from expunge._index import IdIndex, RecordId, SubjectIndex
+from expunge._index import NOWHERE, IdIndex, RecordId, SubjectIndex
 from expunge._updates import Add, AddMany, Change, Delete, DeleteSubject, Update
 from expunge.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
 from expunge.features import Features, as_features, concatenate, describe, like, missing_rows, num_rows, own_copy, take
@@ -208,8 +209,12 @@ class Records:
         if isinstance(batch, Add | AddMany | Delete | DeleteSubject):
             raise InputError("a batch is a list of updates, got a single one")
         draft = _Draft(self)
-        for update in batch:
-            draft.take(update)
+        for kind, run in groupby(batch, key=type):
+            if issubclass(kind, Delete):
+                draft.delete_all([update.id for update in run])  # type: ignore[union-attr]
+                continue
+            for update in run:
+                draft.take(update)
         removed = np.array(sorted(draft.removed), dtype=np.int64)
         block = draft.additions()
         index = self.index.without(dict(zip(removed.tolist(), self.ids_of(removed).tolist(), strict=True)))
@@ -306,14 +311,22 @@ class _Draft:
 
     def take(self, update: Update) -> None:
         match update:
-            case Delete(id=record):  # first, for it is what comes by the ten thousand
-                self._delete(require_id(record, "a record's id"))
             case Add() | AddMany():
                 self._add(self.records.checked(update))
             case DeleteSubject(subject=subject):
                 self._delete_subject(require_id(subject, "a subject"))
             case _:
                 raise InputError(f"an update is an Add, AddMany, Delete or DeleteSubject, got {update!r}")
+
+    def delete_all(self, records: list[Any]) -> None:
+        """Many deletions at once, for they come by the ten thousand; one by one where it must be said what is wrong."""
+        if not self.pending and {*map(type, records)} <= {int, str}:
+            slots = set(self.records.index.find_all(records).tolist())
+            if len(slots) == len(records) and NOWHERE not in slots and self.removed.isdisjoint(slots):
+                self.removed |= slots
+                return
+        for record in records:
+            self._delete(require_id(record, "a record's id"))
 
     def _holds(self, record: RecordId) -> bool:
         slot = self.records.index.find(record)

@@ -5,7 +5,7 @@ import hmac
 
 import pytest
 
-from expunge.certificates import hash_id, hash_ids, request_key
+from expunge.certificates import hash_id, hash_ids, keyed_hash, request_key
 from expunge.errors import ParameterError
 
 KEY = bytes(range(32))
@@ -19,6 +19,17 @@ def test_the_hash_is_plain_hmac_of_the_id_in_json():
 
 def test_the_order_of_ids_says_nothing():
     assert hash_ids(KEY, [17, 23, "x"]) == hash_ids(KEY, ["x", 23, 17])
+
+
+@pytest.mark.parametrize("size", [32, 33, 63, 64, 65, 200])
+def test_many_hashes_under_one_key_are_hmacs(size):
+    key = bytes(range(256))[-size:]
+    digest = keyed_hash(key)
+    for message in (b"", b"17", b"x" * 63, b"x" * 64, b"x" * 1000, b"17"):
+        assert digest(message) == hmac.new(key, message, hashlib.sha256).digest()
+    assert hash_ids(key, [17, "ana"]) == tuple(sorted([hash_id(key, 17), hash_id(key, "ana")]))
+    with pytest.raises(ParameterError, match="at least 32 bytes"):
+        keyed_hash(key[:31])
 
 
 def test_every_request_has_its_own_key():

@@ -51,8 +51,11 @@ def smaller(tmp_path_factory, people, write_table):
         ("before", ".old", 300, "status"),
         ("after", ".old", 300, "status"),
         ("after", ".old", 300, "delete"),
+        ("before", ".old", 300, "python"),
+        ("after", ".old", 300, "python"),
         ("before", "", 300, "create"),
         ("after", "", 40, "status"),
+        ("after", "", 40, "python"),
         ("before", ".gone", 40, "delete"),
         ("after", ".gone", 40, "create"),
     ],
@@ -67,6 +70,9 @@ def test_killed_half_way(moment, ending, left, command, churn, smaller, expunge)
     elif command == "delete":
         expunge("delete", churn, "--id", "3")
         assert expunge("status", churn, "--json").json["records"] == left - 1
+    elif command == "python":
+        with library.open(churn) as deployment:
+            assert deployment.status.num_records == left
     else:
         assert "exists already" in expunge("create", churn, "--data", smaller, code=2).err
     assert names(churn.parent) == [churn.name]

@@ -309,16 +309,16 @@ def test_a_request_that_could_not_be_applied_and_is_cancelled_leaves_nothing(fol
     request = deployment.submit([addition(kind, [80])])
     written = []
 
-    def write_some(path: Path, data: bytes, write: Any = expunge.store.ensembles.write_file) -> None:
+    def write_some(path: Path, data: bytes, *, flush: bool, write: Any = expunge.store.stages.write_file) -> None:
         written.append(path)
-        write(path, data) if len(written) < 3 else full_disk()
+        write(path, data, flush=flush) if len(written) < 3 else full_disk()
 
     for switched in (False, True):  # full before the switch, and at the very commit of it
         with monkeypatch.context() as patch:
             if switched:
                 patch.setattr(expunge.store.database.Database, "_commit", fail_to_commit)
             else:
-                patch.setattr(expunge.store.ensembles, "write_file", write_some)
+                patch.setattr(expunge.store.stages, "write_file", write_some)
             with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
                 deployment.apply()
     assert deployment.request(request.request).state == "pending"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 
 from expunge import IndependentSampler, Randomness, Records, learn, update
 from expunge.ensemble import EnsembleState
-from expunge.errors import FormatError, InputError
+from expunge.errors import FormatError, InputError, StoreError
 from expunge.learners.tables import LookupTableLearner
 from expunge.records import Add, AddMany, Delete
 from expunge.store import (
+    Stage,
     Store,
     dump_classes,
     erase,
@@ -24,6 +26,7 @@ from expunge.store import (
     read_state,
     stage,
     stage_first,
+    stages,
     switch,
     write_first,
 )
@@ -105,6 +108,49 @@ def test_staged_files_count_for_nothing_until_they_are_switched(store: Store, st
     erase(store)
     assert_same(read(store), after)
     assert len(models(store)) == 4
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [Delete(3), AddMany(ids=[50, 51], features=X[:2] + 100, labels=[0, 1])],
+        [Delete(3), Add(id="a text", features=[1.0, 2.0], label=0)],
+    ],
+    ids=["appended", "rewritten"],
+)
+def test_what_is_staged_while_it_is_trained_is_what_was_trained(store: Store, state: EnsembleState, batch: Any) -> None:
+    with Stage(store, trusted=()) as begun:
+        after, _ = update(state, batch, rng=Randomness.from_seed(2), follower=begun)
+        assert_same(read(store), state)
+        staged = begun.finish(after)
+    assert_same(staged.state, after)
+    assert staged.rewritten == (staged.state is not after)
+    put(store, staged, round=1)
+    erase(store)
+    assert_same(read(store), after)
+    assert len(models(store)) == 4
+
+
+def test_a_stage_that_fails_says_why_and_is_swept(
+    store: Store, state: EnsembleState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, written = models(store), []
+
+    def write_some(path: Path, data: bytes, *, flush: bool, write: Any = stages.write_file) -> None:
+        written.append(path)
+        if len(written) > 1:
+            raise OSError(errno.ENOSPC, "full")
+        write(path, data, flush=flush)
+
+    monkeypatch.setattr(stages, "write_file", write_some)
+    with Stage(store, trusted=()) as begun:
+        after, _ = update(state, [Delete(record) for record in range(10)], rng=Randomness.from_seed(2), follower=begun)
+        with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
+            begun.finish(after)
+    assert len(models(store)) == len(before) + 1
+    store.tidy()
+    assert models(store) == before
+    assert_same(read(store), state)
 
 
 def test_the_rows_of_an_attempt_that_failed_do_not_stay(store: Store, state: EnsembleState) -> None:

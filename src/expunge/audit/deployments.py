@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,12 @@ from numpy.typing import NDArray
 from expunge.audit.catalogue import Fresh
 from expunge.audit.scenario import Task
 from expunge.audit.schemes import DeploymentScheme
-from expunge.durable.configuration import load_settings
-from expunge.durable.fronts import get_front
+from expunge.durable import contents
 from expunge.errors import FormatError, InputError, ParameterError
 from expunge.publishing import Front, StudentFront
 from expunge.randomness import Randomness
 from expunge.records import Records
 from expunge.settings import Settings
-from expunge.store import Store, read_records
-from expunge.store.codec import decode
 
 _HELD_OUT_SHARE = 5  # one record in five is held out, for the scenarios that need points nobody trains on
 _FEWEST = 10
@@ -68,23 +64,13 @@ def copy_deployment(
     A fifth of the records is held out. `num_records` trains on fewer, drawn once: quicker, and an audit of a smaller
     system. `trust` must name the code of the user's own that the folder was created with.
     """
-    trusted = tuple(trust)
-    store = Store.open(Path(path), read_only=True)
-    try:
-        with store.explained(), store.database.snapshot():
-            found = store.object("learner")
-            if found is None:
-                raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
-            learner: Any = decode(*found, trusted=trusted)
-            settings, front = load_settings(store.fact("settings")), get_front(store, trusted)
-            train, test = _parts(read_records(store), num_records)
-            name = f"the data of {store.fact('name')}"
-    finally:
-        store.close()
+    with contents(path, trust=trust) as found:
+        train, test = _parts(found.records, num_records)
     test_points, test_codes, _ = test.gather(test.live_slots())
-    pool = front.pool if isinstance(front, StudentFront) else None
-    task = Task(name, train, learner, test_points, test_codes.astype(np.int64), pool)
-    return DeploymentCopy(task, settings, front)
+    pool = found.front.pool if isinstance(found.front, StudentFront) else None
+    learner: Any = found.learner
+    task = Task(f"the data of {found.name}", train, learner, test_points, test_codes.astype(np.int64), pool)
+    return DeploymentCopy(task, found.settings, found.front)
 
 
 def _parts(records: Records, num_records: int | None) -> tuple[Records, Records]:

@@ -16,7 +16,7 @@ from expunge.certificates.facts import (
     PublicationFacts,
     RequestFacts,
 )
-from expunge.certificates.hashes import hash_id, hash_ids, request_key
+from expunge.certificates.hashes import hash_id, hash_ids, keyed_hash, request_key
 from expunge.certificates.keys import PublicKey, SigningKey
 from expunge.certificates.ledger import (
     EVENTS,
@@ -64,6 +64,7 @@ __all__ = [
     "hash_id",
     "hash_ids",
     "issue",
+    "keyed_hash",
     "parse",
     "read_certificate",
     "render_page",

@@ -4,7 +4,19 @@ from expunge.durable.deployment import DurableDeployment
 from expunge.durable.looking import DeploymentView, look
 from expunge.durable.opening import create, open
 from expunge.durable.policy import ApplyPolicy
+from expunge.durable.reading import Contents, contents
 from expunge.durable.status import DurableStatus
 from expunge.store import Request
 
-__all__ = ["ApplyPolicy", "DeploymentView", "DurableDeployment", "DurableStatus", "Request", "create", "look", "open"]
+__all__ = [
+    "ApplyPolicy",
+    "Contents",
+    "DeploymentView",
+    "DurableDeployment",
+    "DurableStatus",
+    "Request",
+    "contents",
+    "create",
+    "look",
+    "open",
+]

@@ -31,11 +31,12 @@ from expunge.deployment import Deployment, Following, Receipt, Status
 from expunge.durable.alignment import Alignment
 from expunge.durable.evidence import Evidence, Standing
 from expunge.durable.finishing import finish, write_guarantee
-from expunge.durable.fronts import Admission, moved_round, put_round
+from expunge.durable.fronts import Admission
 from expunge.durable.inbox import Inbox
 from expunge.durable.policy import ApplyPolicy
+from expunge.durable.rounds import RoundWriter
 from expunge.durable.status import DurableStatus
-from expunge.ensemble import Advance, EnsembleState, ignore_progress
+from expunge.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress
 from expunge.errors import StoreError
 from expunge.execution import Executor
 from expunge.features import Features
@@ -44,7 +45,7 @@ from expunge.learners.protocol import for_classes
 from expunge.publishing import Front, Publisher, Round
 from expunge.randomness import Randomness
 from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Update
-from expunge.store import BookKeeper, ClosedBooks, Request, Store, lasting_names, stage, switch
+from expunge.store import BookKeeper, ClosedBooks, Request, Store
 from expunge.store.steps import reach
 
 _ONE_FOLDER = "The folder is served once: nobody serves a copy of it, or sets it back to an earlier state."
@@ -64,6 +65,7 @@ class DurableDeployment(Deployment):
     _trusted: tuple[str, ...]
     _journal: BookKeeper
     _inbox: Inbox
+    _writer: RoundWriter
 
     @classmethod
     def resume(
@@ -92,8 +94,8 @@ class DurableDeployment(Deployment):
         """Go on in a folder that holds exactly what this object holds in memory."""
         self._store, self._evidence, self._trusted = store, Evidence(store), tuple(trusted)
         self._policy = ApplyPolicy.parse(store.fact("apply"))
-        self._applying: tuple[Request, ...] = ()
         self._inbox = Inbox(store, self._evidence, Admission(self._front, self.classes))
+        self._writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
         self._closed = threading.Event()
         self._alignment = Alignment(store)
         self._keep_books(self._generation, reserved)
@@ -223,15 +225,15 @@ class DurableDeployment(Deployment):
             self._finish()
             self._inbox.catch_up(self._state.records)
             requests = self._evidence.requests
-            self._applying = tuple(requests.in_state("pending"))
-            if not self._applying:
+            applying = tuple((one, requests.batch_of(one.request)) for one in requests.in_state("pending"))
+            if not applying:
                 return None
+            self._writer.applying = applying
             try:
-                asked = [requests.batch_of(one.request) for one in self._applying]
-                batch = [update for one in asked for update in one.updates(self.classes)]
+                batch = [update for _, asked in applying for update in asked.updates(self.classes)]
                 receipt = super().update(batch, advance=advance)
             finally:
-                self._applying = ()
+                self._writer.applying = ()
             with self._inbox.lock:
                 self._name_classes()
                 self._inbox.follow(self._state.records)
@@ -290,6 +292,7 @@ class DurableDeployment(Deployment):
                 yield
             except BaseException:
                 self._alignment.after_failure(self._generation, self._round)
+                self._writer.drop()
                 raise
 
     def _remove_replaced(self) -> None:
@@ -328,43 +331,24 @@ class DurableDeployment(Deployment):
             raise StoreError(f"{self._store.folder} has been closed")
         self._alignment.check()
 
+    def _updated(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
+        """R_A, with what it makes put on the disk as it comes."""
+        self._follower = self._writer.begin()
+        try:
+            return super()._updated(batch, advance)
+        except BaseException:
+            self._writer.drop()
+            raise
+        finally:
+            self._follower = None
+
     def _keep(self, following: Following, round_: int) -> Following:
-        """Stage and switch on the disk, before the switch in memory; what fails leaves no files behind."""
+        """Stage and switch on the disk, before the switch in memory."""
         reach("apply.trained")
         self._require_open()
         self._alignment.require(self._generation, self._round)
-        try:
-            return self._kept(following, round_)
-        except BaseException:
-            self._store.tidy()
-            raise
-
-    def _kept(self, following: Following, round_: int) -> Following:
-        store, requests = self._store, self._evidence.requests
-        staged = stage(store, following.state, following.touched, following.change, trusted=self._trusted)
-        if staged.state is not following.state:
-            following = replace(following, state=staged.state, serving=moved_round(following.serving, staged.state))
-        is_new = following.generation != self._generation
-        publisher, generation = following.publisher, following.generation
-        batches = [requests.batch_of(one.request) for one in self._applying]
-        gone, back = lasting_names(batches, self._state.records, staged.state.records)
-        # Nothing is accepted meanwhile, so that the labels kept are those of everything accepted.
-        with self._inbox.lock, store.database.transaction():
-            reach("switch.open")
-            serving = put_round(store, self._front, following.serving, self.classes, self._trusted)
-            trained = self._models_trained + len(following.touched)
-            switch(store, staged, generation=generation, round=round_, models_trained=trained, serving=serving)
-            if is_new:
-                store.open_books(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-                done = self._evidence.clock.done()
-                self._evidence.ledger.write("generation", done, generation=generation, round=round_)
-            for one in self._applying:
-                requests.switch(one.request, generation=generation, round=round_)
-            self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])
-            requests.readmit(back)
-            requests.remember(gone)  # last: what came and went in one round is gone
-        reach("switch.done")
-        return following
+        is_new, trained = following.generation != self._generation, self._models_trained + len(following.touched)
+        return self._writer.write(following, self._state, round=round_, is_new=is_new, trained=trained)
 
     def _switch(self, following: Following) -> None:
         is_new = following.generation != self._generation

@@ -22,11 +22,12 @@ from expunge.durable.deployment import DurableDeployment
 from expunge.durable.evidence import Clock, LedgerBook, make_keys
 from expunge.durable.fronts import get_front, get_round, put_front, put_round
 from expunge.durable.policy import ApplyPolicy
+from expunge.durable.reading import read_learner
 from expunge.ensemble import Advance, ignore_progress
-from expunge.errors import FormatError, ParameterError, StoreError
+from expunge.errors import ParameterError, StoreError
 from expunge.execution import make_executor
 from expunge.features import Features, take
-from expunge.learners import Learner, SlicedLearner, as_learner
+from expunge.learners import SlicedLearner, as_learner
 from expunge.learners.protocol import for_classes
 from expunge.publishing import Opening, Publisher
 from expunge.randomness import Randomness
@@ -40,11 +41,12 @@ from expunge.store import (
     flush_file,
     flush_files,
     read_state,
+    settle,
     stage_first,
     switch,
     write_first,
 )
-from expunge.store.codec import decode, encode, encode_model
+from expunge.store.codec import encode, encode_model
 from expunge.store.steps import reach
 
 _PROBE_ROWS = 50
@@ -180,9 +182,11 @@ def open(
 ) -> DurableDeployment:
     """Open a deployment's folder for predicting and updating; a second process is refused.
 
-    What a crash left unfinished is finished first; requests that are pending and due are applied. `trust` must name the
-    code of your own that the folder was created with.
+    What a crash left unfinished is finished first, also a replacement of the whole folder (`expunge create --force`);
+    requests that are pending and due are applied. `trust` must name the code of your own that the folder was created
+    with.
     """
+    settle(Path(path))
     store = Store.open(Path(path))
     try:
         with store.explained():
@@ -202,7 +206,7 @@ def open(
 
 def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> DurableDeployment:
     settings = load_settings(store.fact("settings"))
-    learner = _learner(store, trusted)
+    learner = read_learner(store, trusted)
     sampler = settings.make_sampler(settings.inclusion_probability)
     state = read_state(store, learner, sampler, trusted=trusted)
     reach("open.read")
@@ -235,14 +239,6 @@ def make_books(store: Store, settings: Settings, num_classes: int) -> tuple[Publ
     reserved, dirty, secret = store.reserved(store.present.generation)
     publisher.restore(predictions=reserved, dirty=dirty, secret=secret)
     return publisher, reserved
-
-
-def _learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:
-    found = store.object("learner")
-    if found is None:
-        raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
-    learner: Learner | SlicedLearner = decode(*found, trusted=trusted)
-    return learner
 
 
 def _vacant(path: str | os.PathLike[str]) -> Path:

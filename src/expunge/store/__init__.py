@@ -2,20 +2,11 @@
 
 from expunge.store.batches import Batch, Name, lasting_names
 from expunge.store.columns import Form
-from expunge.store.ensembles import (
-    Staged,
-    dump_classes,
-    erase,
-    load_classes,
-    read_records,
-    read_state,
-    stage,
-    stage_first,
-    switch,
-    write_first,
-)
+from expunge.store.ensembles import dump_classes, erase, load_classes, read_records, read_state, switch
 from expunge.store.files import FolderLock, explained, flush_file, flush_files
+from expunge.store.replacement import exchange, hidden, is_vacant, settle
 from expunge.store.requests import Request, RequestBook
+from expunge.store.stages import Stage, Staged, stage, stage_first, write_first
 from expunge.store.store import BookKeeper, ClosedBooks, Present, Store
 
 __all__ = [
@@ -28,17 +19,22 @@ __all__ = [
     "Present",
     "Request",
     "RequestBook",
+    "Stage",
     "Staged",
     "Store",
     "dump_classes",
     "erase",
+    "exchange",
     "explained",
     "flush_file",
     "flush_files",
+    "hidden",
+    "is_vacant",
     "lasting_names",
     "load_classes",
     "read_records",
     "read_state",
+    "settle",
     "stage",
     "stage_first",
     "switch",

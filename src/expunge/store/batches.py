@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from expunge._blocks import Block, join_blocks, pick_rows
+from expunge._index import NOWHERE
 from expunge.records import Add, AddMany, Delete, DeleteSubject, RecordId, Records, Update
 
 Name = tuple[Literal["record", "subject"], RecordId]
@@ -33,18 +35,18 @@ class Batch:
         content: list[Part] = []
         blocks: list[Block] = []
         num_rows = 0
-        for update in updates:
-            match update:
-                case Delete(id=record):
-                    if not content or "ids" not in content[-1]:
-                        content.append({"ids": []})
-                    content[-1]["ids"].append(_plain(record))
-                case DeleteSubject(subject=subject):
-                    content.append({"subject": _plain(subject)})
-                case Add() | AddMany():
-                    blocks.append(records.checked(update))
-                    content.append({"rows": [num_rows, len(blocks[-1])]})
-                    num_rows += len(blocks[-1])
+        for is_deletion, run in groupby(updates, key=_is_deletion):
+            if is_deletion:
+                content.append({"ids": [_plain(update.id) for update in run]})  # type: ignore[union-attr]
+                continue
+            for update in run:
+                match update:
+                    case DeleteSubject(subject=subject):
+                        content.append({"subject": _plain(subject)})
+                    case Add() | AddMany():
+                        blocks.append(records.checked(update))
+                        content.append({"rows": [num_rows, len(blocks[-1])]})
+                        num_rows += len(blocks[-1])
         return cls(content, join_blocks(blocks, start=0) if blocks else None).found_in(records)
 
     def found_in(self, records: Records) -> Batch:
@@ -69,7 +71,7 @@ class Batch:
         block = self.block
         for part in self.content:
             if "ids" in part:
-                updates += [Delete(record) for record in part["ids"]]
+                updates += map(Delete, part["ids"])
             elif "subject" in part:
                 updates.append(DeleteSubject(part["subject"]))
             else:
@@ -129,8 +131,8 @@ class Batch:
 
     @property
     def _leaving(self) -> list[RecordId]:
-        named = (record for part in self.content for name in ("ids", "holds") for record in part.get(name, []))
-        return list(dict.fromkeys(named))
+        named = (part.get(name, ()) for part in self.content for name in ("ids", "holds"))
+        return list(dict.fromkeys(chain.from_iterable(named)))
 
 
 class _Arrivals:
@@ -172,6 +174,10 @@ def _addition(block: Block, classes: NDArray[Any]) -> AddMany:
     )
 
 
+def _is_deletion(update: Update) -> bool:
+    return isinstance(update, Delete)
+
+
 def _plain(name: RecordId) -> RecordId:
     value: RecordId = name.item() if isinstance(name, np.generic) else name
     return value
@@ -183,11 +189,12 @@ def lasting_names(batches: list[Batch], before: Records, after: Records) -> tupl
     Of a subject, the records that it really has when its turn comes: another request may have been cancelled since.
     """
     batches = _found(batches, before)
-    asked: list[Name] = [name for batch in batches for name in batch.deleted]
-    gone = [(what, name) for what, name in dict.fromkeys(asked) if what == "subject" or name not in after]
-    alive = {name for what, name in gone if what == "subject" and _has_records(after, name)}
-    back = [name for batch in batches for name in batch.added]
-    return [(what, name) for what, name in gone if what == "record" or name not in alive], back
+    asked: list[Name] = list(dict.fromkeys(chain.from_iterable(batch.deleted for batch in batches)))
+    records = [name for what, name in asked if what == "record"]
+    is_there = after.index.find_all(records) != NOWHERE
+    gone: list[Name] = [("record", name) for name, there in zip(records, is_there.tolist(), strict=True) if not there]
+    gone += [(what, name) for what, name in asked if what == "subject" and not _has_records(after, name)]
+    return gone, [name for batch in batches for name in batch.added]
 
 
 def _found(batches: list[Batch], records: Records) -> list[Batch]:

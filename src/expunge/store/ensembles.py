@@ -1,17 +1,15 @@
-"""Ensembles on disk: reading one, writing the files of the next, and switching from one to the other at once.
+"""Ensembles on disk: reading one, and switching to the next at once.
 
-What `stage` writes counts for nothing until `switch` commits; what the commit replaces is removed by `erase`. A crash
-before the commit leaves the old ensemble and files that nobody knows; a crash after it leaves erasing to be finished.
+What was staged (`stages`) counts for nothing until `switch` commits; what the commit replaces is removed by `erase`. A
+crash before the commit leaves the old ensemble and files that nobody knows; a crash after it leaves erasing to be
+finished.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import secrets
-import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,109 +20,12 @@ from expunge.errors import FormatError, InputError
 from expunge.learners import Learner, Model, SlicedLearner
 from expunge.learners.protocol import for_classes
 from expunge.membership import Membership
-from expunge.records import Change, Records
+from expunge.records import Records
 from expunge.sampling import Sampler
-from expunge.store.codec import decode_model, encode_model
-from expunge.store.columns import Form
-from expunge.store.files import flush_files, write_file
-from expunge.store.slabs import RecordFolder
+from expunge.store.codec import decode_model
+from expunge.store.stages import Staged
 from expunge.store.steps import reach
 from expunge.store.store import Store
-
-
-@dataclass(frozen=True)
-class Staged:
-    """The files of an ensemble that is not in force yet; `rewritten` if all records were written anew."""
-
-    state: EnsembleState
-    epoch: int
-    form: Form
-    files: dict[int, tuple[str, str, bytes]]  # shard -> file, format, digest
-    dead: NDArray[np.int64]
-    rewritten: bool
-
-
-def write_first(store: Store, records: Records) -> Records:
-    """A new deployment's records onto the disk, and mapped from there."""
-    with store.explained():
-        form = Form.of(records.blocks[0])
-        folder = RecordFolder.write(store.epoch_path(1), form, [records.blocks[0]])
-        store.state_fact("form", form.to_json())
-        return _restored(folder, records, [])
-
-
-def stage_first(store: Store, state: EnsembleState, *, trusted: Sequence[str]) -> Staged:
-    """Write all models of a new deployment."""
-    with store.explained():
-        files = _write_models(store, state, range(state.num_shards), trusted)
-        return Staged(state, 1, store.form, files, np.empty(0, dtype=np.int64), rewritten=False)
-
-
-def stage(
-    store: Store, state: EnsembleState, touched: Iterable[int], change: Change | None, *, trusted: Sequence[str]
-) -> Staged:
-    """Write the records that came and the models that were trained; the state returned is the one to go on with."""
-    with store.explained():
-        before, form = store.present, store.form
-        added = None
-        if change is not None and len(change.added):
-            added = state.records.extract(np.arange(change.added.start, change.added.stop, dtype=np.int64))
-        fits = change is not None and (added is None or form.widened(added) == form)
-        if fits:
-            assert change is not None
-            epoch, dead = before.epoch, change.removed
-            if added is not None:
-                folder = RecordFolder(store.epoch_path(epoch), form)
-                folder.cut(before.num_slots)  # what an attempt that failed has left
-                folder.append(added)
-        else:
-            state, epoch, form, dead = _rewrite(store, state, before.epoch + 1)
-        reach("stage.records")
-        files = _write_models(store, state, touched, trusted)
-        reach("stage.done")
-        return Staged(state, epoch, form, files, dead, not fits)
-
-
-def _rewrite(store: Store, state: EnsembleState, epoch: int) -> tuple[EnsembleState, int, Form, NDArray[np.int64]]:
-    """All records into new files, without the deleted ones, and mapped from there."""
-    if state.records.num_live < state.records.num_slots or len(state.records.blocks) > 1:
-        state = state.compacted()
-    block = state.records.blocks[0]
-    form = Form.of(block)
-    path = store.epoch_path(epoch)
-    if path.exists():
-        shutil.rmtree(path)
-    folder = RecordFolder.write(path, form, [block])
-    flush_files([path.parent])
-    reach("rewrite.done")
-    records = _restored(folder, state.records, [])
-    return replace(state, records=records), epoch, form, np.empty(0, dtype=np.int64)
-
-
-def _restored(folder: RecordFolder, pattern: Records, dead: Iterable[int]) -> Records:
-    return Records.restored(
-        folder.read(pattern.num_slots),
-        dead=dead,
-        classes=pattern.classes,
-        allow_missing=pattern.allow_missing,
-        layout=pattern.layout,
-    )
-
-
-def _write_models(
-    store: Store, state: EnsembleState, shards: Iterable[int], trusted: Sequence[str]
-) -> dict[int, tuple[str, str, bytes]]:
-    files = {}
-    folder = store.folder / "models"
-    for shard in shards:
-        encoded = encode_model(state.learner, state.models[shard], trusted=trusted)
-        name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-        write_file(folder / name, encoded.data)
-        files[shard] = (name, encoded.format, hashlib.sha256(encoded.data).digest())
-        reach("stage.model")
-    if files:
-        flush_files([*(folder / name for name, _, _ in files.values()), folder])
-    return files
 
 
 def switch(

@@ -56,11 +56,13 @@ def _database_reason(error: sqlite3.DatabaseError) -> str:
     return f"the database says: {text}"
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a new file, or none; its content is not on the disk before `flush_files`."""
+def write_file(path: Path, data: bytes, *, flush: bool = False) -> None:
+    """Write a new file, or none; its content is not on the disk before it is flushed, its name before its folder is."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         write_all(descriptor, data)
+        if flush:
+            os.fsync(descriptor)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

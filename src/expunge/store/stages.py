@@ -1,0 +1,173 @@
+"""The files of an ensemble that is not in force yet: written while it is trained, and nothing refers to them.
+
+Writing is mostly waiting for the disk, so it is done by threads beside the training: the records as soon as they are
+known, every model as soon as it is trained. A crash leaves loose files, which the next opening removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.ensemble import EnsembleState
+from expunge.learners import Learner, Model, SlicedLearner
+from expunge.records import Change, Records
+from expunge.store.codec import encode_model
+from expunge.store.columns import Form
+from expunge.store.files import flush_file, flush_files, write_file
+from expunge.store.slabs import RecordFolder
+from expunge.store.steps import reach
+from expunge.store.store import Present, Store
+
+_THREADS = 8  # the disk does so many flushes together
+ModelFile = tuple[str, str, bytes]  # name, format, digest
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The files of an ensemble that is not in force yet; `rewritten` if all records were written anew."""
+
+    state: EnsembleState
+    epoch: int
+    form: Form
+    files: dict[int, ModelFile]
+    dead: NDArray[np.int64]
+    rewritten: bool
+
+
+class Stage:
+    """The next ensemble on its way to the disk: a `Follower` of the update that makes it.
+
+    To be closed, whatever happens; what it wrote and nobody switched to is for `Store.tidy` to remove, after that.
+    """
+
+    def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
+        self._store = store
+        self._trusted = trusted
+        self._pool = ThreadPoolExecutor(_THREADS, "stage")
+        self._files: dict[int, Future[ModelFile]] = {}
+        self._learner: Learner | SlicedLearner
+        self._records: Future[Staged]
+
+    def start(self, state: EnsembleState, change: Change | None) -> None:
+        """Begin with the records; the models of this state are not looked at."""
+        before, form = self._store.present, self._store.form
+        self._learner = state.learner
+        self._records = self._pool.submit(_write_records, self._store, state, change, before, form)
+
+    def add(self, shard: int, model: Model) -> None:
+        """A model that belongs to the state."""
+        self._files[shard] = self._pool.submit(_write_model, self._store, self._learner, shard, model, self._trusted)
+
+    def finish(self, state: EnsembleState) -> Staged:
+        """Have it all on the disk; the state in it, which has the models of the one given, is the one to go on with."""
+        with self._store.explained():
+            records = self._records.result()
+            files = {shard: written.result() for shard, written in self._files.items()}
+            if files:
+                flush_file(self._store.folder / "models")
+            reach("stage.done")
+        kept = replace(records.state, models=state.models) if records.rewritten else state
+        return replace(records, state=kept, files=files)
+
+    def close(self) -> None:
+        """Stop writing; when this returns nobody is."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def stage(
+    store: Store, state: EnsembleState, touched: Iterable[int], change: Change | None, *, trusted: Sequence[str]
+) -> Staged:
+    """Write the records that came and the models that were trained, all of them now."""
+    with store.explained(), Stage(store, trusted=trusted) as made:
+        made.start(state, change)
+        for shard in touched:
+            made.add(shard, state.models[shard])
+        return made.finish(state)
+
+
+def write_first(store: Store, records: Records) -> Records:
+    """A new deployment's records onto the disk, and mapped from there."""
+    with store.explained():
+        form = Form.of(records.blocks[0])
+        folder = RecordFolder.write(store.epoch_path(1), form, [records.blocks[0]])
+        store.state_fact("form", form.to_json())
+        return _restored(folder, records, [])
+
+
+def stage_first(store: Store, state: EnsembleState, *, trusted: Sequence[str]) -> Staged:
+    """Write all models of a new deployment."""
+    with store.explained(), ThreadPoolExecutor(_THREADS) as pool:
+        shards = range(state.num_shards)
+        jobs = [pool.submit(_write_model, store, state.learner, i, state.models[i], trusted) for i in shards]
+        files = {shard: job.result() for shard, job in zip(shards, jobs, strict=True)}
+        flush_file(store.folder / "models")
+        return Staged(state, 1, store.form, files, np.empty(0, dtype=np.int64), rewritten=False)
+
+
+def _write_records(store: Store, state: EnsembleState, change: Change | None, before: Present, form: Form) -> Staged:
+    """The records that came, behind the others; or all of them anew, if slots or columns have changed."""
+    added = None
+    if change is not None and len(change.added):
+        added = state.records.extract(np.arange(change.added.start, change.added.stop, dtype=np.int64))
+    if change is None or (added is not None and form.widened(added) != form):
+        staged = _rewrite(store, state, before.epoch + 1)
+    else:
+        if added is not None:
+            folder = RecordFolder(store.epoch_path(before.epoch), form)
+            folder.cut(before.num_slots)  # what an attempt that failed has left
+            folder.append(added)
+        staged = Staged(state, before.epoch, form, {}, change.removed, rewritten=False)
+    reach("stage.records")
+    return staged
+
+
+def _rewrite(store: Store, state: EnsembleState, epoch: int) -> Staged:
+    """All records into new files, without the deleted ones, and mapped from there."""
+    if state.records.num_live < state.records.num_slots or len(state.records.blocks) > 1:
+        state = state.compacted()
+    block = state.records.blocks[0]
+    form = Form.of(block)
+    path = store.epoch_path(epoch)
+    if path.exists():
+        shutil.rmtree(path)
+    folder = RecordFolder.write(path, form, [block])
+    flush_files([path.parent])
+    reach("rewrite.done")
+    records = _restored(folder, state.records, [])
+    return Staged(replace(state, records=records), epoch, form, {}, np.empty(0, dtype=np.int64), rewritten=True)
+
+
+def _restored(folder: RecordFolder, pattern: Records, dead: Iterable[int]) -> Records:
+    return Records.restored(
+        folder.read(pattern.num_slots),
+        dead=dead,
+        classes=pattern.classes,
+        allow_missing=pattern.allow_missing,
+        layout=pattern.layout,
+    )
+
+
+def _write_model(
+    store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
+) -> ModelFile:
+    encoded = encode_model(learner, model, trusted=trusted)
+    name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
+    write_file(store.folder / "models" / name, encoded.data, flush=True)
+    reach("stage.model")
+    return name, encoded.format, hashlib.sha256(encoded.data).digest()
