@@ -1,0 +1,25 @@
+"""The white-box experiment on a device (Section 5.2): does retraining only the touched shards hide adaptive deletions?
+
+`WhiteBox` is what a `Campaign` runs trials with; needs the extra: pip install 'expunge[jax]'. On a GPU all models of a
+batch of trials are trained in lock-step by the fused kernel, elsewhere one after another.
+"""
+
+import expunge.learners.jax  # noqa: F401  if JAX is missing, says so in one line
+from expunge.reproduction.white_box.batch import run_trials
+from expunge.reproduction.white_box.engine import Engine
+from expunge.reproduction.white_box.fused import FusedEngine
+from expunge.reproduction.white_box.layered import LayerEngine
+from expunge.reproduction.white_box.runner import WhiteBox, device_name, make_engine
+from expunge.reproduction.white_box.selection import Examiner, choose_checks
+
+__all__ = [
+    "Engine",
+    "Examiner",
+    "FusedEngine",
+    "LayerEngine",
+    "WhiteBox",
+    "choose_checks",
+    "device_name",
+    "make_engine",
+    "run_trials",
+]

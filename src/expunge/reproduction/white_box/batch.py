@@ -1,0 +1,81 @@
+"""One batch of trials: train, attack, delete, retrain the touched shards, and a control arm beside it.
+
+Every trial draws its own partition. (The paper's released code draws one for all trials, so that the indicator differs
+from one half before anything is deleted.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.reproduction.pictures import Pictures
+from expunge.reproduction.rows import Row
+from expunge.reproduction.trials import Counts, Trials, count_right
+from expunge.reproduction.white_box.engine import Engine
+from expunge.reproduction.white_box.partitions import (
+    Partition,
+    Places,
+    draw_images,
+    draw_keys,
+    first_partition,
+    redrawn,
+    trial_generators,
+    without,
+)
+
+
+def run_trials(
+    row: Row,
+    engine: Engine,
+    pictures: Pictures,
+    *,
+    seed: int,
+    numbers: Sequence[int],
+    has_fixed_partition: bool = False,
+) -> Trials:
+    """The trials with these numbers; a trial depends on the seed and its own number, so batches can be cut at will."""
+    generators = trial_generators(seed, numbers)
+    images = draw_images(row, len(pictures.y), generators, fixed=seed if has_fixed_partition else None)
+
+    def keys() -> NDArray[np.uint32]:
+        return draw_keys(generators, row.num_shards)
+
+    def train(start: Any, shards: Partition) -> Any:
+        return engine.train(start, shards.rows, shards.sizes, keys(), noise_multiplier=row.noise_multiplier)
+
+    # The order of what follows is the order in which a trial's randomness is used up.
+    start = engine.initial(keys())
+    weights = train(start, first_partition(row, images))
+    before = engine.test_scores(weights)
+    guesses = guess_shards(engine, weights, images, row.num_shards)
+    doomed = guesses < row.num_shards // 2
+    survivors = without(row, images, doomed)
+    retrained = engine.test_scores(train(start, survivors))
+    is_touched = survivors.sizes < row.points_per_shard
+    after = np.where(is_touched[:, np.newaxis, np.newaxis], retrained, before)
+    fresh = redrawn(row, images, doomed, generators)
+    control = engine.test_scores(train(engine.initial(keys()), fresh))
+    home = np.arange(images.shape[1]) // row.points_per_shard
+
+    def by_trial(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        return scores.reshape(len(generators), row.num_shards, *scores.shape[1:])
+
+    return Trials(
+        numbers=np.asarray(numbers, dtype=np.int64),
+        **count_right("before", by_trial(before), pictures.y_test),
+        **count_right("after", by_trial(after), pictures.y_test),
+        **count_right("control", by_trial(control), pictures.y_test),
+        num_deleted=doomed.sum(axis=1),
+        num_hits=(doomed & (guesses == home)).sum(axis=1),
+        num_held_out=len(pictures.y_test),
+    )
+
+
+def guess_shards(engine: Engine, weights: Any, images: Places, num_shards: int) -> Counts:
+    """Of every training point of every trial, the model most confident of the true label (the attack)."""
+    chances = engine.chances(weights, np.repeat(images, num_shards, axis=0))
+    return np.asarray(chances.reshape(len(images), num_shards, -1).argmax(axis=1), dtype=np.int64)

@@ -1,0 +1,125 @@
+"""All models of a batch of trials in lock-step through the fused kernel: for a GPU."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.learners.jax import _fused as fused
+from expunge.learners.jax import paper_network
+from expunge.reproduction.pictures import Pictures
+from expunge.reproduction.rows import Experiment
+from expunge.reproduction.white_box.engine import NUM_CLASSES
+from expunge.reproduction.white_box.examiner import FusedExaminer
+from expunge.reproduction.white_box.lockstep import Plan, train_all
+from expunge.reproduction.white_box.scoring import Table, fill_up, gather, log_chances, scores_in_parts
+from expunge.reproduction.white_box.selection import choose_checks
+
+
+class FusedEngine:
+    """An `Engine` of one program for all models; `part`, `block` and `at_once` are sizes of forward passes.
+
+    Validation does not interrupt training: the weights of every check are kept, and the best is found afterwards, with
+    the same result, by bounds (`choose_checks`).
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        pictures: Pictures,
+        *,
+        part: int = 512,
+        block: int = 128,
+        at_once: int = 512,
+        interpret: bool = False,
+    ) -> None:
+        self._experiment, self._pictures, self._part, self._interpret = experiment, pictures, part, interpret
+        self._examine = partial(FusedExaminer, block=block, at_once=at_once, part=part, interpret=interpret)
+        self._shape = fused.Shape(pictures.side, pictures.channels, NUM_CLASSES, experiment.activation)
+        self._plan = Plan.of(experiment, self._shape, interpret=interpret)
+        table = partial(fused.patch_table, shape=self._shape)
+        self._train_table, self._labels = table(pictures.X), jnp.asarray(pictures.y)
+        self._validation_table, self._test_table = table(pictures.X_validation), table(pictures.X_test)
+
+    def initial(self, keys: NDArray[np.uint32]) -> fused.Weights:
+        """One initialisation a key."""
+        found: fused.Weights = _initial(jax.random.wrap_key_data(jnp.asarray(keys), impl="threefry2x32"), self._shape)
+        return found
+
+    def train(
+        self,
+        start: fused.Weights,
+        rows: NDArray[np.int32],
+        sizes: NDArray[np.int32],
+        keys: NDArray[np.uint32],
+        *,
+        noise_multiplier: float,
+    ) -> fused.Weights:
+        """All steps, then the choice among the checks."""
+        return self.select(self.train_checks(start, rows, sizes, keys, noise_multiplier=noise_multiplier))
+
+    def train_checks(
+        self,
+        start: fused.Weights,
+        rows: NDArray[np.int32],
+        sizes: NDArray[np.int32],
+        keys: NDArray[np.uint32],
+        *,
+        noise_multiplier: float,
+    ) -> fused.Weights:
+        """The weights of every check, checks first, then models."""
+        batch_size = self._experiment.batch_size
+        if sizes.min() < batch_size:
+            raise ValueError(f"a shard of {sizes.min()} points is smaller than a batch of {batch_size}")
+        padded = np.zeros((len(rows), self._plan.room), np.int32)
+        padded[:, : rows.shape[1]] = rows
+        return train_all(
+            self._plan,
+            start,
+            self._train_table,
+            self._labels,
+            jnp.asarray(padded),
+            jnp.asarray(sizes),
+            jnp.asarray(keys),
+            noise_multiplier=noise_multiplier,
+            learning_rate=self._experiment.learning_rate,
+        )
+
+    def select(self, checks: fused.Weights) -> fused.Weights:
+        """Of every model the weights of its best check, the later one among equals; `checks` has them first."""
+        chosen = choose_checks(self.examiner(checks))
+        best: fused.Weights = gather(checks, jnp.asarray(chosen), jnp.arange(len(chosen)))
+        return best
+
+    def examiner(self, checks: fused.Weights) -> FusedExaminer:
+        """Counts errors of checks on the validation images."""
+        return self._examine(self._shape, self._validation_table, self._pictures.y_validation, checks)
+
+    def chances(self, weights: fused.Weights, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Of training images."""
+        padded = fill_up(rows, self._part)
+        found = self._scores(self._train_table, padded, weights)
+        labels = jnp.asarray(self._pictures.y[padded])
+        return np.asarray(log_chances(found, labels))[:, : rows.shape[1]]
+
+    def test_scores(self, weights: fused.Weights) -> NDArray[np.float32]:
+        """All models at once."""
+        number = len(self._pictures.y_test)
+        rows = fill_up(np.tile(np.arange(number, dtype=np.int32), (weights.b1.shape[0], 1)), self._part)
+        return np.asarray(self._scores(self._test_table, rows, weights))[:, :number]
+
+    def _scores(self, table: Table, rows: NDArray[np.int32], weights: fused.Weights) -> Any:
+        return scores_in_parts(
+            table, jnp.asarray(rows), weights, shape=self._shape, part=self._part, interpret=self._interpret
+        )
+
+
+@partial(jax.jit, static_argnames="shape")
+def _initial(keys: Any, shape: fused.Shape) -> Any:
+    network = paper_network(activation=shape.activation, input_shape=(shape.side, shape.side, shape.channels))  # type: ignore[arg-type]
+    return fused.native(jax.vmap(lambda key: network.init(key, shape.num_classes))(keys), shape)

@@ -1,0 +1,70 @@
+"""What a campaign runs the table's rows with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import jax
+
+from expunge.learners.jax import use_compilation_cache
+from expunge.reproduction.campaign import RunTrials
+from expunge.reproduction.pictures import Pictures
+from expunge.reproduction.rows import Experiment, Row
+from expunge.reproduction.trials import Trials
+from expunge.reproduction.white_box.batch import run_trials
+from expunge.reproduction.white_box.engine import Engine
+from expunge.reproduction.white_box.fused import FusedEngine
+from expunge.reproduction.white_box.layered import LayerEngine
+
+
+class WhiteBox:
+    """Makes runners of rows on JAX's default device.
+
+    The rows of an experiment share the images on the device and the compiled programs; the engine of one experiment is
+    let go before that of the next is made. With `cache`, compiled programs are kept in that folder, for later processes
+    too.
+    """
+
+    def __init__(self, *, cache: Path | None = None) -> None:
+        self._cache = cache
+        self._made: tuple[Experiment, Pictures, Engine] | None = None
+
+    def __call__(self, row: Row, pictures: Pictures, *, has_fixed_partition: bool = False) -> RunTrials:
+        """What runs trials of the row by their numbers: functions of row, number and the device's arithmetic."""
+        engine = self._engine(row.experiment, pictures)
+        seed = row_seed(row, has_fixed_partition=has_fixed_partition)
+
+        def run(numbers: Sequence[int]) -> Trials:
+            return run_trials(
+                row, engine, pictures, seed=seed, numbers=numbers, has_fixed_partition=has_fixed_partition
+            )
+
+        return run
+
+    def _engine(self, experiment: Experiment, pictures: Pictures) -> Engine:
+        if self._made is not None and self._made[0] == experiment and self._made[1] is pictures:
+            return self._made[2]
+        self._made = None
+        if self._cache is not None:
+            use_compilation_cache(self._cache)
+        engine = make_engine(experiment, pictures)
+        self._made = experiment, pictures, engine
+        return engine
+
+
+def make_engine(experiment: Experiment, pictures: Pictures) -> Engine:
+    """The fused one on a GPU, the other elsewhere."""
+    return (FusedEngine if jax.default_backend() == "gpu" else LayerEngine)(experiment, pictures)
+
+
+def row_seed(row: Row, *, has_fixed_partition: bool) -> int:
+    """Of its own for every row; a fixed partition is one for all rows of an experiment."""
+    return crc32((row.experiment.name if has_fixed_partition else row.name).encode())
+
+
+def device_name() -> str:
+    """What JAX runs on, in words."""
+    device = jax.devices()[0]
+    return str(getattr(device, "device_kind", device.platform))
