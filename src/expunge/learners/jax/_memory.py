@@ -1,15 +1,22 @@
-"""How many models a program trains at once: as many as fit the setting, and never depending on the shards at hand."""
+"""How many models a program trains at once: as many as fit the setting, and never depending on the shards at hand.
+
+And arrays that a program on the CPU can read where they are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import jax
+import numpy as np
+from numpy.typing import NDArray
 
 from expunge.errors import ParameterError
 
 _MOST = 16
+_ALIGNMENT = 64  # bytes; from such addresses on XLA reads an array on the CPU without copying it
 
 
 def program_bytes(compiled: Any) -> int:
@@ -33,3 +40,13 @@ def largest_fitting(bytes_of: Callable[[int], int], limit: int | None, *, most: 
     if needed > limit:
         raise ParameterError(f"max_device_memory must be at least {needed} bytes to train one model, got {limit}")
     return models
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """`np.empty`, at an address that spares the CPU a copy."""
+    kind = np.dtype(dtype)
+    size = prod(shape) * kind.itemsize
+    memory = np.empty(size + _ALIGNMENT, dtype=np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    array: NDArray[Any] = memory[first : first + size].view(kind).reshape(shape)
+    return array

@@ -167,18 +167,29 @@ class Conv:
     def square_norms(
         self, cache: tuple[Array, PatchGeometry], delta: Array, dtype: DType
     ) -> tuple[Array, Array | None]:
-        """‖PᵀΔ‖² of every example, directly or as ⟨PPᵀ, ΔΔᵀ⟩, whichever takes fewer operations."""
+        """‖PᵀΔ‖² of every example, directly or as ⟨PPᵀ, ΔΔᵀ⟩."""
         patches, geometry = cache
         flat = delta.reshape(delta.shape[0], geometry.num_patches, self.channels)
         of_bias = jnp.sum(jnp.square(flat.sum(axis=1)), axis=1)
-        direct_cost = geometry.num_patches * geometry.patch_size * self.channels
-        if direct_cost <= geometry.num_patches**2 * (geometry.patch_size + self.channels):
-            each = multiply("bpi,bpo->bio", patches, flat, dtype)
+        if self._is_direct(geometry):
+            each = multiply("bpi,bpo->boi", patches, flat, dtype)
             return jnp.sum(jnp.square(each), axis=(1, 2)) + of_bias, each
         inputs = multiply("bpi,bqi->bpq", patches, patches, dtype)
         outputs = multiply("bpo,bqo->bpq", flat, flat, dtype)
         # The sum can come out a rounding error below zero where the gradient vanishes.
         return jnp.maximum(jnp.sum(inputs * outputs, axis=(1, 2)), 0.0) + of_bias, None
+
+    def _is_direct(self, geometry: PatchGeometry) -> bool:
+        """Whether every example's gradient of this layer is computed for its norm.
+
+        It is where that takes fewer operations than the products of the other form. It also spares the product of
+        `gradient`, which on a CPU, where arithmetic is dear and memory is not, decides as long as the gradients take at
+        most twice the room of the patches they come from.
+        """
+        if jax.default_backend() == "cpu" and self.channels <= 2 * geometry.num_patches:
+            return True
+        direct_cost = geometry.num_patches * geometry.patch_size * self.channels
+        return direct_cost <= geometry.num_patches**2 * (geometry.patch_size + self.channels)
 
     def gradient(
         self, cache: tuple[Array, PatchGeometry], delta: Array, kept: Array | None, scale: Array, dtype: DType
@@ -189,7 +200,8 @@ class Conv:
         if kept is None:
             matrix = multiply("bpi,bpo->io", patches, scaled, dtype)
         else:
-            matrix = jnp.einsum("b,bio->io", scale, kept, precision=jax.lax.Precision.HIGHEST)
+            rows = kept.reshape(kept.shape[0], -1)
+            matrix = jnp.dot(scale, rows, precision=jax.lax.Precision.HIGHEST).reshape(self.channels, -1).T
         return {"weights": geometry.kernel(matrix), "bias": scaled.sum(axis=(0, 1))}
 
 

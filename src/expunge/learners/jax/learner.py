@@ -17,7 +17,7 @@ from expunge.errors import ParameterError
 from expunge.features import Features
 from expunge.learners.jax._batches import capacity
 from expunge.learners.jax._gradients import Loss, cross_entropy
-from expunge.learners.jax._memory import largest_fitting, program_bytes
+from expunge.learners.jax._memory import aligned_empty, largest_fitting, program_bytes
 from expunge.learners.jax._program import Checks, ShardBatch, training_program
 from expunge.learners.jax.architecture import Architecture, as_architecture
 from expunge.learners.jax.layers import Shape
@@ -137,11 +137,14 @@ class JaxLearner:
             padded = part + [part[0]] * (at_once - len(part))
             return len(part), jax.block_until_ready(program(self._batch(padded, room), self._checks, begin))
 
+        parts = range(0, len(shards), at_once)
         # A loop's steps use one core each, so as many programs run side by side as there are cores; a bound on memory
         # is a bound on one program, so that one runs at a time then.
-        alone = self.max_device_memory is not None or jax.default_backend() != "cpu"
-        with ThreadPoolExecutor(1 if alone else os.cpu_count()) as pool:
-            waiting = list(pool.map(run, range(0, len(shards), at_once)))
+        if len(parts) == 1 or self.max_device_memory is not None or jax.default_backend() != "cpu":
+            waiting = [run(first) for first in parts]
+        else:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                waiting = list(pool.map(run, parts))
         trained = []
         for used, stacked in waiting:
             arrays = jax.tree.map(np.asarray, stacked)
@@ -172,19 +175,20 @@ class JaxLearner:
         if self.privacy is not None and any(shard.weights is not None for shard in shards):
             raise ParameterError("DP-SGD does not take sample weights: clipping bounds every record alike")
         rows = [dense_rows(shard.X) for shard in shards]
-        X = np.zeros((len(shards) * room, *rows[0].shape[1:]), rows[0].dtype)
+        X = aligned_empty((len(shards) * room, *rows[0].shape[1:]), rows[0].dtype)
         y = np.zeros(len(X), dtype=np.int32)
         weights = np.ones(len(X), dtype=np.float32)
         for number, (shard, own) in enumerate(zip(shards, rows, strict=True)):
             span = slice(number * room, number * room + len(own))
             X[span], y[span] = own, shard.y
+            X[span.stop : (number + 1) * room] = 0
             if shard.weights is not None:
                 weights[span] = shard.weights
         sizes = np.array([len(own) for own in rows], dtype=np.int32)
         steps = np.array([self.recipe.num_steps(len(own)) for own in rows], dtype=np.int32)
         keys = np.array([raw_key(shard.seed) for shard in shards], dtype=np.uint32)
         index = np.arange(len(X), dtype=np.int32).reshape(len(shards), room)
-        return ShardBatch(*(jax.device_put(part) for part in (X, y, weights, index, sizes, steps, keys)))
+        return ShardBatch(jax.device_put(X), y, weights, index, sizes, steps, keys)
 
     @cached_property
     def _checks(self) -> Checks:

@@ -43,13 +43,13 @@ class JaxModel:
 
 
 def dense_rows(X: Features) -> NDArray[Any]:
-    """Rows of numbers as an array."""
+    """Rows of numbers as an array, the given one where it will do: not to be written to."""
     if is_frame(X):
         return np.asarray(X.to_numpy())
     table = np.asarray(X.toarray() if is_sparse(X) else X)
     if table.dtype.kind not in "fiub":
         raise InputError(f"the JAX learner needs numbers, got values of type {table.dtype}")
-    return table.astype(np.float32) if table.dtype.kind == "f" else table
+    return table.astype(np.float32, copy=False) if table.dtype.kind == "f" else table
 
 
 def row_blocks(X: Features) -> Iterator[tuple[NDArray[Any], int]]:
