@@ -19,12 +19,11 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pictures import describe, shift
-from results import RESULTS, accuracy, save
+from results import accuracy, add_options, chosen_folder, save
 from sklearn.datasets import load_digits
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import RidgeClassifier
@@ -215,19 +214,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The distilled student.")
     parser.add_argument("--only", choices=["mnist", "fashion-mnist"])
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_options(parser)
     options = parser.parse_args()
+    folder = chosen_folder(options)
     if options.quick:
         sizes = Sizes(0.2, 3, num_throw_away=100, pool=500, deletions=5, landmarks=200)
-        save(options.out / "student-quick.json", "student.py --quick", run("digits", split_digits(sizes), sizes))
+        save(folder, "student-quick", "student.py --quick", run("digits", split_digits(sizes), sizes))
         return
     plans = {"mnist": (load_mnist, Sizes(0.02, 20)), "fashion-mnist": (load_fashion_mnist, Sizes(0.04, 10))}
     for name, (load, sizes) in plans.items():
         if options.only in (None, name):
             sizes = sizes if options.rounds is None else replace(sizes, rounds=options.rounds)
             command = f"student.py --only {name} --rounds {sizes.rounds}"
-            save(options.out / f"student-{name}.json", command, run(name, split_pictures(load, sizes), sizes))
+            save(folder, f"student-{name}", command, run(name, split_pictures(load, sizes), sizes))
 
 
 if __name__ == "__main__":

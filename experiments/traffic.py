@@ -21,12 +21,11 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pictures import describe, jitter
-from results import RESULTS, save
+from results import add_options, chosen_folder, save
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.linear_model import RidgeClassifier
 from sklearn.preprocessing import scale
@@ -197,8 +196,7 @@ def main() -> None:
     """Run what was asked for, saving after every dataset."""
     parser = argparse.ArgumentParser(description="Traffic through the consensus gate.")
     parser.add_argument("--only", choices=list(DATASETS))
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    add_options(parser)
     options = parser.parse_args()
     ways = {
         "no router": Way(None, 10_000),
@@ -213,8 +211,8 @@ def main() -> None:
             chosen = {title: replace(way, queries=2000) for title, way in ways.items()}
         if options.only == name or (options.only is None and not (options.quick and name == "mnist")):
             suffix, flag = ("-quick", " --quick") if options.quick else ("", "")
-            path = options.out / f"traffic-{name}{suffix}.json"
-            save(path, f"traffic.py --only {name}{flag}", run(name, load(), chosen))
+            result = run(name, load(), chosen)
+            save(chosen_folder(options), f"traffic-{name}{suffix}", f"traffic.py --only {name}{flag}", result)
 
 
 if __name__ == "__main__":

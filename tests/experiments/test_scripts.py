@@ -1,0 +1,47 @@
+"""Every experiment of the paper has a script, which is the command under another name."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+COMMANDS = {
+    "table": "table",
+    "figure1": "figure1",
+    "theorem_5_1": "theorem-5.1",
+    "runtime": "runtime",
+    "budget": "budget",
+}
+
+
+def run(monkeypatch, folder, *options):
+    path = EXPERIMENTS / folder / "run.py"
+    monkeypatch.setattr(sys, "argv", [str(path), *map(str, options)])
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def test_there_is_no_other():
+    assert {path.parent.name for path in EXPERIMENTS.glob("*/run.py")} == {*COMMANDS, "label_only"}
+
+
+@pytest.mark.parametrize(("folder", "command"), COMMANDS.items())
+def test_a_script_is_the_command(monkeypatch, capsys, folder, command):
+    with pytest.raises(SystemExit) as stopped:
+        run(monkeypatch, folder, "--help")
+    assert stopped.value.code in (0, None)
+    said = capsys.readouterr().out
+    assert f"reproduce {command} " in said
+    assert "--quick" in said
+
+
+def test_the_label_only_page(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "label_only", "--quick", "--jobs", 1, "--out", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"label_only.md", "label_only.png", "label_only.svg"}
+    page = (tmp_path / "label_only.md").read_text(encoding="utf-8")
+    assert "| deletions | accuracy unlearned |" in page
+    assert "Made by `python experiments/label_only/run.py --quick --seed 0`" in page
+    assert page.splitlines()[4] in capsys.readouterr().out
