@@ -374,7 +374,7 @@ def test_the_scan_finds_what_a_broken_erasure_leaves(folder, scanning, monkeypat
         case "rows":
             monkeypatch.setattr(RecordFolder, "erase", lambda *_: None)
         case "files":
-            monkeypatch.setattr(Store, "sweep", lambda *_: None)
+            monkeypatch.setattr(Store, "remove", lambda *_: None)
         case "log":
             monkeypatch.setattr(expunge.store.database.Database, "checkpoint", lambda *_: None)
     batches = [range(0, 6), range(6, 20), range(20, 26)]

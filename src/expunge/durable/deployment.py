@@ -4,9 +4,9 @@ The protocol of an update, each step named in `expunge.store.steps`:
 
     accept   the request is on the disk, then acknowledged
     train    the touched shards, in memory
-    stage    new models and records into files that nothing refers to yet
+    stage    new models and records into files that nothing refers to yet, as they are made
     switch   one transaction: shards, round, books, requests
-    erase    deleted rows overwritten, replaced files removed, the log emptied
+    erase    deleted rows overwritten, replaced files removed, the log emptied, side by side
     applied  one transaction: the request counts as applied
 
 A crash before `switch` leaves the request pending and loose files; after it, erasing to be finished when the folder is

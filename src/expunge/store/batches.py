@@ -189,12 +189,15 @@ def lasting_names(batches: list[Batch], before: Records, after: Records) -> tupl
     Of a subject, the records that it really has when its turn comes: another request may have been cancelled since.
     """
     batches = _found(batches, before)
+    back = [name for batch in batches for name in batch.added]
     asked: list[Name] = list(dict.fromkeys(chain.from_iterable(batch.deleted for batch in batches)))
+    if not back:
+        return asked, back
     records = [name for what, name in asked if what == "record"]
     is_there = after.index.find_all(records) != NOWHERE
     gone: list[Name] = [("record", name) for name, there in zip(records, is_there.tolist(), strict=True) if not there]
     gone += [(what, name) for what, name in asked if what == "subject" and not _has_records(after, name)]
-    return gone, [name for batch in batches for name in batch.added]
+    return gone, back
 
 
 def _found(batches: list[Batch], records: Records) -> list[Batch]:

@@ -24,7 +24,6 @@ from expunge.records import Records
 from expunge.sampling import Sampler
 from expunge.store.codec import decode_model
 from expunge.store.stages import Staged
-from expunge.store.steps import reach
 from expunge.store.store import Store
 
 
@@ -61,12 +60,7 @@ def _slices(state: EnsembleState, shard: int) -> bytes | None:
 def erase(store: Store) -> None:
     """Overwrite deleted records, remove replaced files, empty the log. May be repeated at will."""
     with store.explained():
-        store.overwrite()
-        reach("erase.slots")
-        store.sweep()
-        reach("erase.files")
-        store.database.checkpoint()
-        reach("erase.checkpoint")
+        store.erase()
 
 
 def read_records(store: Store) -> Records:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -93,16 +94,18 @@ def flush_files(paths: Iterable[Path]) -> None:
     each_of(flush_file, list(paths))
 
 
-def remove_files(paths: Iterable[Path]) -> None:
-    """Remove files for good: also from the folders' lists on the disk."""
+def remove_paths(paths: Iterable[Path]) -> None:
+    """Remove files, and folders with all that is in them, for good: also from their folders' lists on the disk."""
     paths = list(paths)
-    each_of(_remove_file, paths)  # freeing what is on the disk takes its time
-    for folder in {path.parent for path in paths}:
-        flush_file(folder)
+    each_of(_remove_path, paths)  # freeing what is on the disk takes its time
+    flush_files({path.parent for path in paths})
 
 
-def _remove_file(path: Path) -> None:
-    path.unlink(missing_ok=True)
+def _remove_path(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
     reach("remove.file")
 
 

@@ -70,7 +70,7 @@ class RequestBook:
         return self._digest(f"{what}:{kind}:{name}".encode())
 
     def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
-        """Have a request on the disk."""
+        """Have a request on the disk; inside the caller's transaction."""
         reach("accept.begin")
         request, file = secrets.token_hex(16), None
         if batch.block is not None:
@@ -79,10 +79,9 @@ class RequestBook:
                 write_file(self._store.folder / "waiting" / file, pack(batch.block))
                 flush_files([self._store.folder / "waiting" / file, self._store.folder / "waiting"])
         reach("accept.staged")
-        hashes = json.dumps(self.hashes(request, batch))
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "hashes, content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)",
+            "hashes, content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, '[]', ?, ?)",
             (
                 request,
                 self._key(key),
@@ -91,11 +90,12 @@ class RequestBook:
                 now,
                 batch.num_deleted,
                 batch.num_added,
-                hashes,
                 json.dumps(batch.content),
                 file,
             ),
         )
+        hashes = json.dumps(self.hashes(request, batch))
+        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (request, hashes))
         return self.get(request)
 
     def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class RequestBook:
 
     def hashes_of(self, request: str) -> tuple[str, ...]:
         """The keyed hashes that were kept of a request."""
-        row = self._store.database.row("SELECT hashes FROM requests WHERE request = ?", (request,))
+        row = self._store.database.row("SELECT hashes FROM hashes WHERE request = ?", (request,))
         return () if row is None else tuple(json.loads(row[0]))
 
     def get(self, request: str) -> Request:
@@ -182,10 +182,11 @@ class RequestBook:
         if state != "pending":
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
         self._store.database.execute(
-            "UPDATE requests SET state = 'cancelled', applied_by = ?, content = NULL, file = NULL, hashes = '[]', "
-            "fingerprint = x'', key = NULL WHERE request = ?",
+            "UPDATE requests SET state = 'cancelled', applied_by = ?, content = NULL, file = NULL, fingerprint = x'', "
+            "key = NULL WHERE request = ?",
             (now, request),
         )
+        self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))
 
     def remember(self, names: Iterable[Name]) -> None:
         """Guard these against coming back; inside the caller's transaction."""

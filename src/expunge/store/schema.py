@@ -36,6 +36,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # The hash-chained ledger of public facts.
         "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, link BLOB NOT NULL)",
     ),
+    (
+        # The keyed hashes of a request's records have a row of their own, which no change of its state writes again.
+        "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
+        "INSERT INTO hashes SELECT request, hashes FROM requests WHERE hashes <> '[]'",
+        "UPDATE requests SET hashes = '[]' WHERE hashes <> '[]'",  # of no use any more
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -95,6 +95,8 @@ class RecordFolder:
 
     def erase(self, slots: NDArray[np.int64]) -> None:
         """Overwrite the given slots in every column with zeros, on the disk."""
+        if len(slots) == 0:
+            return
         slots = np.sort(slots)
         each_of(lambda column: self._erase_column(column, slots), list(self.form.columns))
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from expunge.errors import FormatError, StoreError
 from expunge.store.columns import Form
 from expunge.store.database import Database, require_deployment
-from expunge.store.files import FolderLock, explained, flush_file, remove_files
+from expunge.store.files import FolderLock, each_of, explained, remove_paths
 from expunge.store.processes import require_own
 from expunge.store.slabs import RecordFolder
 from expunge.store.steps import reach
@@ -183,25 +183,51 @@ class Store:
     def sweep(self) -> None:
         """Remove all that the database does not know: replaced models, and leftovers of what never happened.
 
-        Only while nothing is being staged. Requests may be accepted meanwhile: what waits is listed before the database
-        is asked, which answers when the transaction that wrote the file is over.
+        Only while nothing is being staged. Requests may be accepted meanwhile.
         """
-        present = self.present
-        self._remove_unknown("models", "SELECT file FROM shards")
-        self._remove_unknown("waiting", _WAITING)
-        current = self.epoch_path(present.epoch)
+        num_slots, strays, records = self.present.num_slots, self._strays(), self.records
+        self.remove(strays)
+        records.cut(num_slots)
+
+    def _strays(self) -> list[Path]:
+        current = self.epoch_path(self.present.epoch)
         old = [path for path in (self.folder / "records").iterdir() if path != current]
-        for path in old:
-            shutil.rmtree(path)
-        if old:
-            flush_file(self.folder / "records")
-        self.records.cut(present.num_slots)
+        return [*self._unknown("models", "SELECT file FROM shards"), *self._unknown("waiting", _WAITING), *old]
+
+    def remove(self, strays: list[Path]) -> None:
+        """These files and epochs, for good."""
+        remove_paths(strays)
+
+    def erase(self) -> None:
+        """Overwrite deleted records, remove replaced files, empty the log: all at once, for it is waiting for the disk.
+
+        Nothing of it depends on the rest, and all of it may be repeated at will.
+        """
+        num_slots, strays, records = self.present.num_slots, self._strays(), self.records
+        slots = self._slots_to_erase()
+
+        def overwrite() -> None:
+            records.erase(slots)
+            reach("erase.slots")
+
+        def sweep() -> None:
+            self.remove(strays)
+            records.cut(num_slots)
+            reach("erase.files")
+
+        def empty_log() -> None:
+            self.database.checkpoint()
+            reach("erase.checkpoint")
+
+        each_of(lambda act: act(), [overwrite, sweep, empty_log])
 
     def overwrite(self) -> None:
         """Zeros over every deleted record that is not known to be overwritten. May be repeated at will."""
-        slots = [row[0] for row in self.database.rows("SELECT slot FROM dead WHERE erased = 0")]
-        if slots:
-            self.records.erase(np.array(slots, dtype=np.int64))
+        self.records.erase(self._slots_to_erase())
+
+    def _slots_to_erase(self) -> NDArray[np.int64]:
+        rows = self.database.rows("SELECT slot FROM dead WHERE erased = 0 ORDER BY slot")
+        return np.array(rows, dtype=np.int64).reshape(-1)
 
     def tidy(self) -> None:
         """After a failure: remove what it has left, as far as the disk permits; only while nothing is being staged.
@@ -216,13 +242,14 @@ class Store:
         """The same for a request that could not be accepted; also while something is being staged."""
         with contextlib.suppress(StoreError, OSError):
             self.database.checkpoint()
-            self._remove_unknown("waiting", _WAITING)
+            remove_paths(self._unknown("waiting", _WAITING))
 
-    def _remove_unknown(self, folder: str, query: str) -> None:
+    def _unknown(self, folder: str, query: str) -> list[Path]:
+        """Files are listed before the database is asked, which answers when the transaction that wrote one is over."""
         there = list((self.folder / folder).iterdir())
         reach("sweep.listed")
         known = {row[0] for row in self.database.rows(query)}
-        remove_files([path for path in there if path.name not in known])
+        return [path for path in there if path.name not in known]
 
     def reserved(self, generation: int) -> tuple[int, bool, dict[str, Any]]:
         """The books of a generation: predictions paid for, dirty, and the secret of its gate."""

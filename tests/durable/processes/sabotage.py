@@ -31,7 +31,7 @@ def forget_dirt() -> None:
 
 def leave_files() -> None:
     """Replaced models and leftovers stay."""
-    Store.sweep = _nothing  # type: ignore[method-assign]
+    Store.remove = _nothing  # type: ignore[method-assign]
 
 
 def leave_rows() -> None:
