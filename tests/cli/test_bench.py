@@ -41,6 +41,20 @@ def test_the_page_names_its_command_and_no_place(tmp_path: Path) -> None:
     assert str(tmp_path) not in text
 
 
+def test_the_figures_of_networks_are_kept_and_shown_with_those_of_other_devices(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    kept, out = tmp_path / "kept", tmp_path / "page.md"
+    kept.mkdir()
+    arguments = ("deep", "--quick", "--kept", str(kept), "--out", str(out))
+    invoke(*arguments)
+    (kept / "cpu.json").rename(kept / "another.json")
+    invoke(*arguments)
+    assert sorted(path.name for path in kept.iterdir()) == ["another.json", "cpu.json"]
+    text = out.read_text(encoding="utf-8")
+    assert text.count("Measured by `expunge bench deep --quick --out page.md --kept kept`") == 2
+    assert str(tmp_path) not in text
+
+
 def test_the_tables_on_the_terminal_say_that_a_run_was_quick() -> None:
     text = invoke("guarantee", "--quick")
     assert "laplace" in text  # the name of a line may be wrapped
@@ -49,7 +63,12 @@ def test_the_tables_on_the_terminal_say_that_a_run_was_quick() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "word"),
-    [(["nonsense"], "no benchmark 'nonsense'"), (["guarantee", "--quick", "--out", "no/such/page.md"], "no folder")],
+    [
+        (["nonsense"], "no benchmark 'nonsense'"),
+        (["guarantee", "--quick", "--out", "no/such/page.md"], "no folder"),
+        (["guarantee", "--quick", "--kept", "."], "deep alone"),
+        (["deep", "--quick", "--kept", "no/such"], "no folder"),
+    ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_2(
     arguments: list[str], word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,21 +1,23 @@
 """Networks: many shards together against one after another the plain way, and one shard's retraining against all.
 
-On a GPU, the fused kernel against the chip's own limit as well. Needs the extra `jax`.
+On a GPU, the lines of `expunge.bench.kernel` as well. Needs the extra `jax`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
+from time import process_time
 from typing import Any
 
 import numpy as np
 
 from expunge.bench.measurement import Line, Target
-from expunge.bench.timing import Progress, Task, race
+from expunge.bench.timing import Advance, Progress, Task, race
 from expunge.learners.protocol import ShardData
 
 _REPEATS = 3
-_PEAK = 989e12  # bfloat16 operations a second of an H100 or H200, by its data sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +27,32 @@ class _Sizes:
     steps: int
     num_shards: int
     shard_points: int
-    gpu_models: int
-    gpu_steps: int
+    calls: int  # of one shard's retraining in a repeat, so that the clock does not matter
 
 
-_FULL = _Sizes(6, 6000, 20, 100, 600, 384, 20)
-_QUICK = _Sizes(2, 40, 2, 4, 40, 2, 1)
+_FULL = _Sizes(6, 6000, 93, 100, 600, 20)  # 93 batches of 64 are an epoch of 6,000 points
+_QUICK = _Sizes(2, 40, 2, 4, 40, 1)
+_ONE_OF_MANY = Target.ratio_at_most(0.012)
 
 
 def run(*, quick: bool, progress: Progress) -> list[Line]:
-    """Two lines on a CPU; a line a network more on a GPU."""
+    """Together against one after another, one shard against all; on a GPU the kernels as well."""
     import jax
 
     sizes = _QUICK if quick else _FULL
     on_gpu = jax.default_backend() == "gpu"
     repeats = 1 if quick else _REPEATS
-    with progress("deep", 4 * repeats + (2 * repeats if on_gpu else 0)) as advance:
-        lines = [_together(sizes, repeats, advance, quick=quick), _one_of_many(sizes, repeats, advance)]
-        if on_gpu:
-            lines += [_against_the_chip(name, sizes, repeats, advance) for name in ("MNIST", "CIFAR-10")]
-    return lines
+    with progress("deep", (6 if on_gpu else 5) * repeats) as advance:
+        lines = _together(sizes, repeats, advance, quick=quick, on_gpu=on_gpu)
+        lines += (_one_of_many_on_gpu if on_gpu else _one_of_many)(sizes, repeats, advance)
+    return [*lines, *_kernels(progress, quick=quick)] if on_gpu else lines
+
+
+def _kernels(progress: Progress, *, quick: bool) -> list[Line]:
+    from expunge.bench import kernel
+
+    with progress("kernel", kernel.num_steps(quick=quick)) as advance:
+        return kernel.lines(quick=quick, advance=advance)
 
 
 def _shards(number: int, points: int, shape: tuple[int, ...]) -> list[ShardData]:
@@ -61,8 +69,11 @@ def _shards(number: int, points: int, shape: tuple[int, ...]) -> list[ShardData]
     ]
 
 
-def _together(sizes: _Sizes, repeats: int, advance: Any, *, quick: bool) -> Line:
-    """DP-SGD on the paper's network, by norms; against JAX's convolutions under `vmap(grad)`."""
+def _together(sizes: _Sizes, repeats: int, advance: Advance, *, quick: bool, on_gpu: bool) -> list[Line]:
+    """DP-SGD on the paper's network, by norms; against JAX's convolutions under `vmap(grad)`.
+
+    On a CPU also against what the arithmetic takes at the rate of one large product, measured in turns with it.
+    """
     from expunge.learners.jax import JaxLearner, PrivateSGD, logistic, paper_network, sgd
 
     network: Any = logistic(input_shape=(5,)) if quick else paper_network()
@@ -81,70 +92,95 @@ def _together(sizes: _Sizes, repeats: int, advance: Any, *, quick: bool) -> Line
         Task(lambda: ours.fit_many(shards), operations=examples),
         Task(lambda: [train(data) for data in shards], operations=examples),
     ]
-    mine, theirs = race(tasks, repeats=repeats, advance=advance)
-    return Line.faster(
-        f"an example-gradient: {sizes.num_models} models of the MNIST network, {sizes.points} points each, DP-SGD",
-        mine,
-        "one after another, vmap(grad)",
-        theirs,
-        target=Target.ratio_at_least(3),
-    )
+    if not on_gpu:
+        tasks.append(_large_product(32 if quick else 1024))
+    mine, theirs, *products = race(tasks, repeats=repeats, advance=advance)
+    what = f"an example-gradient: {sizes.num_models} models of the MNIST network, {sizes.points:,} points each, DP-SGD"
+    target = Target.ratio_at_least(3)
+    lines = [Line.faster(what, mine, "one after another, vmap(grad)", theirs, target=target)]
+    operations = network.example_operations(10)["gradient"]
+    for seconds in products:
+        rate = f"{1e-9 / median(seconds):.0f} GFLOP/s, a large product's rate"
+        floor = [operations * one for one in seconds]
+        lines.append(Line.cost("the same", mine, f"its arithmetic at {rate}", floor))
+    return lines
 
 
-def _one_of_many(sizes: _Sizes, repeats: int, advance: Any) -> Line:
+def _large_product(size: int) -> Task:
+    """One floating-point operation of a product of square float32 matrices."""
+    import jax
+
+    left, right = (jax.random.normal(jax.random.key(number), (size, size)) for number in range(2))
+    multiply = jax.jit(lambda left, right: left @ right)
+    return Task(lambda: jax.block_until_ready(multiply(left, right)), operations=2 * size**3)
+
+
+def _one_of_many(sizes: _Sizes, repeats: int, advance: Advance) -> list[Line]:
+    """Processor time, which is what a training costs; and wall time, in which all shards use all cores."""
     from expunge.learners.jax import JaxLearner, mlp
 
     learner = JaxLearner(mlp(hidden=(32,), input_shape=(20,)), epochs=5, batch_size=32, num_classes=10)
     shards = _shards(sizes.num_shards, sizes.shard_points, (20,))
-    learner.fit_many(shards[:1])
-    tasks = [Task(lambda: learner.fit_many(shards[:1])), Task(lambda: learner.fit_many(shards))]
+
+    def retrain() -> None:
+        for _ in range(sizes.calls):
+            learner.fit_many(shards[:1])
+
+    processor = _Processor()
+    tasks = [
+        Task(lambda: processor.watch("one", sizes.calls, retrain), operations=sizes.calls, repeatable=False),
+        Task(lambda: processor.watch("all", 1, lambda: learner.fit_many(shards)), repeatable=False),
+    ]
+    for task in tasks:  # compiles
+        task.run()
+    processor.seconds.clear()
     one, every = race(tasks, repeats=repeats, advance=advance)
-    return Line.cost(
-        f"retraining one shard of {sizes.num_shards}",
-        one,
-        "training them all",
-        every,
-        target=Target.ratio_at_most(0.03),
-    )
+    what = f"retraining one shard of {sizes.num_shards}, an MLP on {sizes.shard_points} points each"
+    used = processor.seconds
+    return [
+        Line.cost(f"{what}: processor time", used["one"], "training them all", used["all"], target=_ONE_OF_MANY),
+        Line.cost(f"{what}: wall time", one, "training them all", every),
+    ]
 
 
-def _against_the_chip(name: str, sizes: _Sizes, repeats: int, advance: Any) -> Line:
-    """Clipped gradients of many models through the fused kernel; the other side is arithmetic alone at full rate."""
-    import jax
-    import jax.numpy as jnp
+def _one_of_many_on_gpu(sizes: _Sizes, repeats: int, advance: Advance) -> list[Line]:
+    """With programs of one model, and with the default, whose smallest unit of work is a program of many."""
+    from expunge.learners.jax import JaxLearner, PrivateSGD, paper_network, sgd
 
-    from expunge.learners.jax import _fused as fused
-    from expunge.learners.jax import paper_network
+    shards = _shards(sizes.num_shards, sizes.shard_points, (28, 28, 1))
 
-    side, channels, activation = (28, 1, "tanh") if name == "MNIST" else (32, 3, "relu")
-    shape = fused.Shape(side, channels, 10, activation)
-    network = paper_network(activation=activation, input_shape=(side, side, channels))  # type: ignore[arg-type]
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (2000, side, side, channels)).astype(np.uint8)
-    keys = jax.random.split(jax.random.key(0), sizes.gpu_models)
-    weights = fused.native(jax.vmap(lambda key: network.init(key, 10))(keys), shape)
-    table = fused.patch_table(images, shape)
-    rows = jnp.asarray(rng.integers(0, 2000, (sizes.gpu_models, 64)), jnp.int32)
-    labels = jnp.asarray(rng.integers(0, 10, (sizes.gpu_models, 64)), jnp.int32)
+    def measure(models_at_once: int | None, words: str, target: Target | None) -> Line:
+        learner = JaxLearner(
+            paper_network(),
+            batch_size=64,
+            steps=sizes.steps,
+            optimizer=sgd(0.5, momentum=0.9),
+            privacy=PrivateSGD(0.1, 0.4),
+            num_classes=10,
+            models_at_once=models_at_once,
+        )
+        tasks = [Task(lambda: learner.fit_many(shards[:1])), Task(lambda: learner.fit_many(shards))]
+        one, every = race(tasks, repeats=repeats, advance=advance)
+        what = f"retraining one shard of {sizes.num_shards}, the MNIST network, {words}"
+        return Line.cost(what, one, "training them all", every, target=target)
 
-    def train(start: Any, table: Any, rows: Any, labels: Any) -> Any:
-        def step(_: Any, own: Any) -> Any:
-            sums = fused.clipped_sums(shape, table, rows, labels, own, clip_norm=0.1)
-            return jax.tree.map(lambda old, total: old - 0.01 * total, own, sums)
+    return [
+        measure(1, "one model a program", _ONE_OF_MANY),
+        measure(None, "as many models a program as by default", None),
+    ]
 
-        return jax.lax.fori_loop(0, sizes.gpu_steps, step, start)
 
-    examples = sizes.gpu_models * 64 * sizes.gpu_steps
-    compiled = jax.jit(train)
-    task = Task(lambda: jax.block_until_ready(compiled(weights, table, rows, labels)), operations=examples)
-    (mine,) = race([task], repeats=repeats, advance=advance)
-    floor = network.example_operations(10)["gradient"] / _PEAK
-    return Line.cost(
-        f"an example-gradient: {name} network, {sizes.gpu_models} models × 64, fused kernel, bfloat16",
-        mine,
-        f"its arithmetic at {_PEAK / 1e12:.0f} TFLOP/s",
-        [floor] * len(mine),
-    )
+class _Processor:
+    """Processor seconds of an operation of everything it has watched."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def watch(self, name: str, operations: int, run: Callable[[], object]) -> None:
+        """Run it, and note what it took."""
+        began = process_time()
+        run()
+        self.seconds.setdefault(name, []).append(max(process_time() - began, 1e-9) / operations)
 
 
 def _plain_training(network: Any, apply: Any, options: dict[str, Any]) -> Any:

@@ -27,6 +27,10 @@ def bench(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: seconds, and figures without meaning.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write a Markdown page.")] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(help="For `deep` alone: keep its figures in this folder; the page shows all that are kept there."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Measure deleting, training, predicting, sampling, noise and guarantees, each against what it replaces.
@@ -35,27 +39,49 @@ def bench(
 
     Example: `expunge bench delete fit --out docs/benchmarks.md`
     """
-    from expunge.bench import run_suites, to_markdown
+    from expunge.bench import run_suites
 
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError(f"there is no folder {str(out.parent)!r} to write the page to")
+    if kept is not None and suites != ["deep"]:
+        raise InputError("--kept is for the benchmark deep alone")
+    if kept is not None and not kept.is_dir():
+        raise InputError(f"there is no folder {str(kept)!r} to keep the figures in")
     report = run_suites(suites or [], quick=quick, progress=progress)
-    command = _command(suites or [], quick=quick, out=out)
+    command = _command(suites or [], quick=quick, out=out, kept=kept)
+    page = _page(report, command=command, kept=kept)
     if out is not None:
-        out.write_text(to_markdown(report, command=command), encoding="utf-8")
+        out.write_text(page, encoding="utf-8")
     if as_json:
         show_json({"command": command, **report.to_dict()})
     else:
         _tell(report)
 
 
-def _command(suites: list[str], *, quick: bool, out: Path | None) -> str:
-    """What makes the page again; of a file elsewhere only its name, for the page is published."""
+def _page(report: Report, *, command: str, kept: Path | None) -> str:
+    """Networks have a page of their own, since no machine has every device."""
+    from expunge.bench import to_markdown
+
+    if list(report.lines) != ["deep"]:
+        return to_markdown(report, command=command)
+    from expunge.bench.deep_page import to_page
+    from expunge.bench.deep_records import Record, read_records, write_record
+
+    record = Record.of(report, command=command)
+    if kept is None:
+        return to_page([record])
+    write_record(record, kept)
+    return to_page(read_records(kept))
+
+
+def _command(suites: list[str], *, quick: bool, out: Path | None, kept: Path | None) -> str:
+    """What makes the page again; of a path elsewhere only its name, for the page is published."""
     words = ["expunge", "bench", *suites]
     if quick:
         words.append("--quick")
-    if out is not None:
-        words += ["--out", out.name if out.is_absolute() or ".." in out.parts else out.as_posix()]
+    for option, path in (("--out", out), ("--kept", kept)):
+        if path is not None:
+            words += [option, path.name if path.is_absolute() or ".." in path.parts else path.as_posix()]
     return " ".join(words)
 
 
