@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from expunge.errors import InputError
-from expunge.reproduction import RowResults, Run, Variant, read_results, take_in, write_results
+from expunge.reproduction import RowResults, Run, Variant, read_results, table_rows, take_in, write_results
 from expunge.reproduction.results import results_path
 from expunge.reproduction.trials import array_names
 
 RUN = Run("2026-01-01T00:00:00+00:00", "expunge reproduce table", "device", "versions", 1.5, 2)
+COMMITTED = sorted((Path(__file__).parents[2] / "experiments" / "results" / "paper").glob("*.npz"))
 
 
 def test_what_was_written_is_read(tmp_path, tiny_row, make_trials):
@@ -87,3 +89,18 @@ def test_a_newer_format_is_refused(tmp_path, tiny_row, make_trials, monkeypatch)
     monkeypatch.undo()
     with pytest.raises(InputError, match="format 2"):
         read_results(tmp_path, tiny_row, Variant())
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_the_files_of_the_repository_can_be_read_and_continued(path, tmp_path):
+    """Formats change only in ways that keep what took hours of a GPU."""
+    row = next(row for row in table_rows() if row.name == path.stem)
+    results = read_results(path.parent, row, Variant())
+    assert results.num_trials >= 50
+    assert results.trials.num_shards == row.num_shards
+    assert results.trials.num_held_out == 5000
+    assert results.missing(int(results.trials.numbers.max()) + 2)[-1] == int(results.trials.numbers.max()) + 1
+    write_results(tmp_path, results)
+    again = read_results(tmp_path, row, Variant())
+    assert again.runs == results.runs
+    assert all(np.array_equal(getattr(again.trials, name), getattr(results.trials, name)) for name in array_names())

@@ -1,7 +1,7 @@
 """The paper's experiments: the white-box table and Figure 1, Figure 2, Theorem 5.1, run time and budget.
 
 What plays audits or certifies is loaded when first used: a machine that only runs trials of the table needs neither.
-The module that trains on a device (`white_box`) is loaded by those who use it.
+The package that trains on a device (`white_box`) is loaded by those who use it, and needs the extra `jax`.
 """
 
 from importlib import import_module

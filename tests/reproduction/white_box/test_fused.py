@@ -11,6 +11,7 @@ pytest.importorskip("jax")
 
 import jax
 
+from expunge.errors import InputError
 from expunge.reproduction.white_box import FusedEngine, choose_checks, lockstep
 from expunge.reproduction.white_box.scoring import gather
 
@@ -107,5 +108,5 @@ def test_chances_are_log_probabilities_of_the_true_labels(engine, checks, small_
 
 def test_a_shard_smaller_than_a_batch_is_refused(engine):
     rows = np.zeros((2, 32), np.int32)
-    with pytest.raises(ValueError, match="a shard of 15 points is smaller than a batch of 16"):
+    with pytest.raises(InputError, match="a shard of 15 points is smaller than a batch of 16"):
         engine.train(engine.initial(KEYS), rows, np.array([32, 15], np.int32), KEYS, noise_multiplier=0.0)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.errors import InputError
 from expunge.learners.jax import _fused as fused
 from expunge.learners.jax import paper_network
 from expunge.reproduction.pictures import Pictures
@@ -75,7 +76,7 @@ class FusedEngine:
         """The weights of every check, checks first, then models."""
         batch_size = self._experiment.batch_size
         if sizes.min() < batch_size:
-            raise ValueError(f"a shard of {sizes.min()} points is smaller than a batch of {batch_size}")
+            raise InputError(f"a shard of {sizes.min()} points is smaller than a batch of {batch_size}")
         padded = np.zeros((len(rows), self._plan.room), np.int32)
         padded[:, : rows.shape[1]] = rows
         return train_all(
