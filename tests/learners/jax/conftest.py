@@ -15,10 +15,28 @@ os.environ.setdefault(
 import numpy as np
 import pytest
 
-from expunge.learners.jax import Activation, Conv, Dense, Flatten, JaxLearner, MaxPool, Network, PrivateSGD, sgd
+from expunge.learners.jax import (
+    Activation,
+    Conv,
+    Dense,
+    Flatten,
+    JaxLearner,
+    MaxPool,
+    Network,
+    PrivateSGD,
+    sgd,
+    use_compilation_cache,
+)
 from expunge.learners.protocol import ShardData
 
 SHAPE = (8, 8, 1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_programs(request: pytest.FixtureRequest) -> None:
+    """Programs compiled by an earlier run are found again, by their text, flags and versions."""
+    if hasattr(request.config, "cache"):
+        use_compilation_cache(request.config.cache.mkdir("jax-programs"))
 
 
 @pytest.fixture(scope="session")
