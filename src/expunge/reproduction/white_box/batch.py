@@ -7,6 +7,7 @@ from one half before anything is deleted.)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from expunge.reproduction.pictures import Pictures
 from expunge.reproduction.rows import Row
-from expunge.reproduction.trials import Counts, Trials, count_right
+from expunge.reproduction.trials import Arm, Counts, Trials, count_right
 from expunge.reproduction.white_box.engine import Engine
 from expunge.reproduction.white_box.partitions import (
     Partition,
@@ -47,28 +48,30 @@ def run_trials(
     def train(start: Any, shards: Partition) -> Any:
         return engine.train(start, shards.rows, shards.sizes, keys(), noise_multiplier=row.noise_multiplier)
 
-    # The order of what follows is the order in which a trial's randomness is used up.
-    start = engine.initial(keys())
-    weights = train(start, first_partition(row, images))
-    before = engine.test_scores(weights)
-    guesses = guess_shards(engine, weights, images, row.num_shards)
-    doomed = guesses < row.num_shards // 2
-    survivors = without(row, images, doomed)
-    retrained = engine.test_scores(train(start, survivors))
-    is_touched = survivors.sizes < row.points_per_shard
-    after = np.where(is_touched[:, np.newaxis, np.newaxis], retrained, before)
-    fresh = redrawn(row, images, doomed, generators)
-    control = engine.test_scores(train(engine.initial(keys()), fresh))
+    counts: list[Future[dict[str, Counts]]] = []
+    with ThreadPoolExecutor(max_workers=1) as beside:  # an arm is counted while the device trains the next
+
+        def count(arm: Arm, scores: NDArray[np.float32]) -> None:
+            by_trial = scores.reshape(len(generators), row.num_shards, *scores.shape[1:])
+            counts.append(beside.submit(count_right, arm, by_trial, pictures.y_test))
+
+        # The order of what follows is the order in which a trial's randomness is used up.
+        start = engine.initial(keys())
+        weights = train(start, first_partition(row, images))
+        before = engine.test_scores(weights)
+        count("before", before)
+        guesses = guess_shards(engine, weights, images, row.num_shards)
+        doomed = guesses < row.num_shards // 2
+        survivors = without(row, images, doomed)
+        retrained = engine.test_scores(train(start, survivors))
+        is_touched = survivors.sizes < row.points_per_shard
+        count("after", np.where(is_touched[:, np.newaxis, np.newaxis], retrained, before))
+        fresh = redrawn(row, images, doomed, generators)
+        count("control", engine.test_scores(train(engine.initial(keys()), fresh)))
     home = np.arange(images.shape[1]) // row.points_per_shard
-
-    def by_trial(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        return scores.reshape(len(generators), row.num_shards, *scores.shape[1:])
-
     return Trials(
         numbers=np.asarray(numbers, dtype=np.int64),
-        **count_right("before", by_trial(before), pictures.y_test),
-        **count_right("after", by_trial(after), pictures.y_test),
-        **count_right("control", by_trial(control), pictures.y_test),
+        **{name: values for found in counts for name, values in found.result().items()},
         num_deleted=doomed.sum(axis=1),
         num_hits=(doomed & (guesses == home)).sum(axis=1),
         num_held_out=len(pictures.y_test),

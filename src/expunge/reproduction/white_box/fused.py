@@ -103,21 +103,18 @@ class FusedEngine:
 
     def chances(self, weights: fused.Weights, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """Of training images."""
-        padded = fill_up(rows, self._part)
-        found = self._scores(self._train_table, padded, weights)
-        labels = jnp.asarray(self._pictures.y[padded])
-        return np.asarray(log_chances(found, labels))[:, : rows.shape[1]]
+        places = jnp.asarray(fill_up(rows, self._part))
+        found = self._scores(self._train_table, places, weights)
+        return np.asarray(log_chances(found, self._labels[places]))[:, : rows.shape[1]]
 
     def test_scores(self, weights: fused.Weights) -> NDArray[np.float32]:
         """All models at once."""
         number = len(self._pictures.y_test)
-        rows = fill_up(np.tile(np.arange(number, dtype=np.int32), (weights.b1.shape[0], 1)), self._part)
-        return np.asarray(self._scores(self._test_table, rows, weights))[:, :number]
+        places = fill_up(np.tile(np.arange(number, dtype=np.int32), (weights.b1.shape[0], 1)), self._part)
+        return np.asarray(self._scores(self._test_table, jnp.asarray(places), weights))[:, :number]
 
-    def _scores(self, table: Table, rows: NDArray[np.int32], weights: fused.Weights) -> Any:
-        return scores_in_parts(
-            table, jnp.asarray(rows), weights, shape=self._shape, part=self._part, interpret=self._interpret
-        )
+    def _scores(self, table: Table, places: Any, weights: fused.Weights) -> Any:
+        return scores_in_parts(table, places, weights, shape=self._shape, part=self._part, interpret=self._interpret)
 
 
 @partial(jax.jit, static_argnames="shape")
