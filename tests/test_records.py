@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
-from expunge.records import Add, AddMany, Delete, DeleteSubject, Records
+from expunge.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records
 
 
 def make(n: int = 6, **options) -> Records:
@@ -299,3 +299,18 @@ def test_what_is_wrong_with_one_of_many_deletions_is_said(doomed, said, before):
     assert records.apply([*before, Delete(1), Delete(2)])[0].ids() == [
         record for record in records.apply(before)[0].ids() if record not in (1, 2)
     ]
+
+
+@pytest.mark.parametrize("ids", [[1, 3], (3, 1), np.array([1, 3]), []], ids=repr)
+def test_deleting_many_is_deleting_each(ids):
+    more = Add(id=1, features=[7, 8], label=1)
+    for before, after in (([], []), ([Delete(5)], [more]), ([DeleteSubject("s")], [Delete(4)])):
+        records = make(subjects=["s", None, None, None, None, None])
+        one, other = (
+            [*before, *deletion, *(after if len(ids) else [])] for deletion in (map(Delete, ids), [DeleteMany(ids)])
+        )
+        assert contents(records.apply(one)[0]) == contents(records.apply(other)[0])
+    with pytest.raises(UnknownRecordError, match="no record has the id 77"):
+        make().apply([DeleteMany([*ids, 77])])
+    with pytest.raises(InputError, match="a batch is a list of updates"):
+        make().apply(DeleteMany([1]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,13 +43,40 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteMany:
+    """Delete the records with these ids: the same as one `Delete` for each, in order."""
+
+    ids: Iterable[RecordId] | NDArray[Any]  # kept as a list of plain values
+
+    def __post_init__(self) -> None:
+        plain = self.ids.tolist() if isinstance(self.ids, np.ndarray) else list(self.ids)
+        object.__setattr__(self, "ids", plain)
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteSubject:
     """Delete every record of one person."""
 
     subject: RecordId
 
 
-Update = Add | AddMany | Delete | DeleteSubject
+Update = Add | AddMany | Delete | DeleteMany | DeleteSubject
+
+
+def deleted_ids(updates: Iterable[Update]) -> list[Any]:
+    """The ids that a run of deletions names, in order."""
+    ids: list[Any] = []
+    for update in updates:
+        if isinstance(update, DeleteMany):
+            ids += update.ids
+        elif isinstance(update, Delete):
+            ids.append(update.id)
+    return ids
+
+
+def is_deletion(update: object) -> bool:
+    """Whether an update deletes records by id."""
+    return isinstance(update, Delete | DeleteMany)
 
 
 @dataclass(frozen=True, slots=True)

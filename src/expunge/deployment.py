@@ -27,7 +27,7 @@ from expunge.learners import Learner, SlicedLearner
 from expunge.mechanisms import DECLINED
 from expunge.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
 from expunge.randomness import Randomness
-from expunge.records import AddMany, Change, Delete, DeleteSubject, RecordId, Records, Update
+from expunge.records import AddMany, Change, DeleteMany, DeleteSubject, RecordId, Records, Update
 from expunge.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
@@ -233,7 +233,7 @@ class Deployment:
 
     def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one batch."""
-        return self.update([*map(Delete, ids), *map(DeleteSubject, subjects)])
+        return self.update([DeleteMany(ids), *map(DeleteSubject, subjects)])
 
     def add(
         self,

@@ -28,11 +28,21 @@ from expunge._blocks import (
     require_id,
 )
 from expunge._index import NOWHERE, IdIndex, RecordId, SubjectIndex
-from expunge._updates import Add, AddMany, Change, Delete, DeleteSubject, Update
+from expunge._updates import (
+    Add,
+    AddMany,
+    Change,
+    Delete,
+    DeleteMany,
+    DeleteSubject,
+    Update,
+    deleted_ids,
+    is_deletion,
+)
 from expunge.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
 from expunge.features import Features, as_features, concatenate, describe, like, missing_rows, num_rows, own_copy, take
 
-__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteSubject", "RecordId", "Records", "Update"]
+__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
 
 
 @dataclass(frozen=True)
@@ -206,12 +216,12 @@ class Records:
 
     def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
         """D ∘ u for every u of the batch in order, all or nothing."""
-        if isinstance(batch, Add | AddMany | Delete | DeleteSubject):
+        if isinstance(batch, Add | AddMany | Delete | DeleteMany | DeleteSubject):
             raise InputError("a batch is a list of updates, got a single one")
         draft = _Draft(self)
-        for kind, run in groupby(batch, key=type):
-            if issubclass(kind, Delete):
-                draft.delete_all([update.id for update in run])  # type: ignore[union-attr]
+        for deletes, run in groupby(batch, key=is_deletion):
+            if deletes:
+                draft.delete_all(deleted_ids(run))
                 continue
             for update in run:
                 draft.take(update)
@@ -316,7 +326,7 @@ class _Draft:
             case DeleteSubject(subject=subject):
                 self._delete_subject(require_id(subject, "a subject"))
             case _:
-                raise InputError(f"an update is an Add, AddMany, Delete or DeleteSubject, got {update!r}")
+                raise InputError(f"an update is an Add, AddMany, Delete, DeleteMany or DeleteSubject, got {update!r}")
 
     def delete_all(self, records: list[Any]) -> None:
         """Many deletions at once, for they come by the ten thousand; one by one where it must be said what is wrong."""

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 from expunge._blocks import object_column
-from expunge.records import Add, AddMany, Delete, DeleteSubject, Records, Update
+from expunge.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records, Update
 from expunge.store.batches import Batch, lasting_names
 from expunge.store.staging import pack, unpack
 
@@ -142,3 +142,16 @@ def test_what_a_round_takes_out_is_what_was_there() -> None:
     assert ("record", 20) in deletion.deleted  # as it was accepted
     assert lasting_names([deletion], before, after)[0] == [("record", 10), ("record", "twelve"), ("subject", "s")]
     assert ("record", 20) in lasting_names([addition, deletion], before, after)[0]
+
+
+def test_many_deletions_in_one_update_are_the_same_request_as_one_by_one() -> None:
+    records = records_of("array")
+    ways: list[list[Update]] = [
+        [Delete(10), Delete("twelve"), DeleteSubject("t")],
+        [DeleteMany([10, "twelve"]), DeleteSubject("t"), DeleteMany([])],
+        [Delete(10), DeleteMany(("twelve",)), DeleteSubject("t")],
+    ]
+    contents = [Batch.dump(updates, records).content for updates in ways]
+    assert contents[0] == contents[1] == contents[2]
+    assert contents[0][0] == {"ids": [10, "twelve"]}
+    assert Batch.dump([DeleteMany(np.array([10, 11]))], records).content == [{"ids": [10, 11]}]

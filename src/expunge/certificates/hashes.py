@@ -34,7 +34,7 @@ def hash_id(key: bytes, record_id: RecordName) -> str:
 def hash_ids(key: bytes, record_ids: Iterable[RecordName]) -> tuple[str, ...]:
     """The hashes of several ids, sorted, so that their order says nothing."""
     digest = keyed_hash(key)
-    return tuple(sorted([digest(_written(record_id)).hex() for record_id in record_ids]))
+    return tuple([hashed.hex() for hashed in sorted([digest(_written(record_id)) for record_id in record_ids])])
 
 
 def keyed_hash(key: bytes) -> Callable[[bytes], bytes]:

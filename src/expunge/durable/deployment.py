@@ -44,7 +44,7 @@ from expunge.learners import Learner, SlicedLearner
 from expunge.learners.protocol import for_classes
 from expunge.publishing import Front, Publisher, Round
 from expunge.randomness import Randomness
-from expunge.records import AddMany, Delete, DeleteSubject, RecordId, Update
+from expunge.records import AddMany, DeleteMany, DeleteSubject, RecordId, Update
 from expunge.store import BookKeeper, ClosedBooks, Request, Store
 from expunge.store.steps import reach
 
@@ -160,7 +160,7 @@ class DurableDeployment(Deployment):
         advance: Advance = ignore_progress,
     ) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one request."""
-        batch: list[Update] = [*map(Delete, ids), *map(DeleteSubject, subjects)]
+        batch: list[Update] = [DeleteMany(ids), *map(DeleteSubject, subjects)]
         return self.update(batch, key=key, apply=apply, advance=advance)
 
     def add(

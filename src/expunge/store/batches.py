@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, groupby
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from expunge._blocks import Block, join_blocks, pick_rows
 from expunge._index import NOWHERE
-from expunge.records import Add, AddMany, Delete, DeleteSubject, RecordId, Records, Update
+from expunge._updates import deleted_ids, is_deletion
+from expunge.records import Add, AddMany, DeleteMany, DeleteSubject, RecordId, Records, Update
 
 Name = tuple[Literal["record", "subject"], RecordId]
 Part = dict[str, Any]
@@ -35,9 +37,10 @@ class Batch:
         content: list[Part] = []
         blocks: list[Block] = []
         num_rows = 0
-        for is_deletion, run in groupby(updates, key=_is_deletion):
-            if is_deletion:
-                content.append({"ids": [_plain(update.id) for update in run]})  # type: ignore[union-attr]
+        for deletes, run in groupby(updates, key=is_deletion):
+            if deletes:
+                ids = [_plain(record) for record in deleted_ids(run)]
+                content += [{"ids": ids}] if ids else []
                 continue
             for update in run:
                 match update:
@@ -71,7 +74,7 @@ class Batch:
         block = self.block
         for part in self.content:
             if "ids" in part:
-                updates += map(Delete, part["ids"])
+                updates.append(DeleteMany(part["ids"]))
             elif "subject" in part:
                 updates.append(DeleteSubject(part["subject"]))
             else:
@@ -120,8 +123,9 @@ class Batch:
     @property
     def returning(self) -> list[Name]:
         """What comes without having been deleted in the same batch: a correction is no return."""
-        corrected = set(self.deleted)
-        return [name for name in self.added if name not in corrected]
+        coming = self.added
+        corrected = set(self.deleted) if coming else set()
+        return [name for name in coming if name not in corrected]
 
     @property
     def records(self) -> list[RecordId]:
@@ -129,7 +133,7 @@ class Batch:
         coming = [] if self.block is None or self.block.ids is None else self.block.ids.tolist()
         return [*self._leaving, *coming]
 
-    @property
+    @cached_property
     def _leaving(self) -> list[RecordId]:
         named = (part.get(name, ()) for part in self.content for name in ("ids", "holds"))
         return list(dict.fromkeys(chain.from_iterable(named)))
@@ -172,10 +176,6 @@ def _addition(block: Block, classes: NDArray[Any]) -> AddMany:
         subjects=None if block.subjects is None else block.subjects.tolist(),
         weights=block.weights,
     )
-
-
-def _is_deletion(update: Update) -> bool:
-    return isinstance(update, Delete)
 
 
 def _plain(name: RecordId) -> RecordId:
