@@ -84,3 +84,43 @@ def test_a_batch_is_whole_groups() -> None:
             fused.native(parameters, shape),
             clip_norm=1.0,
         )
+
+
+def test_scores_do_not_depend_on_how_the_kernel_is_tuned() -> None:
+    shape, images, _, parameters, rows, _ = problem(*KINDS[0])
+    table, weights = fused.patch_table(images, shape), fused.native(parameters, shape)
+    other = fused.Tunings(scores=fused.Tuning(ahead=3, prefetch=False, convolve_once=True, bounded=False))
+    one, two = (
+        jax.jit(lambda tunings=tunings: fused.scores(shape, table, rows, weights, tunings=tunings, interpret=True))()
+        for tunings in (None, other)
+    )
+    assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernels_are_translated_for_a_gpu(kind: tuple[int, int, str]) -> None:
+    """As far as that goes without one: to the compiler's input, in which every kernel is there."""
+    side, channels, activation = kind
+    shape = fused.Shape(side, channels, 10, activation)
+    images = jax.ShapeDtypeStruct((IMAGES, side, side, channels), np.uint8)
+    table = jax.eval_shape(lambda images: fused.patch_table(images, shape), images)
+    weights = fused.Weights(*(jax.ShapeDtypeStruct((MODELS, *size), np.float32) for size in shape.sizes()))
+    rows = jax.ShapeDtypeStruct((MODELS, BATCH), np.int32)
+
+    def both(table: Any, rows: Any, labels: Any, weights: Any) -> Any:
+        sums = fused.clipped_sums(shape, table, rows, labels, weights, clip_norm=0.1)
+        return sums, fused.scores(shape, table, rows, weights)
+
+    lowered = jax.jit(both).trace(table, rows, rows, weights).lower(lowering_platforms=("cuda",))
+    text = str(lowered.compiler_ir("stablehlo"))
+    for name in ("forward", "deltas", "clip", "sums", "scores"):
+        assert f'name = "{name}"' in text
+
+
+def test_a_table_too_large_for_the_kernels_places_is_refused() -> None:
+    class Many:
+        def __len__(self) -> int:
+            return 1 << 17
+
+    with pytest.raises(ValueError, match="fewer than 131072 pictures, got 131072"):
+        fused.patch_table(Many(), fused.Shape(28, 1, 10, "tanh"))

@@ -1,0 +1,51 @@
+"""What all programs share: the activation, the barrier, products, and the patches of the first convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax.experimental.pallas import triton as plgpu
+
+from expunge.learners.jax._fused.layout import GRID, SECOND, Shape, Weights, at
+from expunge.learners.jax._fused.strips import MOST, table_places
+from expunge.learners.jax._fused.tuning import Tuning
+from expunge.learners.jax.layers import Array
+
+
+def dot(left: Array, right: Array) -> Array:
+    """A product of bfloat16 operands, summed in float32."""
+    return jnp.dot(left.astype(jnp.bfloat16), right.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+
+
+def taps(weights: Weights) -> list[Array]:
+    """The second convolution's weights, a table a tap. Loaded before a loop they stay in the multiprocessor."""
+    return [weights.w2[at(GRID, SECOND, tap * GRID * SECOND)] for tap in range(4)]
+
+
+class Kernel:
+    """One program: GROUP examples of one model."""
+
+    def __init__(self, shape: Shape, tuning: Tuning, *, interpreted: bool) -> None:
+        self.shape, self.tuning = shape, tuning
+        self._interpreted = interpreted
+
+    def activate(self, z: Array) -> Array:
+        """tanh (the hardware's) or ReLU."""
+        if self.shape.activation == "relu":
+            return jnp.maximum(z, 0.0)
+        return jnp.tanh(z) if self._interpreted else plgpu.approx_tanh(z)
+
+    def slope(self, a: Array) -> Array:
+        """The activation's derivative, from its value."""
+        return (a > 0).astype(jnp.float32) if self.shape.activation == "relu" else 1.0 - a * a
+
+    def barrier(self) -> None:
+        """What was stored before can be loaded after it."""
+        if not self._interpreted:
+            plgpu.debug_barrier()
+
+    def patches(self, table: Any, row: Array, parity: int, move: int) -> list[Array]:
+        """The patches of one parity, moved, a table a channel."""
+        known = row & (MOST - 1) if self.tuning.bounded else row
+        return [plane[table_places(known, parity, move)] for plane in table]

@@ -1,0 +1,189 @@
+"""Clipped sums of gradients, and scores, of many models: kernels one after another over one grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from expunge.learners.jax._fused.kernel import Kernel
+from expunge.learners.jax._fused.layout import FIRST, GROUP, OUT, Shape, Weights
+from expunge.learners.jax._fused.prefetch import LANES
+from expunge.learners.jax._fused.programs import (
+    clip_program,
+    delta_program,
+    forward_program,
+    score_program,
+    sum_program,
+)
+from expunge.learners.jax._fused.scratch import DENSE_WIDTHS, ONE_TABLE, SCRATCH_SIZES, SCRATCH_TYPES, Dense, Own
+from expunge.learners.jax._fused.tuning import Tuning, Tunings
+from expunge.learners.jax.layers import Array
+
+
+@dataclass(frozen=True)
+class _Array:
+    """A flat array that all programs see, and how many of its values belong to a program or a model (or all to all)."""
+
+    values: Array | jax.ShapeDtypeStruct
+    of_program: int | None = None
+    of_model: int | None = None
+
+    def own(self, ref: Any, model: Array, program: Array) -> Any:
+        """What a program has of it."""
+        if self.of_model is not None:
+            return Own(ref, model * self.of_model)
+        return ref if self.of_program is None else Own(ref, program * self.of_program)
+
+
+def _half(weights: Weights) -> list[Array]:
+    """Flat weights a model, matrices in bfloat16 and biases in float32."""
+    flat = [leaf.reshape(leaf.shape[0], -1) for leaf in weights]
+    return [leaf.astype(jnp.bfloat16) if number % 2 == 0 else leaf for number, leaf in enumerate(flat)]
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Programs of one grid: a group of examples of a model each."""
+
+    shape: Shape
+    models: int
+    groups: int
+    tunings: Tunings
+    interpret: bool
+
+    def call(self, program: Any, name: str, inputs: list[_Array], outs: list[tuple[int, Any]]) -> list[Array]:
+        """Run `program`; `outs` are (size, type) of what each program writes. Outputs are (models, groups, size)."""
+        tuning: Tuning = getattr(self.tunings, name)
+        kernel = Kernel(self.shape, tuning, interpreted=self.interpret)
+        if tuning.prefetch:
+            outs = [*outs, (LANES, jnp.float32)]
+        count = self.models * self.groups
+        if count * max(size for size, _ in outs) >= 2**31:
+            raise ValueError(f"{self.models} models of {self.groups * GROUP} examples are too many for one call")
+        written = [_Array(jax.ShapeDtypeStruct((count * size,), kind), of_program=size) for size, kind in outs]
+        arrays = [*inputs, *written]
+
+        def body(*refs: Any) -> None:
+            model, group = pl.program_id(0), pl.program_id(1)
+            if tuning.bounded:
+                model, group = _bounded(model, self.models), _bounded(group, self.groups)
+            number = model * self.groups + group
+            program(kernel, *(array.own(ref, model, number) for array, ref in zip(arrays, refs, strict=True)))
+
+        run = pl.pallas_call(
+            body,
+            grid=(self.models, self.groups),
+            in_specs=[_everything(array) for array in inputs],
+            out_specs=[_everything(array) for array in written],
+            out_shape=[array.values for array in written],
+            interpret=self.interpret,
+            compiler_params=plgpu.CompilerParams(num_warps=tuning.num_warps, num_stages=tuning.num_stages),
+            name=name,
+        )
+        found = run(*(array.values for array in inputs))
+        return [values.reshape(self.models, self.groups, -1) for values in found]
+
+    def split(self, array: Array) -> _Array:
+        """(models, batch), a group a program."""
+        return _Array(array.reshape(-1), of_program=GROUP)
+
+
+def _everything(array: _Array) -> pl.BlockSpec:
+    return pl.BlockSpec(array.values.shape, lambda model, group: (0,))
+
+
+def _bounded(number: Array, end: int) -> Array:
+    """The same number, whose bound the compiler can see (`Tuning.bounded`)."""
+    return number & ((1 << max(end - 1, 1).bit_length()) - 1)
+
+
+def _own(array: Array) -> _Array:
+    """What an earlier kernel's program left for the same program of the next."""
+    return _Array(array.reshape(-1), of_program=array.shape[2])
+
+
+def clipped_sums(
+    shape: Shape,
+    table: tuple[Array, ...],
+    rows: Array,
+    labels: Array,
+    weights: Weights,
+    *,
+    clip_norm: float,
+    tunings: Tunings | None = None,
+    interpret: bool = False,
+) -> Weights:
+    """Of every model the sum of its examples' clipped gradients; rows (models, batch) are places in the table."""
+    models, batch = rows.shape
+    if batch % GROUP:
+        raise ValueError(f"the batch must be a multiple of {GROUP}, got {batch}")
+    launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
+    planes = [_Array(plane) for plane in table]
+    half = [_Array(leaf.reshape(-1), of_model=leaf.shape[1]) for leaf in _half(weights)]
+    kept = list(zip(SCRATCH_SIZES, SCRATCH_TYPES, strict=True))
+    dense_outs = [(GROUP * width, jnp.float32) for width in DENSE_WIDTHS]
+    found = launch.call(
+        forward_program,
+        "forward",
+        [launch.split(rows), launch.split(labels), *planes, *half],
+        kept[:7] + dense_outs,
+    )
+    a1, win1, _, _, a2, win2, da2 = found[:7]
+    dense = Dense(*found[7:11])
+    sizes = [int(np.prod(size)) for size in shape.sizes()]
+    outs = [(sizes[0], jnp.float32), (FIRST, jnp.float32), (GROUP, jnp.float32)]
+    d2, d1, *_ = launch.call(
+        delta_program,
+        "deltas",
+        [half[2], *map(_own, (a1, win2, da2))],
+        kept[7:],
+    )
+    g1, gb1, factors, *_ = launch.call(
+        partial(clip_program, clip_norm),
+        "clip",
+        [launch.split(rows), *planes, *map(_own, (a1, win1, d2, d1, dense.norms))],
+        outs,
+    )
+    g2, gb2, g3, gb3, g4, gb4, *_ = launch.call(
+        sum_program,
+        "sums",
+        [*map(_own, (a1, d2, a2, dense.h3, dense.delta3, dense.delta4, factors))],
+        [(sizes[place], jnp.float32) for place in range(2, 8)],
+    )
+    parts = (g1, gb1, g2, gb2, g3, gb3, g4, gb4)
+    return Weights(
+        *(jnp.sum(part, axis=1).reshape(models, *size) for part, size in zip(parts, shape.sizes(), strict=True))
+    )
+
+
+def scores(
+    shape: Shape,
+    table: tuple[Array, ...],
+    rows: Array,
+    weights: Weights,
+    *,
+    tunings: Tunings | None = None,
+    interpret: bool = False,
+) -> Array:
+    """Of every model the scores of its examples, (models, examples, classes)."""
+    models, batch = rows.shape
+    if batch % GROUP:
+        raise ValueError(f"the number of examples must be a multiple of {GROUP}, got {batch}")
+    launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
+    planes = [_Array(plane) for plane in table]
+    half = [_Array(leaf.reshape(-1), of_model=leaf.shape[1]) for leaf in _half(weights)]
+    kept = [(ONE_TABLE, jnp.bfloat16), *((SCRATCH_SIZES[place], SCRATCH_TYPES[place]) for place in (2, 3, 4))]
+    found = launch.call(
+        score_program,
+        "scores",
+        [launch.split(rows), *planes, *half],
+        [(GROUP * OUT, jnp.float32), *kept],
+    )[0]
+    return found.reshape(models, batch, OUT)[:, :, : shape.num_classes]

@@ -1,0 +1,161 @@
+"""The programs of the kernels, each for GROUP examples of one model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from expunge.learners.jax._fused.backward import (
+    column_sums,
+    first_deltas,
+    first_gradients,
+    second_places,
+    unpool_second,
+)
+from expunge.learners.jax._fused.forward import OUTSIDE, convolutions, hidden_layers
+from expunge.learners.jax._fused.kernel import Kernel, dot, taps
+from expunge.learners.jax._fused.layout import (
+    FILTER,
+    FIRST,
+    GRID,
+    GROUP,
+    HIDDEN,
+    MOVES,
+    OUT,
+    PAD,
+    PIECE,
+    SECOND,
+    Weights,
+    at,
+    piece_places,
+)
+from expunge.learners.jax._fused.prefetch import Source, over_examples, strips_ahead, tables_ahead
+from expunge.learners.jax._fused.scratch import Dense, Scratch
+from expunge.learners.jax.layers import Array
+
+
+def forward_program(kernel: Kernel, *refs: Any) -> None:
+    """The forward pass, the dense layers' backward pass, and the gradient before the last pictures' activation."""
+    channels = kernel.shape.channels
+    rows, labels, table = refs[0], refs[1], refs[2 : 2 + channels]
+    weights, outs = Weights(*refs[2 + channels : 10 + channels]), refs[10 + channels :]
+    scratch, dense, seen = Scratch(*outs[:7]), Dense(*outs[7:11]), list(outs[11:])
+    scratch.a1[at(PAD, 64, GROUP * GRID * 64)] = jnp.zeros((PAD, 64), jnp.bfloat16)
+    scratch.win2[at(PAD, SECOND, 0)] = jnp.full((PAD, SECOND), OUTSIDE, jnp.int8)
+    convolutions(kernel, rows, table, weights, scratch, seen, keeps=True)
+    h3, z4, a2_square = hidden_layers(kernel, weights, scratch)
+    delta4 = _softmax_delta(z4, labels[jnp.arange(GROUP)])
+    delta3 = dot(delta4, weights.w4[at(HIDDEN, OUT, 0)].T) * kernel.slope(h3)
+    norms = (a2_square + 1.0) * jnp.sum(delta3**2, axis=1)
+    dense.norms[jnp.arange(GROUP)] = norms + (jnp.sum(h3**2, axis=1) + 1.0) * jnp.sum(delta4**2, axis=1)
+    dense.h3[at(GROUP, HIDDEN, 0)] = h3
+    dense.delta3[at(GROUP, HIDDEN, 0)] = delta3
+    dense.delta4[at(GROUP, OUT, 0)] = delta4
+
+    def spread(piece: Array, nothing: Array) -> Array:
+        place = piece_places(kernel.shape, piece)
+        part = dot(delta3, weights.w3[at(PIECE, HIDDEN, piece * PIECE * HIDDEN)].T)
+        slope = kernel.slope(scratch.a2[place].astype(jnp.float32))
+        scratch.da2[place] = (part * slope).astype(jnp.bfloat16)
+        return nothing
+
+    jax.lax.fori_loop(0, kernel.shape.num_pieces, spread, jnp.int32(0))
+
+
+def _softmax_delta(z4: Array, labels: Array) -> Array:
+    """softmax - one-hot."""
+    shifted = jnp.exp(z4 - jnp.max(z4, axis=1)[:, None])
+    chances = shifted / jnp.sum(shifted, axis=1)[:, None]
+    hit = jax.lax.broadcasted_iota(jnp.int32, z4.shape, 1) == labels[:, None]
+    return chances - hit.astype(jnp.float32)
+
+
+def delta_program(kernel: Kernel, *refs: Any) -> None:
+    """The gradients of both convolutions' outputs, of every example."""
+    w2, a1, win2, da2, d2, d1, *seen = refs
+    second = taps(Weights(None, None, w2, None, None, None, None, None))
+    scratch = Scratch(a1=a1, win2=win2, da2=da2, d2=d2, d1=d1)
+    d2[at(PAD, SECOND, 0)] = jnp.zeros((PAD, SECOND), jnp.bfloat16)
+    d1[at(PAD, 64, 0)] = jnp.zeros((PAD, 64), jnp.bfloat16)
+
+    def one(example: Array, nothing: Array) -> Array:
+        d2[second_places(example, 0)] = unpool_second(example, scratch).astype(jnp.bfloat16)
+        kernel.barrier()
+        first_deltas(kernel, example, second, scratch)
+        return nothing
+
+    ahead = [*tables_ahead([a1], 64), *tables_ahead([win2, da2], SECOND, PAD)]
+    over_examples(one, jnp.int32(0), ahead, seen)
+
+
+def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
+    """Of every example the norm of its gradient and the factor; the clipped sum of the first convolution's."""
+    channels = kernel.shape.channels
+    rows, table = refs[0], refs[1 : 1 + channels]
+    a1, win1, d2, d1, norms, g1, gb1, factors, *seen = refs[1 + channels :]
+    scratch = Scratch(a1=a1, win1=win1, d2=d2, d1=d1)
+
+    def one(example: Array, carry: Any) -> Any:
+        own, bias1 = first_gradients(kernel, example, rows[example], table, scratch)
+        delta = d2[second_places(example, 0)]
+        squares = column_sums(delta) ** 2 * (1.0 / GRID)
+        for move in MOVES:
+            squares += dot(a1[at(GRID, 64, (example * GRID + move) * 64)].T, delta) ** 2
+        first = sum(part**2 for part in own) + bias1**2 * (1.0 / GRID)
+        square = norms[example] + jnp.sum(jnp.sum(squares, axis=1) + jnp.sum(first, axis=1))
+        factor = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-24)))
+        factors[example] = factor
+        sums, bias = carry
+        return [total + factor * part for total, part in zip(sums, own, strict=True)], bias + factor * bias1
+
+    start = [jnp.zeros((FILTER, FIRST), jnp.float32)] * channels, jnp.zeros((GRID, FIRST), jnp.float32)
+    ahead: list[Source] = [*strips_ahead(rows, table), *tables_ahead([a1], 64), *tables_ahead([win1, d1], 64, PAD)]
+    sums, bias = over_examples(one, start, [*ahead, *tables_ahead([d2], SECOND, PAD)], seen)
+    for channel in range(channels):
+        g1[at(FILTER, FIRST, channel * FILTER * FIRST)] = sums[channel]
+    gb1[jnp.arange(FIRST)] = jnp.sum(bias, axis=0) * (1.0 / GRID)
+
+
+def sum_program(kernel: Kernel, *refs: Any) -> None:
+    """The clipped sums of the second convolution and of the dense layers."""
+    a1, d2, a2, h3, delta3, delta4, factors, g2, gb2, g3, gb3, g4, gb4, *seen = refs
+
+    def second(example: Array, carry: Any) -> Any:
+        sums, bias = carry
+        scaled = d2[second_places(example, 0)].astype(jnp.float32) * factors[example]
+        half = scaled.astype(jnp.bfloat16)
+        inputs = [a1[at(GRID, 64, (example * GRID + move) * 64)] for move in MOVES]
+        return [total + dot(own.T, half) for total, own in zip(sums, inputs, strict=True)], bias + scaled
+
+    nothing = jnp.zeros((GRID, SECOND), jnp.float32)
+    ahead = [*tables_ahead([a1], 64), *tables_ahead([d2], SECOND, PAD)]
+    sums, bias = over_examples(second, ([nothing] * 4, nothing), ahead, seen)
+    for tap in range(4):
+        g2[at(GRID, SECOND, tap * GRID * SECOND)] = sums[tap]
+    gb2[jnp.arange(SECOND)] = jnp.sum(bias, axis=0)
+    factor = factors[jnp.arange(GROUP)][:, None]
+    scaled3 = delta3[at(GROUP, HIDDEN, 0)] * factor
+    scaled4 = delta4[at(GROUP, OUT, 0)] * factor
+
+    def hidden(piece: Array, nothing: Array) -> Array:
+        place = at(PIECE, HIDDEN, piece * PIECE * HIDDEN)
+        g3[place] = dot(a2[piece_places(kernel.shape, piece)].T, scaled3)
+        return nothing
+
+    jax.lax.fori_loop(0, kernel.shape.num_pieces, hidden, jnp.int32(0))
+    gb3[jnp.arange(HIDDEN)] = jnp.sum(scaled3, axis=0)
+    g4[at(HIDDEN, OUT, 0)] = dot(h3[at(GROUP, HIDDEN, 0)].T, scaled4)
+    gb4[jnp.arange(OUT)] = jnp.sum(scaled4, axis=0)
+
+
+def score_program(kernel: Kernel, *refs: Any) -> None:
+    """Forward only: the scores of GROUP examples."""
+    channels = kernel.shape.channels
+    rows, table, weights = refs[0], refs[1 : 1 + channels], Weights(*refs[1 + channels : 9 + channels])
+    out, a1, z1, z2, a2, *seen = refs[9 + channels :]
+    scratch = Scratch(a1=a1, z1=z1, z2=z2, a2=a2)
+    convolutions(kernel, rows, table, weights, scratch, seen, keeps=False)
+    _, z4, _ = hidden_layers(kernel, weights, scratch)
+    out[at(GROUP, OUT, 0)] = z4

@@ -1,0 +1,66 @@
+"""What the programs leave in memory, for themselves and for the next kernel."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from expunge.learners.jax._fused.layout import FIRST, GRID, GROUP, HIDDEN, OUT, PAD, SECOND
+from expunge.learners.jax.layers import Array
+
+
+class Own:
+    """A program's part of a flat array."""
+
+    def __init__(self, ref: Any, start: Array) -> None:
+        self._ref, self._start = ref, start
+
+    def __getitem__(self, place: Array) -> Array:
+        return self._ref[self._start + place]
+
+    def __setitem__(self, place: Array, values: Array) -> None:
+        self._ref[self._start + place] = values
+
+
+class Scratch(NamedTuple):
+    """Arrays of a program, of all its examples unless it says otherwise; None where a kernel does without."""
+
+    a1: Any = None  # bfloat16, GROUP tables of (64, 64), and PAD rows of zeros after them; or one, and PAD rows
+    win1: Any = None  # int8, PAD rows, then GROUP tables of (64, 64): which of TABLES won
+    z1: Any = None  # float32, one example's 4 tables of (64, 16), PAD rows after each
+    z2: Any = None  # float32, one example's table of (64, 32), PAD rows after it
+    a2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32)
+    win2: Any = None  # int8, PAD rows of none, then GROUP tables of (64, 32): which of MOVES won
+    da2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32): the gradient before the second activation
+    d2: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 32)
+    d1: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 64)
+
+
+ONE_TABLE = (GRID + PAD) * 64  # an a1 that every example uses anew
+SCRATCH_SIZES = Scratch(
+    a1=(GROUP * GRID + PAD) * 64,
+    win1=(PAD + GROUP * GRID) * 64,
+    z1=4 * (GRID + PAD) * FIRST,
+    z2=(GRID + PAD) * SECOND,
+    a2=(PAD + GROUP * GRID) * SECOND,
+    win2=(PAD + GROUP * GRID) * SECOND,
+    da2=(PAD + GROUP * GRID) * SECOND,
+    d2=(PAD + GROUP * GRID) * SECOND,
+    d1=(PAD + GROUP * GRID) * 64,
+)
+SCRATCH_TYPES = Scratch(
+    jnp.bfloat16, jnp.int8, jnp.float32, jnp.float32, jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.bfloat16, jnp.bfloat16
+)
+
+
+class Dense(NamedTuple):
+    """What the hidden and the output layer leave for the sums, (GROUP, …) a program."""
+
+    h3: Any
+    delta3: Any
+    delta4: Any
+    norms: Any  # squared norms of their gradients
+
+
+DENSE_WIDTHS = Dense(HIDDEN, HIDDEN, OUT, 1)

@@ -1,0 +1,46 @@
+"""How the kernels are compiled. Results depend on it no more than on the order of a sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from expunge.learners.jax._fused.layout import Shape
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Of one kernel."""
+
+    num_warps: int = 4
+    num_stages: int = 1  # more only where no program loads what it has stored: the compiler moves loads ahead
+    ahead: int = 2  # tables of patches loaded before the first of them is used
+    prefetch: bool = True  # whether the next example's cache lines are asked for ahead
+    convolve_once: bool = False  # moved outputs of the first convolution through memory, not by more products
+    # Whether the compiler is told how large a program's and a picture's number can be. It then adds constants to
+    # addresses where that costs nothing; otherwise it may keep every table's addresses in registers.
+    bounded: bool = False
+
+
+@dataclass(frozen=True)
+class Tunings:
+    """Of every kernel."""
+
+    forward: Tuning = Tuning(bounded=True)
+    deltas: Tuning = Tuning()
+    clip: Tuning = Tuning()
+    sums: Tuning = Tuning()
+    scores: Tuning = Tuning(bounded=True)
+
+    @classmethod
+    def of(cls, shape: Shape) -> Tunings:
+        """Those for one or for more channels, where registers are scarcer."""
+        own = cls()
+        if shape.channels == 1:
+            return own
+        return cls(
+            forward=replace(own.forward, ahead=1, convolve_once=True),
+            deltas=own.deltas,
+            clip=replace(own.clip, ahead=1),
+            sums=own.sums,
+            scores=replace(own.scores, ahead=1, convolve_once=True),
+        )
