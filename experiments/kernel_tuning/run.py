@@ -1,0 +1,254 @@
+"""Which way to compile the fused kernels is fastest on the GPU at hand.
+
+    python experiments/kernel_tuning/run.py [--networks mnist,cifar-10] [--out FILE]
+
+Every kernel is tried in every way while the others stay as they are; everything is compiled side by side first, then
+each is timed, the median of several runs. Prints the fastest of every kernel, and at last all of them together; what is
+found goes by hand into `expunge.learners.jax._fused.tuning`. Before that, sums and scores are compared with the layers
+in float32, and a profile says how long every kernel takes. Without a GPU it says so; `--translate` goes as far as that
+goes without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from expunge.learners.jax import _fused as fused
+from expunge.learners.jax import paper_network
+from expunge.learners.jax._fused.tuning import Tuning, Tunings
+from expunge.learners.jax._gradients import clipped_sum, cross_entropy
+
+SHAPES = {"mnist": fused.Shape(28, 1, 10, "tanh"), "cifar-10": fused.Shape(32, 3, 10, "relu")}
+MODELS, BATCH, IMAGES, STEPS, EXAMPLES = 384, 64, 8000, 10, 1024
+CLIP_NORM = 0.1
+KERNELS = ("forward", "deltas", "clip", "sums", "scores")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One kernel compiled another way."""
+
+    kernel: str
+    tuning: Tuning
+
+
+def candidates(shape: fused.Shape, kernels: list[str]) -> Iterator[Candidate]:
+    """Every way for every kernel."""
+    flags = (False, True)
+    for kernel in kernels:
+        convolves, loads = kernel in ("forward", "scores"), kernel in ("forward", "scores", "clip")
+        own = getattr(Tunings.of(shape), kernel)
+        choices = {
+            "num_warps": (4, 8),
+            "ahead": (1, 2) if loads else (own.ahead,),
+            "prefetch": flags,
+            "bounded": flags,
+            "convolve_once": flags if convolves else (own.convolve_once,),
+            "num_stages": (1, 2) if kernel == "sums" else (1,),
+        }
+        for values in itertools.product(*choices.values()):
+            yield Candidate(kernel, Tuning(**dict(zip(choices, values, strict=True))))
+
+
+class Problem:
+    """Models, pictures and labels of one network."""
+
+    def __init__(self, shape: fused.Shape, *, models: int = MODELS) -> None:
+        rng = np.random.default_rng(0)
+        side, channels = shape.side, shape.channels
+        self.shape = shape
+        self.network = paper_network(activation=shape.activation, input_shape=(side, side, channels))  # type: ignore[arg-type]
+        self.pictures = rng.integers(0, 256, (IMAGES, side, side, channels)).astype(np.uint8)
+        keys = jax.random.split(jax.random.key(0), models)
+        self.parameters = jax.vmap(lambda key: self.network.init(key, 10))(keys)
+        self.weights = fused.native(self.parameters, shape)
+        self.table = fused.patch_table(self.pictures, shape)
+        self.rows = jnp.asarray(rng.integers(0, IMAGES, (models, BATCH)), jnp.int32)
+        self.labels = jnp.asarray(rng.integers(0, 10, (models, BATCH)), jnp.int32)
+        self.many = jnp.asarray(np.tile(rng.permutation(IMAGES)[:EXAMPLES], (models, 1)), jnp.int32)
+
+    def training(self, tunings: Tunings) -> tuple[Any, tuple[Any, ...]]:
+        """A program of some steps, and its arguments."""
+
+        def train(start: Any, table: Any, rows: Any, labels: Any) -> Any:
+            def step(number: Any, own: Any) -> Any:
+                moved = (rows + number) % IMAGES
+                sums = fused.clipped_sums(self.shape, table, moved, labels, own, clip_norm=CLIP_NORM, tunings=tunings)
+                return jax.tree.map(lambda old, total: old - 0.01 * total, own, sums)
+
+            return jax.lax.fori_loop(0, STEPS, step, start)
+
+        return jax.jit(train), (self.weights, self.table, self.rows, self.labels)
+
+    def scoring(self, tunings: Tunings) -> tuple[Any, tuple[Any, ...]]:
+        """A program of many forward passes, and its arguments."""
+
+        def score(weights: Any, table: Any, rows: Any) -> Any:
+            return fused.scores(self.shape, table, rows, weights, tunings=tunings).argmax(axis=2).sum(axis=1)
+
+        return jax.jit(score), (self.weights, self.table, self.many)
+
+    def program(self, kernel: str, tunings: Tunings) -> tuple[Any, tuple[Any, ...], int]:
+        """Whichever has this kernel, its arguments, and how many examples it takes."""
+        models = self.rows.shape[0]
+        if kernel == "scores":
+            return *self.scoring(tunings), models * EXAMPLES
+        return *self.training(tunings), models * BATCH * STEPS
+
+
+def compiled(program: Any, arguments: tuple[Any, ...]) -> Any:
+    """The executable, or what went wrong."""
+    try:
+        return program.lower(*arguments).compile()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def seconds(run: Callable[[], Any], repeats: int = 5) -> float:
+    """The median, after one run that is not counted."""
+    jax.block_until_ready(run())
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        found.append(time.perf_counter() - start)
+    return median(found)
+
+
+def errors(shape: fused.Shape) -> dict[str, float]:
+    """How far sums and scores are from the layers in float32, relative."""
+    problem = Problem(shape, models=4)
+    sums = fused.standard(
+        fused.clipped_sums(shape, problem.table, problem.rows, problem.labels, problem.weights, clip_norm=CLIP_NORM),
+        shape,
+    )
+    scores = fused.scores(shape, problem.table, problem.rows, problem.weights)
+    x = problem.pictures[np.asarray(problem.rows)].astype(np.float32) / 255
+
+    def right(own: Any, x: Any, y: Any) -> Any:
+        total = clipped_sum(problem.network, cross_entropy, own, x, y, jnp.ones(BATCH), CLIP_NORM)
+        return total, problem.network.apply(own, x)
+
+    expected, expected_scores = jax.jit(jax.vmap(right))(problem.parameters, x, problem.labels)
+    return {"sums": _distance(sums, expected), "scores": _distance(scores, expected_scores)}
+
+
+def profile(run: Callable[[], Any]) -> dict[str, float]:
+    """Milliseconds on the device of everything that ran, the longest first."""
+    jax.block_until_ready(run())
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(run())
+        spent: dict[str, float] = {}
+        for path in Path(folder).rglob("*.xplane.pb"):
+            for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
+                if "gpu" not in plane.name.lower():
+                    continue
+                for line in plane.lines:
+                    if not line.name.startswith("Stream"):  # the other lines tell the same story again
+                        continue
+                    for event in line.events:
+                        spent[event.name] = spent.get(event.name, 0.0) + event.duration_ns / 1e6
+    return {name: round(value, 3) for name, value in sorted(spent.items(), key=lambda item: -item[1])[:20]}
+
+
+def _distance(first: Any, second: Any) -> float:
+    left, other = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]) for tree in (first, second))
+    return float(np.linalg.norm(left - other) / np.linalg.norm(other))
+
+
+def tune(name: str, kernels: list[str], report: Callable[..., None], limit: float) -> None:
+    """Try everything, a kernel at a time; stop trying after `limit` seconds."""
+    shape, start = SHAPES[name], time.perf_counter()
+    report(network=name, errors=errors(shape))
+    problem, usual = Problem(shape), Tunings.of(shape)
+    for kernel in ("forward", "scores"):
+        run, arguments, examples = problem.program(kernel, usual)
+        spent = profile(lambda run=run, given=arguments: run(*given))  # type: ignore[misc]
+        report(network=name, profile=spent, examples=examples)
+    tried = list(candidates(shape, kernels))
+    with ThreadPoolExecutor() as pool:
+        made = [problem.program(each.kernel, replace(usual, **{each.kernel: each.tuning})) for each in tried]
+        programs = list(pool.map(lambda program: compiled(program[0], program[1]), made))
+    report(network=name, compiled=len(programs), seconds=time.perf_counter() - start)
+    best: dict[str, tuple[float, Tuning]] = {}
+    for each, program, (_, arguments, examples) in zip(tried, programs, made, strict=True):
+        if isinstance(program, str) or time.perf_counter() - start > limit:
+            report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), failed=str(program)[:200])
+            continue
+        rate = examples / seconds(lambda run=program, given=arguments: run(*given), repeats=3) / 1e6  # type: ignore[misc]
+        report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), mega_per_s=round(rate, 2))
+        if each.kernel not in best or rate > best[each.kernel][0]:
+            best[each.kernel] = rate, each.tuning
+    together = replace(usual, **{kernel: tuning for kernel, (_, tuning) in best.items()})
+    for what, tunings in (("as they are", usual), ("the fastest", together)):
+        for kernel in ("forward", "scores"):
+            program, arguments, examples = problem.program(kernel, tunings)
+            rate = examples / seconds(lambda run=program, given=arguments: run(*given)) / 1e6  # type: ignore[misc]
+            report(network=name, what=what, of="scores" if kernel == "scores" else "gradients", mega_per_s=rate)
+    report(network=name, fastest={kernel: asdict(tuning) for kernel, (_, tuning) in best.items()})
+
+
+def translate(name: str, kernels: list[str]) -> None:
+    """As far as it goes without a GPU: every candidate as the compiler's input."""
+    problem = Problem(SHAPES[name], models=2)
+    usual = Tunings.of(problem.shape)
+    tried = list(candidates(problem.shape, kernels))
+    for each in tried:
+        program, arguments, _ = problem.program(each.kernel, replace(usual, **{each.kernel: each.tuning}))
+        program.trace(*arguments).lower(lowering_platforms=("cuda",))
+    sys.stdout.write(f"{name}: {len(tried)} candidates translated\n")
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default="mnist,cifar-10")
+    parser.add_argument("--kernels", default=",".join(KERNELS))
+    parser.add_argument("--out", type=Path, help="a file for every line of the report, as JSON")
+    parser.add_argument("--seconds", type=float, default=150.0, help="for every network's candidates")
+    parser.add_argument("--translate", action="store_true", help="compile nothing, time nothing; needs no GPU")
+    options = parser.parse_args()
+    names, kernels = options.networks.split(","), options.kernels.split(",")
+    for given, known in ((names, SHAPES), (kernels, KERNELS)):
+        if unknown := set(given) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))} (known: {', '.join(known)})")
+    if options.translate:
+        for name in names:
+            translate(name, kernels)
+        return 0
+    if jax.default_backend() != "gpu":
+        sys.stderr.write("there is no GPU here that JAX can use; try --translate\n")
+        return 2
+    lines: list[str] = []
+
+    def report(**facts: Any) -> None:
+        lines.append(json.dumps(facts))
+        sys.stdout.write(lines[-1] + "\n")
+        sys.stdout.flush()
+        if options.out is not None:
+            options.out.write_text("\n".join(lines) + "\n")
+
+    report(device=str(jax.devices()[0]), jax=jax.__version__, models=MODELS, batch=BATCH)
+    for name in names:
+        tune(name, kernels, report, options.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
