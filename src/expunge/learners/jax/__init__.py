@@ -4,7 +4,7 @@ from expunge.learners.jax._stack import MissingExtraError, require_jax
 
 require_jax()
 
-from expunge.learners.jax.architecture import Architecture, Equinox, Flax, Functions  # noqa: E402
+from expunge.learners.jax.architecture import Architecture, Equinox, Flax, FlaxNNX, Functions  # noqa: E402
 from expunge.learners.jax.compilation import use_compilation_cache  # noqa: E402
 from expunge.learners.jax.layers import Activation, Conv, Dense, Flatten, MaxPool  # noqa: E402
 from expunge.learners.jax.learner import JaxLearner  # noqa: E402
@@ -23,6 +23,7 @@ __all__ = [
     "Equinox",
     "Flatten",
     "Flax",
+    "FlaxNNX",
     "Functions",
     "JaxLearner",
     "JaxModel",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
@@ -86,6 +87,32 @@ class Flax:
         return cast("Array", self.module.apply(parameters, x))
 
 
+@dataclass(frozen=True)
+class FlaxNNX:
+    """A Flax NNX module, from a function `make(key)`; the module takes a batch. Only its `Param`s are trained."""
+
+    make: Callable[[Array], Any]
+    input_shape: Shape
+
+    def _split(self, key: Array) -> tuple[Any, Any, Any]:
+        from flax import nnx
+
+        definition, parameters, others = nnx.split(self.make(key), nnx.Param, ...)
+        return definition, parameters, others
+
+    def init(self, key: Array, num_classes: int) -> Any:
+        """The module's parameters."""
+        return self._split(key)[1]
+
+    def apply(self, parameters: Any, x: Array) -> Array:
+        """The module with these parameters, of a batch."""
+        from flax import nnx
+
+        # What is no parameter stays as a fixed key makes it.
+        definition, _, others = self._split(jax.random.key(0, impl="threefry2x32"))
+        return cast("Array", nnx.merge(definition, parameters, others)(x))
+
+
 def as_architecture(given: Any, input_shape: Shape | None) -> Architecture:
     """A built-in network as it is; a pair of functions, a module or a module's factory wrapped."""
     if isinstance(given, Architecture):
@@ -98,5 +125,14 @@ def as_architecture(given: Any, input_shape: Shape | None) -> Architecture:
     if hasattr(given, "init") and hasattr(given, "apply"):
         return Flax(given, shape)
     if callable(given):
-        return Equinox(given, shape)
+        return FlaxNNX(given, shape) if _makes_nnx(given) else Equinox(given, shape)
     raise ParameterError(f"the network must be a Network, (init, apply), a Flax module or key -> module, got {given!r}")
+
+
+def _makes_nnx(make: Callable[[Array], Any]) -> bool:
+    """Whether a function from a key makes modules of Flax NNX; nobody who has not imported Flax has one."""
+    if "flax" not in sys.modules:
+        return False
+    from flax import nnx
+
+    return isinstance(make(jax.random.key(0, impl="threefry2x32")), nnx.Module)

@@ -37,11 +37,11 @@ _DEFAULT_OPTIMIZER = sgd(0.1, momentum=0.9)
 class JaxLearner:
     """Trains a network on every shard.
 
-    `network` is a built-in `Network`, a pair of pure functions `(init(key), apply(parameters, batch))`, a Flax module,
-    or a function from a key to an Equinox module; all but the first need `input_shape`. Rows are given that shape,
-    turned into float32 and multiplied by `input_scale` (1/255 for bytes). Training takes `steps` steps, or `epochs`
-    passes, over batches cut from shuffled epochs (an incomplete last batch is dropped; a shard smaller than a batch is
-    one batch). `privacy` makes it DP-SGD; `validation` chooses the best weights on the way.
+    `network` is a built-in `Network`, a pair of pure functions `(init(key), apply(parameters, batch))`, a Flax (linen)
+    module, or a function from a key to an Equinox or Flax NNX module; all but the first need `input_shape`. Rows are
+    given that shape, turned into float32 and multiplied by `input_scale` (1/255 for bytes). Training takes `steps`
+    steps, or `epochs` passes, over batches cut from shuffled epochs (an incomplete last batch is dropped; a shard
+    smaller than a batch is one batch). `privacy` makes it DP-SGD; `validation` chooses the best weights on the way.
 
     A shard with one class is a constant. A model is a function of the shard's rows and seed, to the bit, whatever it is
     trained together with: programs always hold `models_at_once` models (missing ones are padding), and a shard's arrays
