@@ -474,3 +474,19 @@ def test_a_follower_is_given_the_next_state_while_it_is_made(is_sliced, dead_all
     assert (change is None) == (dead_allowed == 0)
     assert models == [(shard, done.models[shard]) for shard in report.touched]
     assert contents(done) == contents(update(state, batch, rng=Randomness.from_seed(2))[0])
+
+
+@pytest.mark.parametrize(("num_shards", "unit", "sizes"), [(20, 4, [4] * 5), (20, 1, [3] * 6 + [2]), (3, 4, [3])])
+def test_a_learner_gets_its_shards_in_the_numbers_it_likes(num_shards, unit, sizes):
+    seen = []
+
+    class Together(SeedKeeper):
+        shards_at_once = unit
+
+        def fit_many(self, shards):
+            seen.append(len(shards))
+            return [self.fit(data.X, data.y, data.seed) for data in shards]
+
+    sampler = IndependentSampler(1.0)
+    learn(table(range(5)), Together(), num_shards=num_shards, sampler=sampler, rng=Randomness.from_seed(1))
+    assert seen == sizes

@@ -21,7 +21,17 @@ from threadpoolctl import ThreadpoolController
 from expunge.errors import ParameterError
 from expunge.execution import Executor, Serial
 from expunge.features import Features, take
-from expunge.learners.protocol import Codes, Learner, Model, ShardData, SlicedLearner, Voter, fit_many, for_classes
+from expunge.learners.protocol import (
+    Codes,
+    Learner,
+    Model,
+    ShardData,
+    SlicedLearner,
+    Voter,
+    fit_many,
+    for_classes,
+    shards_at_once,
+)
 from expunge.learners.protocol import make_voter as _make_voter
 from expunge.learners.slices import SlicedModel, SlicedShard, fit_slices
 from expunge.membership import Membership, Slots
@@ -231,7 +241,8 @@ def _train(
     follower: Follower | None = None,
 ) -> list[Model]:
     """Models for the given shards of `blank`, whose old models (where it has any) serve as checkpoints only."""
-    size = max(1, -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)))
+    size, unit = -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)), shards_at_once(blank.learner)
+    size = max(1, -(-size // unit)) * unit
     jobs = list(zip(shards, first_slices, strict=True))
     batches = [jobs[at : at + size] for at in range(0, len(jobs), size)]
     tasks = _Tasks(blank, batches)

@@ -3,8 +3,9 @@
 A learner needs one method, `fit(X, y, seed)`, and its models one, `predict(X)`. Labels are class codes 0..C-1
 throughout; a model that has no opinion says `ABSTAIN` (⊥ in the paper), which is not a class, is never counted as a
 vote and never released. Everything else here is optional and found by its name: a learner that can train many shards in
-one call offers `fit_many`, one that can vote for all shards at once offers `make_voter`, one that wants the labels
-themselves instead of codes offers `for_classes`, and one that can resume from a slice is a `SlicedLearner`.
+one call offers `fit_many` (and `shards_at_once`, if it likes them in certain numbers), one that can vote for all shards
+at once offers `make_voter`, one that wants the labels themselves instead of codes offers `for_classes`, and one that
+can resume from a slice is a `SlicedLearner`.
 """
 
 from __future__ import annotations
@@ -105,6 +106,11 @@ def fit_many(learner: Learner, shards: Iterable[ShardData]) -> list[Model]:
         trained = [_fit_one(learner, data) for data in filled]
     models = iter(trained)
     return [next(models) if len(data.y) else Abstainer() for data in batch]
+
+
+def shards_at_once(learner: Any) -> int:
+    """In multiples of which number `fit_many` likes its shards; fewer are only a matter of speed."""
+    return max(1, int(getattr(learner, "shards_at_once", 1)))
 
 
 def _fit_together(learner: Any, filled: list[ShardData]) -> list[Model]:

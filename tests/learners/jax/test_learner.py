@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -324,3 +325,11 @@ def test_a_small_shard_is_one_batch(make_learner: MakeLearner, make_shard: MakeS
     assert not same_parameters(first.parameters, second.parameters)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(first.parameters))
     assert mlp(input_shape=(3,)) == mlp(input_shape=(3,))
+
+
+def test_shards_come_in_numbers_that_fill_programs_and_cores() -> None:
+    cores = os.cpu_count() or 1
+    usual = JaxLearner(logistic(input_shape=(8,)), steps=1)
+    assert usual.shards_at_once == cores
+    assert JaxLearner(logistic(input_shape=(8,)), steps=1, models_at_once=3).shards_at_once == 3 * cores
+    assert JaxLearner(logistic(input_shape=(8,)), steps=1, max_device_memory=1 << 30).shards_at_once == 1

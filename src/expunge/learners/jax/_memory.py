@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from expunge.errors import ParameterError
 
-_MOST = 16
+MOST_MODELS = 16
 _ALIGNMENT = 64  # bytes; from such addresses on XLA reads an array on the CPU without copying it
 
 
@@ -30,7 +30,7 @@ def largest_fitting(bytes_of: Callable[[int], int], limit: int | None, *, most: 
 
     On a CPU batching models does not pay, so one at a time is the default there.
     """
-    top = most if most is not None else (1 if jax.default_backend() == "cpu" else _MOST)
+    top = most if most is not None else (1 if jax.default_backend() == "cpu" else MOST_MODELS)
     if limit is None:
         return top
     models, needed = top, bytes_of(top)

@@ -17,7 +17,7 @@ from expunge.errors import ParameterError
 from expunge.features import Features
 from expunge.learners.jax._batches import capacity
 from expunge.learners.jax._gradients import Loss, cross_entropy
-from expunge.learners.jax._memory import aligned_empty, largest_fitting, program_bytes
+from expunge.learners.jax._memory import MOST_MODELS, aligned_empty, largest_fitting, program_bytes
 from expunge.learners.jax._program import Checks, ShardBatch, training_program
 from expunge.learners.jax.architecture import Architecture, as_architecture
 from expunge.learners.jax.layers import Shape
@@ -121,6 +121,14 @@ class JaxLearner:
             for number, parameters in zip(numbers, trained, strict=True):
                 models[number] = self.make_model(parameters)
         return [model for model in models if model is not None]
+
+    @property
+    def shards_at_once(self) -> int:
+        """What fills a program, and on a CPU every core with one."""
+        on_cpu = jax.default_backend() == "cpu"
+        models = self.models_at_once or (1 if on_cpu else MOST_MODELS)
+        side_by_side = on_cpu and self.max_device_memory is None
+        return models * ((os.cpu_count() or 1) if side_by_side else 1)
 
     def make_model(self, parameters: Any) -> JaxModel:
         """The model of trained weights."""
