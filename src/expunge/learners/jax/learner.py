@@ -143,16 +143,21 @@ class JaxLearner:
         def run(first: int) -> tuple[int, Any]:
             part = list(shards[first : first + at_once])
             padded = part + [part[0]] * (at_once - len(part))
-            return len(part), jax.block_until_ready(program(self._batch(padded, room), self._checks, begin))
+            return len(part), program(self._batch(padded, room), self._checks, begin)
 
         parts = range(0, len(shards), at_once)
-        # A loop's steps use one core each, so as many programs run side by side as there are cores; a bound on memory
-        # is a bound on one program, so that one runs at a time then.
-        if len(parts) == 1 or self.max_device_memory is not None or jax.default_backend() != "cpu":
-            waiting = [run(first) for first in parts]
-        else:
+        # On a CPU a loop's steps use one core each, so as many programs run side by side as there are cores. Elsewhere
+        # the next program's rows are gathered while one runs. A bound on memory is a bound on one program, which then
+        # runs alone.
+        if self.max_device_memory is None and jax.default_backend() == "cpu" and len(parts) > 1:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                waiting = list(pool.map(run, parts))
+                waiting = list(pool.map(lambda first: jax.block_until_ready(run(first)), parts))
+        else:
+            waiting = []
+            for first in parts:
+                before = waiting[-1:]
+                waiting.append(run(first))
+                jax.block_until_ready(before if self.max_device_memory is None else waiting[-1])
         trained = []
         for used, stacked in waiting:
             arrays = jax.tree.map(np.asarray, stacked)
