@@ -26,6 +26,8 @@ from expunge.learners.protocol import (
     Learner,
     Model,
     ShardData,
+    SharedRows,
+    SharedShard,
     SlicedLearner,
     Voter,
     fit_many,
@@ -44,6 +46,7 @@ __all__ = ["EnsembleState", "UpdateReport", "learn", "update"]
 Advance = Callable[[int], None]
 _BATCHES_PER_WORKER = 8
 _DEAD_SLOTS_ALLOWED = 1024
+_SHARING_PAYS = 2  # shards a record is in, on average, from which on its row is better sent once
 
 
 def ignore_progress(_: int) -> None:
@@ -245,7 +248,7 @@ def _train(
     size = max(1, -(-size // unit)) * unit
     jobs = list(zip(shards, first_slices, strict=True))
     batches = [jobs[at : at + size] for at in range(0, len(jobs), size)]
-    tasks = _Tasks(blank, batches)
+    tasks = _Tasks(blank, batches, _shared_rows(blank, shards, executor))
     models: list[Model] = []
     for trained in executor.map(partial(_train_batch, blank.learner), tasks):
         for shard, model in zip(shards[len(models) :], trained, strict=False):
@@ -256,23 +259,45 @@ def _train(
     return models
 
 
-class _Tasks(Sequence[list[Any]]):
-    """The shards' data, gathered only when their turn comes."""
+def _shared_rows(state: EnsembleState, shards: Sequence[int], executor: Executor) -> tuple[Slots, SharedRows] | None:
+    """The slots of all records in these shards and their rows, for a learner that wants them once; no copies sent."""
+    if executor.num_workers > 1 or not getattr(state.learner, "shares_rows", False):
+        return None
+    members = [state.membership.records_of(shard) for shard in shards]
+    if not members:
+        return None
+    slots = np.unique(np.concatenate(members))
+    if sum(map(len, members)) < _SHARING_PAYS * len(slots) or not len(slots):
+        return None
+    return slots, SharedRows(*state.records.gather(slots))
 
-    def __init__(self, state: EnsembleState, batches: list[list[tuple[int, int]]]) -> None:
+
+class _Tasks(Sequence[list[Any]]):
+    """The shards' data, gathered only when their turn comes; or places in rows that they share."""
+
+    def __init__(
+        self, state: EnsembleState, batches: list[list[tuple[int, int]]], shared: tuple[Slots, SharedRows] | None
+    ) -> None:
         self._state = state
         self._batches = batches
+        self._shared = shared
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return _Tasks(self._state, self._batches[index])
+            return _Tasks(self._state, self._batches[index], self._shared)
         return [self._task(shard, first) for shard, first in self._batches[index]]
 
-    def _task(self, shard: int, first: int) -> ShardData | SlicedShard:
+    def _task(self, shard: int, first: int) -> ShardData | SharedShard | SlicedShard:
         state = self._state
+        if self._shared is not None:
+            slots, whole = self._shared
+            rows = np.searchsorted(slots, state.membership.records_of(shard))
+            if whole.weights is not None:
+                rows = rows[whole.weights[rows] != 0]  # a record of weight zero is as good as absent
+            return SharedShard(shard, whole, rows, state.seeds[shard][0])
         X, y, weights = state.records.gather(state.membership.records_of(shard))
         slice_of = None if state.slices is None else state.slices[shard].astype(np.int64)
         if weights is not None and not weights.all():  # a record of weight zero is as good as absent

@@ -3,15 +3,16 @@
 A learner needs one method, `fit(X, y, seed)`, and its models one, `predict(X)`. Labels are class codes 0..C-1
 throughout; a model that has no opinion says `ABSTAIN` (⊥ in the paper), which is not a class, is never counted as a
 vote and never released. Everything else here is optional and found by its name: a learner that can train many shards in
-one call offers `fit_many` (and `shards_at_once`, if it likes them in certain numbers), one that can vote for all shards
-at once offers `make_voter`, one that wants the labels themselves instead of codes offers `for_classes`, and one that
-can resume from a slice is a `SlicedLearner`.
+one call offers `fit_many` (with `shards_at_once`, if it likes them in certain numbers, and `shares_rows`, if it would
+have them as `SharedShard`, places in rows that all of them share), one that can vote for all shards at once offers
+`make_voter`, one that wants the labels themselves instead of codes offers `for_classes`, and one that can resume from a
+slice is a `SlicedLearner`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -82,6 +83,41 @@ class ShardData:
     seed: int
 
 
+@dataclass(frozen=True, eq=False)
+class SharedRows:
+    """Rows that many shards share, each once, while they are trained; `placed` is the learner's, and ends with them."""
+
+    X: Features
+    y: Codes
+    weights: Weights | None
+    placed: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedShard:
+    """A `ShardData` that is not gathered unless somebody asks: places in shared rows."""
+
+    shard: int
+    whole: SharedRows
+    rows: NDArray[np.int64]
+    seed: int
+
+    @property
+    def X(self) -> Features:
+        """Gathered now."""
+        return take(self.whole.X, self.rows)
+
+    @property
+    def y(self) -> Codes:
+        """Gathered now."""
+        return self.whole.y[self.rows]
+
+    @property
+    def weights(self) -> Weights | None:
+        """Gathered now."""
+        return None if self.whole.weights is None else self.whole.weights[self.rows]
+
+
 class Abstainer:
     """The model of an empty shard: always ⊥."""
 
@@ -96,7 +132,7 @@ class Abstainer:
         return hash(Abstainer)
 
 
-def fit_many(learner: Learner, shards: Iterable[ShardData]) -> list[Model]:
+def fit_many(learner: Learner, shards: Iterable[ShardData | SharedShard]) -> list[Model]:
     """Train every shard, all at once where the learner can; an empty shard abstains; a failure names its shard."""
     batch = list(shards)
     filled = [data for data in batch if len(data.y)]
@@ -113,7 +149,7 @@ def shards_at_once(learner: Any) -> int:
     return max(1, int(getattr(learner, "shards_at_once", 1)))
 
 
-def _fit_together(learner: Any, filled: list[ShardData]) -> list[Model]:
+def _fit_together(learner: Any, filled: list[ShardData | SharedShard]) -> list[Model]:
     try:
         trained = cast("list[Model]", list(learner.fit_many(filled)))
     except TrainingError:
@@ -126,7 +162,7 @@ def _fit_together(learner: Any, filled: list[ShardData]) -> list[Model]:
     return trained
 
 
-def _fit_one(learner: Learner, data: ShardData) -> Model:
+def _fit_one(learner: Learner, data: ShardData | SharedShard) -> Model:
     try:
         return learner.fit(data.X, data.y, data.seed, weights=data.weights)
     except Exception as error:

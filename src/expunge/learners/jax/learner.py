@@ -17,8 +17,9 @@ from expunge.errors import ParameterError
 from expunge.features import Features
 from expunge.learners.jax._batches import capacity
 from expunge.learners.jax._gradients import Loss, cross_entropy
-from expunge.learners.jax._memory import MOST_MODELS, aligned_empty, largest_fitting, program_bytes
+from expunge.learners.jax._memory import MOST_MODELS, largest_fitting, program_bytes
 from expunge.learners.jax._program import Checks, ShardBatch, training_program
+from expunge.learners.jax._rows import copied_rows, shared_rows, stored_rows
 from expunge.learners.jax.architecture import Architecture, as_architecture
 from expunge.learners.jax.layers import Shape
 from expunge.learners.jax.model import JaxModel, dense_rows
@@ -27,7 +28,7 @@ from expunge.learners.jax.private import PrivateSGD
 from expunge.learners.jax.recipe import Recipe, Validation, check_recipe
 from expunge.learners.jax.storage import StoredModel, dump_model, load_model
 from expunge.learners.jax.voting import JaxVoter
-from expunge.learners.protocol import Codes, Model, ShardData, Voter, Weights
+from expunge.learners.protocol import Codes, Model, ShardData, SharedShard, Voter, Weights
 from expunge.learners.scikit import ConstantModel
 
 _DEFAULT_OPTIMIZER = sgd(0.1, momentum=0.9)
@@ -106,7 +107,7 @@ class JaxLearner:
         """One shard's model."""
         return self.fit_many([ShardData(0, X, y, weights, seed)])[0]
 
-    def fit_many(self, shards: Sequence[ShardData]) -> list[Model]:
+    def fit_many(self, shards: Sequence[ShardData | SharedShard]) -> list[Model]:
         """All shards' models, grouped by the size of their programs."""
         models: list[Model | None] = [None] * len(shards)
         groups: dict[int, list[int]] = {}
@@ -130,13 +131,21 @@ class JaxLearner:
         side_by_side = on_cpu and self.max_device_memory is None
         return models * ((os.cpu_count() or 1) if side_by_side else 1)
 
+    @property
+    def shares_rows(self) -> bool:
+        """Whether shards come as places in rows that are on the device once; a CPU reads them where they are anyway.
+
+        Not with a bound on memory, which these rows would not keep to.
+        """
+        return jax.default_backend() != "cpu" and self.max_device_memory is None
+
     def make_model(self, parameters: Any) -> JaxModel:
         """The model of trained weights."""
         return JaxModel(self.architecture, parameters, self.input_scale)
 
-    def train(self, shards: Sequence[ShardData], room: int, start: Any = None) -> list[Any]:
+    def train(self, shards: Sequence[ShardData | SharedShard], room: int, start: Any = None) -> list[Any]:
         """Weights of shards that share one capacity, a program at a time; `start`: the weights to go on from."""
-        at_once = self.models_in_program(room, dense_rows(shards[0].X))
+        at_once = self.models_in_program(room, stored_rows(shards[0]))
         program = training_program(self.recipe, room, at_once, resumes=start is not None)
         begin = None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * at_once), start)
 
@@ -183,25 +192,17 @@ class JaxLearner:
         program: Any = training_program(self.recipe, room, models, resumes=False)
         return program_bytes(program.lower(self._batch([shard] * models, room), self._checks, None).compile())
 
-    def _batch(self, shards: Sequence[ShardData], room: int) -> ShardBatch:
-        """The shards' rows one after another, each padded to the capacity."""
+    def _batch(self, shards: Sequence[ShardData | SharedShard], room: int) -> ShardBatch:
+        """Rows on the device, and of every shard its places, padded to the capacity."""
+        codes = [shard.y for shard in shards]
         if self.privacy is not None and any(shard.weights is not None for shard in shards):
             raise ParameterError("DP-SGD does not take sample weights: clipping bounds every record alike")
-        rows = [dense_rows(shard.X) for shard in shards]
-        X = aligned_empty((len(shards) * room, *rows[0].shape[1:]), rows[0].dtype)
-        y = np.zeros(len(X), dtype=np.int32)
-        weights = np.ones(len(X), dtype=np.float32)
-        for number, (shard, own) in enumerate(zip(shards, rows, strict=True)):
-            span = slice(number * room, number * room + len(own))
-            X[span], y[span] = own, shard.y
-            X[span.stop : (number + 1) * room] = 0
-            if shard.weights is not None:
-                weights[span] = shard.weights
-        sizes = np.array([len(own) for own in rows], dtype=np.int32)
-        steps = np.array([self.recipe.num_steps(len(own)) for own in rows], dtype=np.int32)
+        whole = shards[0].whole if isinstance(shards[0], SharedShard) else None
+        data, index = copied_rows(shards, room) if whole is None else shared_rows(whole, shards, room)
+        sizes = np.array([len(own) for own in codes], dtype=np.int32)
+        steps = np.array([self.recipe.num_steps(len(own)) for own in codes], dtype=np.int32)
         keys = np.array([raw_key(shard.seed) for shard in shards], dtype=np.uint32)
-        index = np.arange(len(X), dtype=np.int32).reshape(len(shards), room)
-        return ShardBatch(jax.device_put(X), y, weights, index, sizes, steps, keys)
+        return ShardBatch(*data, index, sizes, steps, keys)
 
     @cached_property
     def _checks(self) -> Checks:
