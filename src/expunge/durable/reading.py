@@ -10,13 +10,15 @@ from pathlib import Path
 
 from expunge.durable.configuration import load_settings
 from expunge.durable.fronts import get_front
-from expunge.errors import FormatError
+from expunge.errors import FormatError, StoreError
 from expunge.learners import Learner, SlicedLearner
 from expunge.publishing import Front
 from expunge.records import Records
 from expunge.settings import Settings
-from expunge.store import Store, read_records
+from expunge.store import Present, Store, read_records
 from expunge.store.codec import decode
+
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,42 @@ class Contents:
 def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iterator[Contents]:
     """Read a deployment's folder, of one moment, without changing it, also while another process serves it.
 
+    Who serves it is not held up. An update that comes before the end of the block is an error there if the features
+    lie in the folder: some of them may have been erased before they were read.
     `trust` must name the code of your own that the folder was created with.
     """
-    trusted = tuple(trust)
     store = Store.open(Path(path), read_only=True)
     try:
-        with store.explained(), store.database.snapshot():
-            settings, front = load_settings(store.fact("settings")), get_front(store, trusted)
-            learner = read_learner(store, trusted)
-            yield Contents(store.fact("name"), read_records(store), learner, settings, front)
+        found, at = _unchanged(store, tuple(trust))
+        yield found
+        if store.form.is_mapped and store.present != at:
+            raise StoreError(f"{store.folder} was changed while its records were read; read it again")
     finally:
         store.close()
+
+
+def _unchanged(store: Store, trusted: tuple[str, ...]) -> tuple[Contents, Present]:
+    """What is there, read between two switches, and where the folder stood: after a switch rows are overwritten.
+
+    Nothing is held for longer: a reader of the database would keep whoever serves the folder from erasing.
+    """
+    for _ in range(_ATTEMPTS):
+        at = store.present
+        try:
+            with store.explained(), store.database.snapshot():
+                found = _read(store, trusted)
+        except Exception:  # whatever records say that are overwritten under the reader's eyes
+            if store.present == at:
+                raise
+            continue
+        if store.present == at:
+            return found, at
+    raise StoreError(f"{store.folder} is changed faster than it can be read; try again later")
+
+
+def _read(store: Store, trusted: tuple[str, ...]) -> Contents:
+    settings, front = load_settings(store.fact("settings")), get_front(store, trusted)
+    return Contents(store.fact("name"), read_records(store), read_learner(store, trusted), settings, front)
 
 
 def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:

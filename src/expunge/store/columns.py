@@ -153,6 +153,11 @@ class Form:
             raise FormatError(f"the description of the records' columns is damaged: {error}") from None
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether the features of a dataset that is read stay on the disk."""
+        return self.kind == "array"
+
+    @property
     def layout(self) -> tuple[str, tuple[Any, ...]]:
         """What `expunge.features.describe` says of such features."""
         match self.kind:

@@ -69,7 +69,7 @@ def read_records(store: Store) -> Records:
     form = store.form
     dead = [row[0] for row in store.database.rows("SELECT slot FROM dead")]
     return Records.restored(
-        store.records.read(store.present.num_slots),
+        store.records.read(store.present.num_slots, dead),
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),

@@ -81,14 +81,17 @@ class RecordFolder:
                 if self._file(column, "heap").stat().st_size > end:
                     os.truncate(self._file(column, "heap"), end)
 
-    def read(self, num_slots: int) -> Block:
-        """All slots as one block; slabs of features stay on the disk until they are looked at."""
+    def read(self, num_slots: int, dead: Sequence[int] = ()) -> Block:
+        """All slots as one block; slabs of features stay on the disk until they are looked at.
+
+        What texts the dead slots have is not looked at: it may be half overwritten.
+        """
         parts: dict[str, Any] = {}
         for column in self.form.columns:
             if column.dtype is None:
-                parts[column.name] = self._read_heap(column, num_slots)
+                parts[column.name] = self._read_heap(column, num_slots, dead)
             else:
-                in_memory = column not in self.form.features or self.form.kind != "array"
+                in_memory = column not in self.form.features or not self.form.is_mapped
                 values = self._map(column, num_slots)
                 parts[column.name] = np.array(values) if in_memory else values
         return self.form.join(parts)
@@ -124,9 +127,10 @@ class RecordFolder:
             os.close(heap)
         reach("erase.heap")
 
-    def _read_heap(self, column: Column, num_slots: int) -> list[bytes]:
+    def _read_heap(self, column: Column, num_slots: int, dead: Sequence[int]) -> list[bytes]:
         raw = self._file(column, "heap").read_bytes()
         spans = self._spans(column, num_slots)
+        spans[np.array(dead, dtype=np.int64)] = 0
         if len(spans) and int(spans.sum(axis=1).max()) > len(raw):
             raise FormatError(f"{self._file(column, 'heap').name} is shorter than its rows")
         return [raw[start : start + length] for start, length in spans.tolist()]
