@@ -34,7 +34,7 @@ from expunge.learners.jax._fused.tuning import Tuning, Tunings
 from expunge.learners.jax._gradients import clipped_sum, cross_entropy
 
 SHAPES = {"mnist": fused.Shape(28, 1, 10, "tanh"), "cifar-10": fused.Shape(32, 3, 10, "relu")}
-MODELS, BATCH, IMAGES, STEPS, EXAMPLES = 384, 64, 8000, 10, 1024
+MODELS, BATCH, IMAGES, STEPS, EXAMPLES = 384, 64, 50_000, 10, 1024
 CLIP_NORM = 0.1
 KERNELS = ("forward", "deltas", "clip", "sums", "scores")
 
@@ -73,7 +73,7 @@ class Problem:
         side, channels = shape.side, shape.channels
         self.shape = shape
         self.network = paper_network(activation=shape.activation, input_shape=(side, side, channels))  # type: ignore[arg-type]
-        self.pictures = rng.integers(0, 256, (IMAGES, side, side, channels)).astype(np.uint8)
+        self.pictures = rng.integers(0, 256, (IMAGES, side, side, channels), dtype=np.uint8)
         keys = jax.random.split(jax.random.key(0), models)
         self.parameters = jax.vmap(lambda key: self.network.init(key, 10))(keys)
         self.weights = fused.native(self.parameters, shape)

@@ -73,7 +73,7 @@ _FULL = _Sizes(
     ),
     layered=((_MNIST, 96, 64, "bfloat16"), (_MNIST, 96, 64, "float32"), (_CIFAR, 96, 64, "bfloat16")),
     forward=((_MNIST, 96, 4992), (_CIFAR, 96, 4992)),
-    images=2000,
+    images=50_000,  # as many as the datasets have: no cache holds them
     steps=20,
     trials=50,
     repeats=5,
@@ -140,11 +140,12 @@ class _Problem:
 def _problem(kind: _Kind, models: int, batch: int, images: int) -> _Problem:
     rng = np.random.default_rng(0)
     side, channels = kind.shape.side, kind.shape.channels
-    pictures = rng.integers(0, 256, (images, side, side, channels)) * (rng.random((images, side, side, 1)) < 0.4)
+    lit = rng.random((images, side, side, 1), dtype=np.float32) < 0.4
+    pictures = rng.integers(0, 256, (images, side, side, channels), dtype=np.uint8) * lit
     keys = jax.random.split(jax.random.key(0), models)
     network = kind.network()
     return _Problem(
-        pictures=pictures.astype(np.uint8),
+        pictures=pictures,
         parameters=jax.jit(jax.vmap(lambda key: network.init(key, _NUM_CLASSES)))(keys),
         rows=jnp.asarray(rng.integers(0, images, (models, batch)), jnp.int32),
         labels=jnp.asarray(rng.integers(0, _NUM_CLASSES, (models, batch)), jnp.int32),
