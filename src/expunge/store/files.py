@@ -8,20 +8,17 @@ import fcntl
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from expunge.errors import FolderBusyError, FormatError, StoreError
+from expunge.store.crews import each_of
 from expunge.store.processes import own
 from expunge.store.steps import reach
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_THREADS = 8
-
-T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -107,16 +104,6 @@ def _remove_path(path: Path) -> None:
     else:
         path.unlink(missing_ok=True)
     reach("remove.file")
-
-
-def each_of(act: Callable[[T], None], things: list[T]) -> None:
-    """Do it to all of them side by side: the disk waits for many at once as long as for one."""
-    if len(things) < 2:
-        for thing in things:
-            act(thing)
-        return
-    with ThreadPoolExecutor(min(_THREADS, len(things))) as pool:
-        list(pool.map(act, things))
 
 
 class FolderLock:

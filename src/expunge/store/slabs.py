@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from expunge._blocks import Block
 from expunge.errors import FormatError
 from expunge.store.columns import Column, Form
-from expunge.store.files import each_of, flush_files, write_all
+from expunge.store.crews import each_of
+from expunge.store.files import flush_files, write_all
 from expunge.store.steps import reach
 
 _CHUNK = 1 << 26

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,7 @@ from expunge.learners import Learner, Model, SlicedLearner
 from expunge.records import Change, Records
 from expunge.store.codec import encode_model
 from expunge.store.columns import Form
+from expunge.store.crews import Crew
 from expunge.store.files import flush_file, flush_files, write_file
 from expunge.store.slabs import RecordFolder
 from expunge.store.steps import reach
@@ -53,7 +54,7 @@ class Stage:
     def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
         self._store = store
         self._trusted = trusted
-        self._pool = ThreadPoolExecutor(_THREADS, "stage")
+        self._crew = Crew(_THREADS)
         self._files: dict[int, Future[ModelFile]] = {}
         self._learner: Learner | SlicedLearner
         self._records: Future[Staged]
@@ -62,11 +63,11 @@ class Stage:
         """Begin with the records; the models of this state are not looked at."""
         before, form = self._store.present, self._store.form
         self._learner = state.learner
-        self._records = self._pool.submit(_write_records, self._store, state, change, before, form)
+        self._records = self._crew.start(_write_records, self._store, state, change, before, form)
 
     def add(self, shard: int, model: Model) -> None:
         """A model that belongs to the state."""
-        self._files[shard] = self._pool.submit(_write_model, self._store, self._learner, shard, model, self._trusted)
+        self._files[shard] = self._crew.start(_write_model, self._store, self._learner, shard, model, self._trusted)
 
     def finish(self, state: EnsembleState) -> Staged:
         """Have it all on the disk; the state in it, which has the models of the one given, is the one to go on with."""
@@ -80,8 +81,8 @@ class Stage:
         return replace(records, state=kept, files=files)
 
     def close(self) -> None:
-        """Stop writing; when this returns nobody is."""
-        self._pool.shutdown(cancel_futures=True)
+        """Stop writing; when this returns, or is interrupted, nobody is."""
+        self._crew.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,9 +113,9 @@ def write_first(store: Store, records: Records) -> Records:
 
 def stage_first(store: Store, state: EnsembleState, *, trusted: Sequence[str]) -> Staged:
     """Write all models of a new deployment."""
-    with store.explained(), ThreadPoolExecutor(_THREADS) as pool:
+    with store.explained(), Crew(_THREADS) as crew:
         shards = range(state.num_shards)
-        jobs = [pool.submit(_write_model, store, state.learner, i, state.models[i], trusted) for i in shards]
+        jobs = [crew.start(_write_model, store, state.learner, i, state.models[i], trusted) for i in shards]
         files = {shard: job.result() for shard, job in zip(shards, jobs, strict=True)}
         flush_file(store.folder / "models")
         return Staged(state, 1, store.form, files, np.empty(0, dtype=np.int64), rewritten=False)

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from expunge.errors import FormatError, StoreError
 from expunge.store.columns import Form
+from expunge.store.crews import each_of
 from expunge.store.database import Database, require_deployment
-from expunge.store.files import FolderLock, each_of, explained, remove_paths
+from expunge.store.files import FolderLock, explained, remove_paths
 from expunge.store.processes import require_own
 from expunge.store.slabs import RecordFolder
 from expunge.store.steps import reach
