@@ -145,6 +145,28 @@ def test_a_clock_tries_again_after_an_error_and_tells_of_it(folder: Path, monkey
     deployment.close()
 
 
+def test_an_error_is_told_also_while_the_clock_tries_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def fail(*_: Any, **__: Any) -> None:
+        tries.release()
+        assert goes_on.acquire(timeout=30)
+        raise ValueError("no memory left")
+
+    deployment = make(folder, apply="every 0.02s")
+    with monkeypatch.context() as patch:
+        patch.setattr(LookupTableLearner, "fit", fail)
+        deployment.submit([Delete(1)])
+        assert tries.acquire(timeout=30)
+        goes_on.release()
+        assert tries.acquire(timeout=30)  # the second time, with the error of the first one not told yet
+        with pytest.raises(TrainingError, match="no memory left"):
+            deployment.wait()
+        deployment.wait()  # once is enough
+        goes_on.release(1000)
+    deployment.close()
+
+
 def test_a_clock_stops_with_the_deployment(folder: Path) -> None:
     before = set(threading.enumerate())
     deployment = make(folder, apply="every 0.01s")

@@ -66,6 +66,7 @@ class DurableDeployment(Deployment):
     _journal: BookKeeper
     _inbox: Inbox
     _writer: RoundWriter
+    _clock: threading.Thread | None = None
 
     @classmethod
     def resume(
@@ -103,7 +104,8 @@ class DurableDeployment(Deployment):
         self._inbox.follow(self._state.records)
         write_guarantee(store, self.guarantee())
         if self._policy.mode == "every":
-            threading.Thread(target=self._apply_on_a_clock, daemon=True).start()
+            self._clock = threading.Thread(target=self._apply_on_a_clock, daemon=True)
+            self._clock.start()
         return self
 
     def _keep_books(self, generation: int, reserved: int) -> None:
@@ -364,13 +366,16 @@ class DurableDeployment(Deployment):
     def _apply_on_a_clock(self) -> None:
         while not self._closed.wait(min(self._policy.amount, threading.TIMEOUT_MAX)):
             # An error is told to whoever updates next; the requests stay pending, and the next tick tries them again.
-            untold, self._background_error = self._background_error, None
             try:
-                done = self.apply()
+                if self.apply() is not None:
+                    self._background_error = None
             except Exception as error:
                 self._background_error = error
-            else:
-                self._background_error = untold if done is None else None
+
+    def _raise_background_error(self) -> None:
+        """Tell of it, but not the clock: it tries again, and until that is done there is something to be told."""
+        if threading.current_thread() is not self._clock:
+            super()._raise_background_error()
 
     def _own_assumptions(self) -> list[str]:
         seeded = [] if self._store.fact("is_system") else [_SEEDED]
