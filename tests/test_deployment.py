@@ -12,7 +12,14 @@ from sklearn.linear_model import LogisticRegression
 
 from expunge.accounting import PrivacyBudget
 from expunge.deployment import Deployment
-from expunge.errors import BudgetExhaustedError, DuplicateRecordError, ParameterError, TrainingError, UnknownRecordError
+from expunge.errors import (
+    BudgetExhaustedError,
+    DuplicateRecordError,
+    InputError,
+    ParameterError,
+    TrainingError,
+    UnknownRecordError,
+)
 from expunge.guarantees import LARGEST_COUNT
 from expunge.learners import LookupTableLearner, ScikitLearner
 from expunge.mechanisms import ConfidentGaussianNoisyMax, ExponentialMechanism, Majority
@@ -329,3 +336,17 @@ def test_no_more_is_allowed_than_is_certified(data):
 
 def test_majority_is_vacuous_whatever_the_budget(data):
     assert deploy(data, mechanism=Majority(), budget=PrivacyBudget(1.0, 1e-6)).guarantee().is_vacuous
+
+
+def test_a_text_is_one_id_and_a_single_update_no_batch(data):
+    deployment = deploy(data)
+    for act in (
+        lambda: deployment.delete("17"),
+        lambda: deployment.delete(subjects="s1"),
+        lambda: deployment.delete(3),
+    ):
+        with pytest.raises(InputError, match="must be a list, also of a single one"):
+            act()
+    with pytest.raises(InputError, match="a single one"):
+        deployment.update(Delete(1))
+    assert deployment.status.round == 0

@@ -314,3 +314,16 @@ def test_deleting_many_is_deleting_each(ids):
         make().apply([DeleteMany([*ids, 77])])
     with pytest.raises(InputError, match="a batch is a list of updates"):
         make().apply(DeleteMany([1]))
+
+
+@pytest.mark.parametrize("ids", ["17", b"17", 17, None, np.array("17"), np.array([["17"]])])
+def test_what_is_no_list_of_ids_names_nobody(ids: object) -> None:
+    """Least of all the letters of a text: "17" are the records "1" and "7" to whoever counts them."""
+    with pytest.raises(InputError, match="ids must be a list, also of a single one"):
+        DeleteMany(ids)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ids", [["1", "7"], ("1", "7"), np.array(["1", "7"]), pd.Series(["1", "7"]), {"1": 0, "7": 0}])
+def test_every_kind_of_list_is_one(ids: object) -> None:
+    assert DeleteMany(ids).ids == ["1", "7"]  # type: ignore[arg-type]
+    assert DeleteMany(iter(["1", "7"])).ids == ["1", "7"]

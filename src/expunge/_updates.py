@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expunge._index import RecordId
+from expunge.errors import InputError
 from expunge.features import Features
 
 
@@ -49,8 +50,7 @@ class DeleteMany:
     ids: Iterable[RecordId] | NDArray[Any]  # kept as a list of plain values
 
     def __post_init__(self) -> None:
-        plain = self.ids.tolist() if isinstance(self.ids, np.ndarray) else list(self.ids)
-        object.__setattr__(self, "ids", plain)
+        object.__setattr__(self, "ids", _listed(self.ids, "ids"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,27 @@ class DeleteSubject:
 
 
 Update = Add | AddMany | Delete | DeleteMany | DeleteSubject
+
+
+def as_batch(batch: Iterable[Update]) -> list[Update]:
+    """A batch of updates as a list; a single update is none."""
+    if isinstance(batch, Iterable):
+        return list(batch)
+    found = "a single one" if isinstance(batch, Update) else repr(batch)
+    raise InputError(f"a batch is a list of updates, got {found}")
+
+
+def deletions(ids: Iterable[RecordId], subjects: Iterable[RecordId]) -> list[Update]:
+    """Records by id and everything of some subjects, as one batch."""
+    return [DeleteMany(ids), *map(DeleteSubject, _listed(subjects, "subjects"))]
+
+
+def _listed(names: Any, what: str) -> list[Any]:
+    """Names as a list of plain values. A text is one name: its letters are other people's."""
+    is_column = not isinstance(names, np.ndarray) or names.ndim == 1
+    if isinstance(names, Iterable) and is_column and not isinstance(names, str | bytes):
+        return names.tolist() if isinstance(names, np.ndarray) else list(names)
+    raise InputError(f"{what} must be a list, also of a single one, got {names!r:.80}")
 
 
 def deleted_ids(updates: Iterable[Update]) -> list[Any]:

@@ -18,6 +18,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge._updates import as_batch, deletions
 from expunge.ensemble import Advance, EnsembleState, Follower, UpdateReport, ignore_progress, learn, update
 from expunge.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.execution import Executor, Serial
@@ -27,7 +28,7 @@ from expunge.learners import Learner, SlicedLearner
 from expunge.mechanisms import DECLINED
 from expunge.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
 from expunge.randomness import Randomness
-from expunge.records import AddMany, Change, DeleteMany, DeleteSubject, RecordId, Records, Update
+from expunge.records import AddMany, Change, RecordId, Records, Update
 from expunge.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
@@ -166,8 +167,7 @@ class Deployment:
     def status(self) -> Status:
         """Generation, round, records, budget."""
         with self._lock:
-            size = len(self._state.records)
-            return Status(self._generation, self._round, size, self._num_shards, self._publisher.status)
+            return Status(self._generation, self._round, len(self.records), self._num_shards, self._publisher.status)
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
         """A released class code for every row, or DECLINED where the mechanism gives no answer.
@@ -213,7 +213,7 @@ class Deployment:
         Touched shards are retrained; everything is, with fresh randomness, once the generation's budget is spent or
         `max_generations` are used up.
         """
-        batch = list(batch)
+        batch = as_batch(batch)
         with self._updating:
             self._raise_background_error()
             # What is published while this trains comes after the request, and so counts towards the next one only.
@@ -233,7 +233,7 @@ class Deployment:
 
     def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one batch."""
-        return self.update([DeleteMany(ids), *map(DeleteSubject, subjects)])
+        return self.update(deletions(ids, subjects))
 
     def add(
         self,

@@ -36,6 +36,7 @@ from expunge._updates import (
     DeleteMany,
     DeleteSubject,
     Update,
+    as_batch,
     deleted_ids,
     is_deletion,
 )
@@ -216,10 +217,8 @@ class Records:
 
     def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
         """D ∘ u for every u of the batch in order, all or nothing."""
-        if isinstance(batch, Add | AddMany | Delete | DeleteMany | DeleteSubject):
-            raise InputError("a batch is a list of updates, got a single one")
         draft = _Draft(self)
-        for deletes, run in groupby(batch, key=is_deletion):
+        for deletes, run in groupby(as_batch(batch), key=is_deletion):
             if deletes:
                 draft.delete_all(deleted_ids(run))
                 continue

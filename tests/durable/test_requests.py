@@ -400,3 +400,20 @@ def test_what_stays_because_its_deletion_was_cancelled_goes_with_the_subject(dep
     deployment.apply()
     assert 5 not in deployment.records
     assert not came_back(deployment, 5)
+
+
+# What is no list.
+
+
+def test_a_text_is_one_id_and_not_its_letters(folder: Path) -> None:
+    with expunge.create(folder, LookupTableLearner(), X, Y, ids=[str(n) for n in range(20)], n_shards=3) as deployment:
+        with pytest.raises(InputError, match="ids must be a list, also of a single one, got '17'"):
+            deployment.delete("17")
+        with pytest.raises(InputError, match="subjects must be a list, also of a single one, got 's1'"):
+            deployment.delete(subjects="s1")
+        with pytest.raises(InputError, match="a list of updates, got a single one"):
+            deployment.update(Delete("1"))  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="a list of updates, got 5"):
+            deployment.update(5)  # type: ignore[arg-type]
+        assert len(deployment.records) == 20
+        assert deployment.requests() == []

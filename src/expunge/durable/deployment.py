@@ -25,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge._updates import as_batch, deletions
 from expunge.certificates import Certificate
 from expunge.deployment import _SEEDED as _SEED_IN_USE
 from expunge.deployment import Deployment, Following, Receipt, Status
@@ -44,7 +45,7 @@ from expunge.learners import Learner, SlicedLearner
 from expunge.learners.protocol import for_classes
 from expunge.publishing import Front, Publisher, Round
 from expunge.randomness import Randomness
-from expunge.records import AddMany, DeleteMany, DeleteSubject, RecordId, Update
+from expunge.records import AddMany, RecordId, Update
 from expunge.store import BookKeeper, ClosedBooks, Request, Store
 from expunge.store.steps import reach
 
@@ -162,8 +163,7 @@ class DurableDeployment(Deployment):
         advance: Advance = ignore_progress,
     ) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one request."""
-        batch: list[Update] = [DeleteMany(ids), *map(DeleteSubject, subjects)]
-        return self.update(batch, key=key, apply=apply, advance=advance)
+        return self.update(deletions(ids, subjects), key=key, apply=apply, advance=advance)
 
     def add(
         self,
@@ -189,7 +189,7 @@ class DurableDeployment(Deployment):
 
     def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
         """Have a request on the disk, pending, checked against everything accepted before it."""
-        updates = list(batch)
+        updates = as_batch(batch)
         self._require_open()
         now = self._evidence.clock.now()  # before the lock: who waits for it learns when a training ended
         with self._inbox.lock:
