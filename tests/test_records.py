@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import time
 
 import numpy as np
 import pandas as pd
@@ -327,3 +328,53 @@ def test_what_is_no_list_of_ids_names_nobody(ids: object) -> None:
 def test_every_kind_of_list_is_one(ids: object) -> None:
     assert DeleteMany(ids).ids == ["1", "7"]  # type: ignore[arg-type]
     assert DeleteMany(iter(["1", "7"])).ids == ["1", "7"]
+
+
+def crowd(count: int, subjects: list[str]) -> AddMany:
+    return AddMany(ids=range(100, 100 + count), features=np.zeros((count, 2)), labels=[0] * count, subjects=subjects)
+
+
+def one_big_household(count: int) -> list[object]:
+    return [crowd(count, ["h"] * count), DeleteSubject("h")]
+
+
+def many_small_ones(count: int) -> list[object]:
+    households = [f"h{number}" for number in range(count)]
+    return [crowd(count, households), *map(DeleteSubject, households)]
+
+
+def many_that_stay(count: int) -> list[object]:
+    return [crowd(count, ["h"] * count)]
+
+
+@pytest.mark.parametrize("asked", [one_big_household, many_small_ones, many_that_stay])
+def test_subjects_take_time_in_proportion(asked) -> None:
+    """Eight times as many take some eight times as long; if everybody met everybody it would be sixty-four."""
+    records = Records.build(np.zeros((4, 2)), [0, 1, 0, 1])
+
+    def seconds(count: int) -> float:
+        batch, times = asked(count), []
+        for _ in range(3):
+            begun = time.perf_counter()
+            records.apply(batch)
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    assert seconds(24_000) < 24 * seconds(3_000)
+
+
+def test_who_came_and_went_and_came_to_somebody_else_is_not_theirs() -> None:
+    records = Records.build(np.zeros((4, 2)), [0, 1, 0, 1])
+
+    def add(subject: str) -> Add:
+        return Add(id=9, features=[1.0, 2.0], label=1, subject=subject)
+
+    moved = [add("a"), Delete(9), add("b")]
+    assert 9 in records.apply([*moved, Delete(0)])[0]
+    with pytest.raises(UnknownRecordError, match="'a'"):
+        records.apply([*moved, DeleteSubject("a")])
+    assert 9 not in records.apply([*moved, DeleteSubject("b")])[0]
+    assert 9 not in records.apply([add("a"), Delete(9), add("a"), DeleteSubject("a")])[0]
+    with pytest.raises(UnknownRecordError, match="'a'"):
+        records.apply([add("a"), DeleteSubject("a"), DeleteSubject("a")])
+    assert 9 in records.apply([add("a"), DeleteSubject("a"), add("a")])[0]

@@ -226,10 +226,11 @@ class SubjectIndex:
         """The index after records of these subjects were put into slots start, start+1, …"""
         if column is None:
             return self
-        added = dict(self.added)
+        came: dict[Any, list[int]] = {}
         for row, subject in enumerate(column.tolist()):
             if subject is not None:
-                added[subject] = (*added.get(subject, ()), start + row)
+                came.setdefault(subject, []).append(start + row)
+        added = {**self.added, **{subject: (*self.added.get(subject, ()), *slots) for subject, slots in came.items()}}
         index = SubjectIndex(self.column, added)
         if "base" in self.__dict__:
             index.__dict__["base"] = self.base

@@ -63,7 +63,7 @@ class DeleteSubject:
 Update = Add | AddMany | Delete | DeleteMany | DeleteSubject
 
 
-def as_batch(batch: Iterable[Update]) -> list[Update]:
+def as_batch(batch: Any) -> list[Update]:
     """A batch of updates as a list; a single update is none."""
     if isinstance(batch, Iterable):
         return list(batch)

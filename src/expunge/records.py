@@ -279,12 +279,8 @@ class Records:
             weights: Any = None if update.weight == 1.0 else [update.weight]
             table, labels, ids = _one_row(update.features), np.asarray([update.label]), object_column([update.id])
         else:
-            table, labels, subjects, weights = (
-                as_features(update.features),
-                np.asarray(update.labels),
-                update.subjects,
-                update.weights,
-            )
+            table, labels = as_features(update.features), np.asarray(update.labels)
+            subjects, weights = update.subjects, update.weights
             ids = id_column(update.ids, num_rows(table), "ids")
         block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes)
         return self.fitted(replace(block, features=own_copy(block.features)))
@@ -317,6 +313,7 @@ class _Draft:
         self.removed: set[int] = set()
         self.pending: dict[RecordId, tuple[int, int]] = {}  # id -> (source, row), in order of addition
         self.sources: list[Block] = []
+        self.arrivals: dict[RecordId | None, list[RecordId]] = {}  # by subject; some may have left again
 
     def take(self, update: Update) -> None:
         match update:
@@ -346,6 +343,8 @@ class _Draft:
             if self._holds(record):
                 raise DuplicateRecordError(f"the id {record!r} is in use already; delete it first", record)
             self.pending[record] = (len(self.sources), row)
+            if block.subjects is not None:
+                self.arrivals.setdefault(block.subjects[row], []).append(record)
         self.sources.append(block)
 
     def _delete(self, record: RecordId) -> None:
@@ -360,14 +359,16 @@ class _Draft:
     def _delete_subject(self, subject: RecordId) -> None:
         settled = [s for s in self.records.subjects.find(subject) if not self.records.index.is_gone(s)]
         slots = [slot for slot in settled if slot not in self.removed]
-        fresh = [record for record, (source, row) in self.pending.items() if self._subject(source, row) == subject]
+        came = dict.fromkeys(self.arrivals.pop(subject, ()))
+        fresh = [record for record in came if record in self.pending and self._subject(record) == subject]
         if not settled and not fresh:
             raise UnknownRecordError(f"no record belongs to the subject {subject!r}", subject)
         self.removed.update(slots)
         for record in fresh:
             del self.pending[record]
 
-    def _subject(self, source: int, row: int) -> RecordId | None:
+    def _subject(self, record: RecordId) -> RecordId | None:
+        source, row = self.pending[record]
         column = self.sources[source].subjects
         return None if column is None else column[row]
 
