@@ -242,7 +242,9 @@ def make_books(store: Store, settings: Settings, num_classes: int) -> tuple[Publ
 
 
 def _vacant(path: str | os.PathLike[str]) -> Path:
+    """A place that nothing is at, nor anything that is only out of sight: a deployment whose replacement was killed."""
     folder = Path(path)
+    settle(folder)
     if folder.is_dir() and not any(folder.iterdir()):
         return folder
     if folder.exists():
