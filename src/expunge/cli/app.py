@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from expunge.cli.output import complain
 from expunge.errors import ExpungeError, TrainingError
 
 _INTERRUPTED = 130
+_BUG = 70
 
 app = typer.Typer(
     name="expunge",
@@ -81,7 +83,10 @@ def _comes_of_an_interrupt(error: BaseException | None) -> bool:
 
 
 def _explain(error: Exception) -> None:
-    """Say what was wrong with the command line; anything else is a bug and keeps its traceback."""
+    """Say what was wrong with the command line; anything else is a bug and keeps its traceback.
+
+    Its exit code is not the 1 of Python, which `audit` and `verify` have a meaning for.
+    """
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error)
     elif type(error).__name__ == "Abort" or _comes_of_an_interrupt(error):
@@ -90,4 +95,5 @@ def _explain(error: Exception) -> None:
     elif hasattr(error, "format_message"):
         complain(error.format_message())
     else:
-        raise error
+        traceback.print_exception(error)
+        sys.exit(_BUG)

@@ -11,8 +11,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.options import Trust
-from expunge.cli.output import console, progress, show_json, show_table
-from expunge.errors import InputError
+from expunge.cli.output import console, page_can_be_written, progress, show_json, show_table
 
 if TYPE_CHECKING:
     from expunge.audit import AuditReport
@@ -77,8 +76,8 @@ def audit(
     from expunge.audit import audit as run_audit
     from expunge.guarantees import Guarantee
 
-    if html is not None and not html.absolute().parent.is_dir():
-        raise InputError(f"there is no folder {str(html.parent)!r} to write the page to")
+    if html is not None:
+        page_can_be_written(html)
     request = AuditRequest(
         scenario=scenario,
         scheme=scheme,

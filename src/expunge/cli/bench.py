@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.output import console, progress, show_json, show_table
+from expunge.cli.output import console, page_can_be_written, progress, show_json, show_table
 from expunge.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def bench(
     """
     from expunge.bench import run_suites
 
-    if out is not None and not out.absolute().parent.is_dir():
-        raise InputError(f"there is no folder {str(out.parent)!r} to write the page to")
+    if out is not None:
+        page_can_be_written(out)
     if kept is not None and suites != ["deep"]:
         raise InputError("--kept is for the benchmark deep alone")
     if kept is not None and not kept.is_dir():

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from expunge.errors import InputError
+
 console = Console(highlight=False)
 _errors = Console(stderr=True, highlight=False)
+_SHORT_NAME = 24
 
 
 def complain(message: str) -> None:
@@ -26,19 +31,36 @@ def show_json(data: Any) -> None:
 
 
 def show_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> None:
-    """A table; numbers to the right."""
+    """A table; numbers to the right. Nothing is cut off: a terminal folds what is too wide, a pipe has room for all."""
     table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
     lines = [[str(cell) for cell in row] for row in rows]
     for place, column in enumerate(columns):
-        numeric = bool(lines) and all(_is_number(line[place]) for line in lines)
-        table.add_column(column, justify="right" if numeric else "left")
+        cells = [line[place] for line in lines]
+        numeric = bool(cells) and all(_is_number(cell) for cell in cells)
+        # The first column names the row: folded into pieces, a name could no longer be searched for.
+        is_name = place == 0 and all(len(cell) <= _SHORT_NAME for cell in cells)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=is_name)
     for line in lines:
         table.add_row(*line)
-    console.print(table)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        console.print(table)
+    else:
+        width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
+        Console(file=console.file, width=width, highlight=False).print(table)
 
 
 def _is_number(cell: str) -> bool:
     return cell.strip("–—∞×%≥≤<> ").replace(",", "").replace(".", "").replace("e-", "").isdigit() or cell in "–—∞"
+
+
+def page_can_be_written(path: Path) -> None:
+    """Complain before the work and not after it."""
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} to write the page to")
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder: name the page in it")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise InputError(f"{str(path)!r} cannot be written")
 
 
 @contextmanager

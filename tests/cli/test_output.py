@@ -1,0 +1,41 @@
+"""Tables: numbers to the right, and nothing cut off, however narrow the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from expunge.cli import output
+
+ROWS = [(f"mnist-k6-0.{i}", "0.924 (inside)", "exponential", "description length", "0.503", 17) for i in range(3)]
+COLUMNS = ["row", "after", "mechanism", "theorem", "indicator", "count"]
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    def show(width=None):
+        file = io.StringIO()
+        console = Console(file=file, width=width, force_terminal=width is not None, highlight=False, color_system=None)
+        monkeypatch.setattr(output, "console", console)
+        output.show_table("Title", COLUMNS, ROWS)
+        return file.getvalue()
+
+    return show
+
+
+def test_in_a_pipe_every_row_is_one_line(shown, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = shown().splitlines()
+    for row in ROWS:
+        assert any(all(str(cell) in line for cell in row) for line in lines)
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_a_narrow_terminal_cuts_nothing_off(shown, width):
+    page = shown(width)
+    assert max(map(len, page.splitlines())) <= width
+    assert "…" not in page
+    for name in ("mnist-k6-0.0", "mnist-k6-0.2"):
+        assert name in page
