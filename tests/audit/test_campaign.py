@@ -21,6 +21,7 @@ from expunge.audit import (
 )
 from expunge.audit.scenarios._shared import Bound
 from expunge.errors import InputError, ParameterError
+from expunge.guarantees import Guarantee
 from expunge.records import Delete
 
 SCENARIO = lookup_scenario(num_pairs=8)
@@ -92,6 +93,24 @@ def test_a_file_of_another_audit_is_refused(tmp_path):
         run_trials(SCENARIO, make_scheme("majority", SCENARIO), num_trials=4, seed=1, resume=path)
     with pytest.raises(InputError, match="num_pairs"):
         run_trials(lookup_scenario(num_pairs=9), SISA, num_trials=4, seed=1, resume=path)
+
+
+def test_trials_with_other_noise_are_not_mixed_in(tmp_path):
+    path = tmp_path / "trials.jsonl"
+    weak, strong = (make_scheme("exponential", SCENARIO, target=Guarantee(alpha, 1e-3, 1e-3)) for alpha in (1.0, 0.01))
+    run_trials(SCENARIO, weak, num_trials=4, seed=1, resume=path)
+    with pytest.raises(InputError, match="its mechanism is 'ExponentialMechanism"):
+        run_trials(SCENARIO, strong, num_trials=4, seed=1, resume=path)
+
+
+def test_the_name_of_a_learner_is_the_same_in_every_process():
+    class Nameless:
+        def fit(self, X, y, seed):
+            raise NotImplementedError
+
+    names = {replace(SCENARIO.task, learner=Nameless()).learner_name for _ in range(3)}
+    assert len(names) == 1
+    assert "0x" not in names.pop()
 
 
 @pytest.mark.parametrize("content", ["hello\n", '{"format": 99}\n', "[1]\n", "hello"])

@@ -108,7 +108,7 @@ def test_schemes_and_requesters_of_the_users_own(tmp_path):
     assert own.returncode == 0, own.stderr
     found = json.loads(own.stdout)
     assert found["rejected"] is True
-    assert found["requester"] == "user's own"
+    assert found["requester"] == "own_audit:requester"
     built_in = json.loads(invoke(*common).stdout)
     assert found["tests"] == built_in["tests"]  # it is SISA, after all
     lazy = run_program(*common, "--scheme", "own_audit:Lazy", cwd=tmp_path)
@@ -122,7 +122,9 @@ def test_schemes_and_requesters_of_the_users_own(tmp_path):
         (("lookup", "--scheme", "magic"), "scheme must be one of sisa"),
         (("lookup", "--trials", "1"), "num_trials must be a whole number of at least 4, got 1"),
         (("lookup", "--html", "no/such/folder/page.html"), "there is no folder"),
+        (("lookup", "--html", "."), "'.' is a folder: name the page in it"),
         (("lookup", "--learner", "tree"), "the scenario lookup has no option learner, got 'tree'"),
+        (("lookup", "--probability", "0.1"), "sisa is a partition and has no inclusion probability, got 0.1"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(arguments, message):
@@ -131,6 +133,35 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments, message):
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--scheme", "broken_audit:failing"), "'broken_audit:failing' failed: RuntimeError: out of luck"),
+        (("--scheme", "broken_syntax:scheme"), "'broken_syntax:scheme' cannot be loaded: SyntaxError"),
+        (("--requester", "broken_audit:failing"), "'broken_audit:failing' failed: TypeError"),
+        (("--requester", "broken_audit:number"), "the requester of 'broken_audit:number' has no next_batch, got int"),
+    ],
+)
+def test_a_factory_of_ones_own_that_fails_is_named_in_one_line(arguments, message, tmp_path):
+    (tmp_path / "broken_audit.py").write_text(
+        "def failing(task):\n    raise RuntimeError('out of luck')\n\ndef number(task, rng):\n    return 3\n"
+    )
+    (tmp_path / "broken_syntax.py").write_text("def scheme(:")
+    result = run_program("lookup", *arguments, cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_failure_while_trials_run_is_no_alarm(tmp_path):
+    (tmp_path / "late_audit.py").write_text(
+        OWN.replace("known, codes, _ =", "raise RuntimeError('a bug')\n        a =")
+    )
+    result = run_program("lookup", "--scheme", "late_audit:Lazy", "--trials", "4", cwd=tmp_path)
+    assert result.returncode == 70
+    assert "RuntimeError: a bug" in result.stderr
 
 
 def test_without_mnist_the_stand_in_is_offered(tmp_path):

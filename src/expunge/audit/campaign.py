@@ -23,6 +23,7 @@ from expunge.execution import make_executor
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _MOST_AT_ONCE = 8
 _LEAST_TRIALS = 4
+_HEADER_FAILURE = 1e-3
 
 
 @contextmanager
@@ -131,6 +132,8 @@ def _settle_seed(seed: int | None, resume: Path | None) -> int:
 
 
 def _header(scenario: Scenario, scheme: Scheme[Any], seed: int) -> dict[str, Any]:
+    """Everything that a trial depends on, so that trials of another audit are never mixed in."""
+    publisher = getattr(scheme, "publisher", None)
     return {
         "version": __version__,
         "seed": seed,
@@ -139,5 +142,8 @@ def _header(scenario: Scenario, scheme: Scheme[Any], seed: int) -> dict[str, Any
         "setting": scenario.setting,
         "num_shards": getattr(scheme, "num_shards", None),
         "sampler": repr(getattr(scheme, "sampler", None)),
+        "mechanism": repr(getattr(publisher, "mechanism", None)),
+        "claim": str(scheme.guarantee(beta=_HEADER_FAILURE, gamma=_HEADER_FAILURE)),
+        "learner": scenario.task.learner_name,
         **scenario.parameters,
     }

@@ -79,6 +79,10 @@ def make_scheme(
         raise ParameterError(f"scheme must be one of {', '.join(SCHEME_NAMES)}, got {name!r}")
     sizes, learner = _SIZES.get(scenario.name, Sizes(3, 20)), scenario.task.learner
     if name in ("sisa", "retrain"):
+        if inclusion_probability is not None:
+            raise ParameterError(
+                f"the scheme {name} is a partition and has no inclusion probability, got {inclusion_probability!r}"
+            )
         shards = sizes.partition if num_shards is None else num_shards
         # Appendix C.2 uses equal parts. Elsewhere every record is assigned by itself (Theorem 5.1): only then are the
         # shards exchangeable, and unlearning exact for requests that were fixed in advance.

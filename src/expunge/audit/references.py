@@ -6,15 +6,18 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from sklearn.base import BaseEstimator
 
 from expunge.audit.scenario import Task
 from expunge.audit.scenarios._shared import MakeRequester
 from expunge.audit.schemes import AnyScheme, Scheme
-from expunge.errors import InputError
+from expunge.errors import ExpungeError, InputError
+from expunge.interaction import Requester
 from expunge.learners import Learner, ScikitLearner, SlicedLearner
+from expunge.randomness import Randomness
 
 
 def is_reference(name: str) -> bool:
@@ -31,8 +34,9 @@ def load_factory(reference: str) -> Callable[..., Any]:
         sys.path.insert(0, "")
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InputError(f"{reference!r} cannot be loaded: {error}") from None
+    except Exception as error:
+        why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise InputError(f"{reference!r} cannot be loaded: {why}") from error
     for part in path.split("."):
         if not hasattr(found, part):
             raise InputError(f"{reference!r} cannot be loaded: {module_name} has no {path}")
@@ -45,20 +49,36 @@ def load_factory(reference: str) -> Callable[..., Any]:
 
 def load_scheme(reference: str, task: Task) -> Scheme[Any]:
     """The user's scheme, from `factory()` or `factory(task)`; what is missing is named."""
-    made = AnyScheme(_called(load_factory(reference), task), name=reference)
+    factory = load_factory(reference)
+    made = AnyScheme(_made(reference, factory, *([task] if _takes_one(factory) else [])), name=reference)
     if made.missing:
         raise InputError(f"the scheme of {reference!r} has no {', '.join(made.missing)}")
     return made
 
 
+@dataclass(frozen=True)
+class _Requesters:
+    """The user's `factory(task, rng)`; what is wrong with it is said in one line."""
+
+    reference: str
+
+    def __call__(self, task: Task, rng: Randomness) -> Requester:
+        """A requester for one trial."""
+        made = _made(self.reference, load_factory(self.reference), task, rng)
+        if not callable(getattr(made, "next_batch", None)):
+            raise InputError(f"the requester of {self.reference!r} has no next_batch, got {type(made).__name__}")
+        return cast("Requester", made)
+
+
 def load_requester(reference: str) -> MakeRequester:
     """The user's `factory(task, rng)`, which makes a requester for every trial."""
-    return load_factory(reference)
+    load_factory(reference)
+    return _Requesters(reference)
 
 
 def load_learner(reference: str) -> Learner | SlicedLearner:
     """The user's learner, or a scikit-learn classifier as one, from `factory()`."""
-    made = load_factory(reference)()
+    made = _made(reference, load_factory(reference))
     if isinstance(made, BaseEstimator):
         return ScikitLearner(made)
     if not isinstance(made, Learner | SlicedLearner):
@@ -66,14 +86,22 @@ def load_learner(reference: str) -> Learner | SlicedLearner:
     return made
 
 
-def _called(factory: Callable[..., Any], task: Task) -> Any:
+def _made(reference: str, factory: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        wanted = [
-            parameter
-            for parameter in inspect.signature(factory).parameters.values()
-            if parameter.default is parameter.empty
-            and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        ]
+        return factory(*arguments)
+    except ExpungeError:
+        raise
+    except Exception as error:
+        raise InputError(f"{reference!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _takes_one(factory: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
-        wanted = []
-    return factory(task) if wanted else factory()
+        return False
+    return any(
+        parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in parameters
+    )

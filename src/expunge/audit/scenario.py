@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +39,11 @@ class Task:
         """Ids, features and class codes of D^0, in order."""
         points, codes, _ = self.records.gather(self.records.live_slots())
         return self.records.ids(), points, codes.astype(np.int64)
+
+    @property
+    def learner_name(self) -> str:
+        """The learner in words that are the same in every process: without addresses in memory."""
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.learner))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,13 @@ from expunge.randomness import Randomness
 MakeRequester = Callable[[Task, Randomness], Requester]
 
 
+def requester_name(requester: str | MakeRequester | None, usual: str = "user's own") -> str:
+    """What a report and a file of trials call a requester: a user's own by its module:factory, where it has one."""
+    if requester is None or isinstance(requester, str):
+        return requester or usual
+    return str(getattr(requester, "reference", "user's own"))
+
+
 @dataclass(frozen=True)
 class Ready:
     """Statistics that are ready as they are."""

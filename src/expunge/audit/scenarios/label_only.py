@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from expunge.audit.scenario import Scenario, Task
-from expunge.audit.scenarios._shared import Bound, MakeRequester, NamedRequester, Ready
+from expunge.audit.scenarios._shared import Bound, MakeRequester, NamedRequester, Ready, requester_name
 from expunge.audit.statistics import DeletedSupport, SurvivorAccuracy
 from expunge.errors import ParameterError
 
@@ -18,7 +18,7 @@ def label_only_scenario(
     make = NamedRequester(requester, size=size) if isinstance(requester, str) else requester
     return Scenario(
         name="label-only",
-        about=f"{task.name}; the requester deletes {size} of the records that are labelled correctly",
+        about=task.name if requester == "correct" else f"{task.name}; at most {size} records are deleted",
         task=task,
         points=task.columns[1],
         make_requester=Bound(make, task),
@@ -33,6 +33,6 @@ def label_only_scenario(
             "task": task.name,
             "num_records": len(task.records),
             "num_deletions": size,
-            "requester": requester if isinstance(requester, str) else "user's own",
+            "requester": requester_name(requester),
         },
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from expunge.audit.lookup import make_pairs
 from expunge.audit.scenario import Scenario, Task
-from expunge.audit.scenarios._shared import Bound, MakeRequester, NamedRequester, Ready
+from expunge.audit.scenarios._shared import Bound, MakeRequester, NamedRequester, Ready, requester_name
 from expunge.audit.statistics import DeletedSupport, SurvivorAccuracy, SurvivorSupport
 from expunge.errors import ParameterError
 from expunge.learners import NearestTableLearner
@@ -35,7 +35,7 @@ def lookup_scenario(*, num_pairs: int = 50, requester: str | MakeRequester = "co
     make = NamedRequester(requester, size=num_pairs // 2) if isinstance(requester, str) else requester
     return Scenario(
         name="lookup",
-        about="every training point twice, lookup tables; the requester deletes what is labelled correctly",
+        about=f"every training point {'once' if adds else 'twice'}, lookup tables",
         task=task,
         points=task.columns[1],
         make_requester=Bound(make, task),
@@ -47,7 +47,7 @@ def lookup_scenario(*, num_pairs: int = 50, requester: str | MakeRequester = "co
             }
         ),
         max_rounds={"one-by-one": len(records), "add": _ADDING_ROUNDS}.get(str(requester), 1),
-        parameters={"num_pairs": num_pairs, "requester": requester if isinstance(requester, str) else "user's own"},
+        parameters={"num_pairs": num_pairs, "requester": requester_name(requester)},
     )
 
 

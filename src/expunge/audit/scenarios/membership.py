@@ -72,7 +72,7 @@ def membership_scenario(
         parameters={
             "task": task.name,
             "num_records": len(ids),
-            "learner": repr(task.learner),
+            "learner": task.learner_name,
             "num_targets": num_targets,
             "num_shadows": num_shadows,
             "mislabelled": mislabelled,

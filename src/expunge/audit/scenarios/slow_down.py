@@ -6,7 +6,7 @@ import numpy as np
 
 from expunge.audit.model_requesters import DeleteMostShards
 from expunge.audit.scenario import Scenario, Setting, Task
-from expunge.audit.scenarios._shared import Bound, MakeRequester, Ready
+from expunge.audit.scenarios._shared import Bound, MakeRequester, Ready, requester_name
 from expunge.audit.statistics import NamedHolders
 from expunge.errors import ParameterError
 from expunge.interaction import Requester
@@ -38,7 +38,7 @@ def slow_down_scenario(
         raise ParameterError(f"num_rounds must be below the {len(attacked.records)} records, got {num_rounds!r}")
     return Scenario(
         name="slow-down",
-        about=f"{attacked.name}; the requester deletes the record believed to sit in the most shards",
+        about=f"{attacked.name}; all {'models' if setting == 'models' else 'labels'} are published",
         task=attacked,
         points=attacked.columns[1],
         make_requester=Bound(requester or _most_shards, attacked),
@@ -52,7 +52,7 @@ def slow_down_scenario(
             "num_records": len(attacked.records),
             "num_rounds": num_rounds,
             "setting": setting,
-            "requester": "most-shards" if requester is None else "user's own",
+            "requester": requester_name(requester, "most-shards"),
         },
     )
 

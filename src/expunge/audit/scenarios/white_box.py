@@ -5,7 +5,7 @@ from __future__ import annotations
 from expunge.audit.evidence import Event
 from expunge.audit.model_requesters import DeleteTargeted
 from expunge.audit.scenario import Scenario, Task
-from expunge.audit.scenarios._shared import Bound, MakeRequester, Ready
+from expunge.audit.scenarios._shared import Bound, MakeRequester, Ready, requester_name
 from expunge.audit.statistics import TargetedWorse
 from expunge.errors import ParameterError
 from expunge.interaction import Requester
@@ -24,7 +24,7 @@ def white_box_scenario(task: Task, *, requester: MakeRequester | None = None) ->
         raise ParameterError("the white-box scenario needs held-out points, and the task has none")
     return Scenario(
         name="white-box",
-        about=f"{task.name}; all models are published, and the requester deletes what points at half of the shards",
+        about=f"{task.name}; all models are published",
         task=task,
         points=task.columns[1],
         make_requester=Bound(requester or _targeted, task),
@@ -36,8 +36,8 @@ def white_box_scenario(task: Task, *, requester: MakeRequester | None = None) ->
         parameters={
             "task": task.name,
             "num_records": len(task.records),
-            "learner": repr(task.learner),
-            "requester": "targeted" if requester is None else "user's own",
+            "learner": task.learner_name,
+            "requester": requester_name(requester, "targeted"),
         },
     )
 
