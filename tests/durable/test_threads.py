@@ -18,7 +18,7 @@ import expunge
 from expunge import Add, Delete
 from expunge.certificates import verify
 from expunge.durable import DurableDeployment, look
-from expunge.errors import FolderBusyError, RequestError
+from expunge.errors import FolderBusyError, RequestError, StoreError
 from expunge.learners import LookupTableLearner
 from expunge.store import steps
 
@@ -313,3 +313,41 @@ def test_a_clock_applies_without_being_asked(folder: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert 1 not in deployment.records
+
+
+# Closed in the middle of an update, by the handler of a signal.
+
+
+@pytest.mark.parametrize("step", ["stage.model", "apply.trained", "stage.done", "switch.open"])
+def test_who_closes_in_the_middle_of_an_update_leaves_nobody_writing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    deployment = make(folder, inclusion_probability=0.9, n_shards=8)
+    loose: list[set[str]] = []
+
+    def close() -> None:
+        deployment.close()
+        loose.append({path.name for path in (folder / "models").iterdir()} - known)
+        with expunge.open(folder, apply_pending=False) as other:  # the folder is anybody's from now on
+            assert other.status.pending == 1
+
+    def watch(reached: str) -> None:
+        if reached == step and threading.current_thread() is threading.main_thread() and not loose:
+            close()
+
+    def advance(trained: int) -> None:
+        if step == "stage.model" and not loose:
+            close()
+
+    known = {path.name for path in (folder / "models").iterdir()}
+    monkeypatch.setattr(steps, "watch", watch)
+    with pytest.raises(StoreError, match="has been closed"):
+        deployment.update([Delete(1), Add(id=1000, features=[1.0, 2.0], label=1)], advance=advance)
+    if step != "switch.open":  # there the files are whole, and the next opening removes them
+        assert loose == [set()]
+    monkeypatch.undo()
+    assert {path.name for path in (folder / "models").iterdir()} == known
+    with expunge.open(folder) as found:
+        assert found.status.pending == 0
+        assert 1 not in found.records
+        assert 1000 in found.records

@@ -315,6 +315,7 @@ class DurableDeployment(Deployment):
             self._background.join()
         with self._updating, self._inbox.lock, self._lock:
             self._closed.set()
+            self._writer.stop()
             try:
                 self._journal.settle(None if self._alignment.is_lost else self._publisher.status.predictions)
             finally:

@@ -39,6 +39,15 @@ class RoundWriter:
             stage.close()
         self._store.tidy()
 
+    def stop(self) -> None:
+        """Before the folder is let go of: what a thread still writes would be written into somebody else's folder.
+
+        Whoever closes it may be in the middle of an update: the handler of a signal is.
+        """
+        if self._stage is not None:
+            self._stage.halt()
+            self._store.tidy()
+
     def write(
         self, following: Following, before: EnsembleState, *, round: int, is_new: bool, trained: int
     ) -> Following:
@@ -75,8 +84,10 @@ class RoundWriter:
         return following
 
     def _staged(self, following: Following) -> Staged:
-        begun, self._stage = self._stage, None
+        begun = self._stage
         if begun is None:
             return stage(self._store, following.state, following.touched, following.change, trusted=self._trusted)
         with begun:
-            return begun.finish(following.state)
+            staged = begun.finish(following.state)
+        self._stage = None
+        return staged

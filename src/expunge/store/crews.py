@@ -27,13 +27,19 @@ class Crew:
         self._jobs.append(job)
         return job
 
+    def halt(self) -> None:
+        """Begin nothing more, and wait for what has begun. The handler of a signal may do that, whatever it interrupts.
+
+        It waits for the jobs and not for the threads: one whose `join` is interrupted may count as ended before it is.
+        """
+        wait([job for job in self._jobs if not job.cancel()])
+
     def close(self) -> None:
         """Begin nothing more; when this returns, or is interrupted, nobody is at work."""
         interruption: BaseException | None = None
         while True:
             try:
-                # The jobs and not the threads: a thread whose `join` is interrupted may count as ended before it is.
-                wait([job for job in self._jobs if not job.cancel()])
+                self.halt()
                 self._pool.shutdown()
                 break
             except BaseException as error:  # of a signal: nothing here fails

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.ensemble import EnsembleState
+from expunge.errors import StoreError
 from expunge.learners import Learner, Model, SlicedLearner
 from expunge.records import Change, Records
 from expunge.store.codec import encode_model
@@ -55,6 +56,7 @@ class Stage:
         self._store = store
         self._trusted = trusted
         self._crew = Crew(_THREADS)
+        self._is_cut_short = False
         self._files: dict[int, Future[ModelFile]] = {}
         self._learner: Learner | SlicedLearner
         self._records: Future[Staged]
@@ -67,13 +69,18 @@ class Stage:
 
     def add(self, shard: int, model: Model) -> None:
         """A model that belongs to the state."""
+        if self._is_cut_short:
+            raise self._cut_short()
         self._files[shard] = self._crew.start(_write_model, self._store, self._learner, shard, model, self._trusted)
 
     def finish(self, state: EnsembleState) -> Staged:
         """Have it all on the disk; the state in it, which has the models of the one given, is the one to go on with."""
         with self._store.explained():
-            records = self._records.result()
-            files = {shard: written.result() for shard, written in self._files.items()}
+            try:
+                records = self._records.result()
+                files = {shard: written.result() for shard, written in self._files.items()}
+            except CancelledError:
+                raise self._cut_short() from None
             if files:
                 flush_file(self._store.folder / "models")
             reach("stage.done")
@@ -83,6 +90,14 @@ class Stage:
     def close(self) -> None:
         """Stop writing; when this returns, or is interrupted, nobody is."""
         self._crew.close()
+
+    def halt(self) -> None:
+        """The same for the handler of a signal, which may have come in the middle of anything here."""
+        self._is_cut_short = True
+        self._crew.halt()
+
+    def _cut_short(self) -> StoreError:
+        return StoreError(f"{self._store.folder} has been closed in the middle of an update; nothing was lost")
 
     def __enter__(self) -> Self:
         return self
