@@ -253,6 +253,7 @@ def test_functions_by_name(tmp_path, monkeypatch):
 X3, Y3 = blobs()
 BAD_OPTIONS = [
     ({"factory": 3}, "factory must be a callable"),
+    ({"factory": nn.Linear(2, 2)}, "factory must be a function that makes a new module, got a module .Linear."),
     ({"factory": "nn.Linear"}, "factory must be a callable or 'package.module:name', got 'nn.Linear'"),
     ({"factory": "no_such_package:x"}, "factory 'no_such_package:x' cannot be found"),
     ({"optimizer": "adamx"}, "optimizer must be one of adadelta, .*, got 'adamx'"),

@@ -14,11 +14,12 @@ import optax
 import pytest
 
 from expunge.ensemble import learn, update
-from expunge.errors import InputError, ParameterError
+from expunge.errors import ExpungeError, InputError, ParameterError
 from expunge.learners.jax import (
     Equinox,
     JaxLearner,
     JaxModel,
+    Optimizer,
     PrivateSGD,
     SlicedJaxLearner,
     Validation,
@@ -26,6 +27,7 @@ from expunge.learners.jax import (
     logistic,
     mlp,
     same_parameters,
+    sgd,
 )
 from expunge.learners.protocol import ABSTAIN, Abstainer, ShardData, fit_many
 from expunge.learners.scikit import ConstantModel
@@ -294,6 +296,11 @@ def test_memory_is_bounded_by_the_setting(make_learner: MakeLearner, make_shard:
         ({"num_classes": 1}, "num_classes"),
         ({"input_scale": 0.0}, "input_scale"),
         ({"models_at_once": 0}, "models_at_once"),
+        ({"max_device_memory": 0}, "max_device_memory"),
+        ({"optimizer": "adam"}, "must be an Optimizer or an Optax transformation, got 'adam'"),
+        ({"optimizer": Optimizer("adamx", {})}, "Optax has no optimiser 'adamx'"),
+        ({"optimizer": Optimizer("adam", {"lr": 0.1})}, "'adam' of Optax refuses its arguments"),
+        ({"optimizer": Optimizer("global_norm", {"updates": 1.0})}, "is no optimiser"),
     ],
 )
 def test_impossible_options(make_learner: MakeLearner, options: dict[str, Any], words: str) -> None:
@@ -313,6 +320,45 @@ def test_what_is_missing_is_named(make_learner: MakeLearner, make_shard: MakeSha
         make_learner().fit(np.array([["a"], ["b"]], dtype=object), np.array([0, 1]), 1)
     with pytest.raises(ParameterError, match="seed"):
         make_learner().fit(shard.X, shard.y, -1)
+
+
+def test_what_does_not_fit_the_network_is_named(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    """JAX itself clamps a label that has no score, and trains on."""
+    shard = make_shard(1)
+    with pytest.raises(InputError, match=r"the shape \(7, 8\) do not fit the network's input_shape \(8, 8, 1\)"):
+        make_learner().fit(shard.X[:, :7], shard.y, 1)
+    with pytest.raises(InputError, match="got 70 rows and 69 labels"):
+        make_learner().fit(shard.X, shard.y[:69], 1)
+    with pytest.raises(InputError, match="labels must be codes from 0 to 1, got 0 to 2"):
+        make_learner(num_classes=2).fit(shard.X, shard.y, 1)
+    too_few = JaxLearner(
+        (lambda key: jnp.zeros((64, 2)), lambda p, x: x.reshape(-1, 64) @ p), input_shape=(8, 8), steps=1, num_classes=3
+    )
+    with pytest.raises(ParameterError, match=r"must give 3 scores an example.* gives the shape \(2, 2\)"):
+        too_few.fit(shard.X, shard.y, 1)
+    with pytest.raises(ParameterError, match="input_shape must be a tuple of positive sizes, got 64"):
+        mlp(input_shape=64)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="at least one unit, got -3"):
+        mlp(hidden=(-3,), input_shape=(64,))
+    with pytest.raises(ParameterError, match="slices"):
+        SlicedJaxLearner(make_learner(), num_slices="3")  # type: ignore[arg-type]
+
+
+def test_no_rows_no_opinion(make_learner: MakeLearner) -> None:
+    assert make_learner().fit(np.zeros((0, 8, 8)), np.zeros(0, dtype=np.int64), 1) == Abstainer()
+
+
+def test_a_training_that_diverges_is_an_error(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(1)
+    with pytest.raises(ExpungeError, match="training diverged"):
+        make_learner(optimizer=sgd(1e30), privacy=None).fit(shard.X, shard.y, 1)
+
+
+def test_an_optimizer_by_name_takes_a_dictionary(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard = make_shard(1)
+    named = make_learner(optimizer=Optimizer("adam", {"learning_rate": 0.01}))
+    assert named.optimizer == adam(0.01)
+    assert isinstance(named.fit(shard.X, shard.y, 1), JaxModel)
 
 
 def test_a_small_shard_is_one_batch(make_learner: MakeLearner, make_shard: MakeShard) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+from numpy.typing import NDArray
 
-from expunge.errors import ParameterError
-from expunge.learners.jax.layers import Array, Shape
+from expunge.errors import InputError, ParameterError
+from expunge.learners.jax.layers import Array, Shape, as_shape
 
 
 @runtime_checkable
@@ -119,7 +122,7 @@ def as_architecture(given: Any, input_shape: Shape | None) -> Architecture:
         return given
     if input_shape is None:
         raise ParameterError("input_shape must be given with functions or modules of your own")
-    shape = tuple(int(size) for size in input_shape)
+    shape = as_shape(input_shape)
     if isinstance(given, tuple) and len(given) == 2 and all(callable(part) for part in given):
         return Functions(given[0], given[1], shape)
     if hasattr(given, "init") and hasattr(given, "apply"):
@@ -127,6 +130,30 @@ def as_architecture(given: Any, input_shape: Shape | None) -> Architecture:
     if callable(given):
         return FlaxNNX(given, shape) if _makes_nnx(given) else Equinox(given, shape)
     raise ParameterError(f"the network must be a Network, (init, apply), a Flax module or key -> module, got {given!r}")
+
+
+def check_rows(architecture: Architecture, rows: NDArray[Any]) -> None:
+    """Refuse rows that are not examples of the network."""
+    if math.prod(rows.shape[1:]) != math.prod(architecture.input_shape):
+        raise InputError(
+            f"rows of the shape {rows.shape[1:]} do not fit the network's input_shape {architecture.input_shape}"
+        )
+
+
+@lru_cache(maxsize=64)
+def check_scores(architecture: Architecture, num_classes: int) -> None:
+    """Refuse a network that does not give one score a class; computes nothing."""
+
+    def scores() -> Any:
+        parameters = architecture.init(jax.random.key(0, impl="threefry2x32"), num_classes)
+        return architecture.apply(parameters, jnp.zeros((2, *architecture.input_shape), jnp.float32))
+
+    found = getattr(jax.eval_shape(scores), "shape", None)
+    if found != (2, num_classes):
+        raise ParameterError(
+            f"the network must give {num_classes} scores an example, one a class; of two examples it gives the shape "
+            f"{found}"
+        )
 
 
 def _makes_nnx(make: Callable[[Array], Any]) -> bool:

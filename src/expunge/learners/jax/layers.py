@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from expunge.errors import ParameterError
 from expunge.learners.jax._patches import Padding, PatchGeometry
@@ -26,6 +27,15 @@ Array = Any  # a jax.Array
 Shape = tuple[int, ...]
 Parameters = dict[str, Array]
 DType = Any
+
+
+def as_shape(given: Any) -> Shape:
+    """The shape of one example as a tuple of positive sizes."""
+    shape = tuple(given) if isinstance(given, tuple | list) else ()
+    if not shape or not all(isinstance(size, int | np.integer) and size > 0 for size in shape):
+        raise ParameterError(f"input_shape must be a tuple of positive sizes, got {given!r}")
+    return tuple(int(size) for size in shape)
+
 
 _CONV_BIAS = 1e-6
 _DENSE_BIAS = 1e-2
@@ -77,6 +87,10 @@ class Dense:
     """x ↦ x·W + b; `units=None` is the output layer, as wide as there are classes."""
 
     units: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.units is not None and self.units < 1:
+            raise ParameterError(f"a dense layer needs at least one unit, got {self.units!r}")
 
     def out_shape(self, in_shape: Shape) -> Shape:
         """The units."""

@@ -13,14 +13,14 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.errors import ParameterError
-from expunge.features import Features
+from expunge.errors import ExpungeError, InputError, ParameterError
+from expunge.features import Features, num_rows
 from expunge.learners.jax._batches import capacity
 from expunge.learners.jax._gradients import Loss, cross_entropy
 from expunge.learners.jax._memory import MOST_MODELS, largest_fitting, program_bytes
 from expunge.learners.jax._program import Checks, ShardBatch, training_program
 from expunge.learners.jax._rows import copied_rows, shared_rows, stored_rows
-from expunge.learners.jax.architecture import Architecture, as_architecture
+from expunge.learners.jax.architecture import Architecture, as_architecture, check_rows, check_scores
 from expunge.learners.jax.layers import Shape
 from expunge.learners.jax.model import JaxModel, dense_rows
 from expunge.learners.jax.optimizer import sgd
@@ -28,7 +28,7 @@ from expunge.learners.jax.private import PrivateSGD
 from expunge.learners.jax.recipe import Recipe, Validation, check_recipe
 from expunge.learners.jax.storage import StoredModel, dump_model, load_model
 from expunge.learners.jax.voting import JaxVoter
-from expunge.learners.protocol import Codes, Model, ShardData, SharedShard, Voter, Weights
+from expunge.learners.protocol import Abstainer, Codes, Model, ShardData, SharedShard, Voter, Weights
 from expunge.learners.scikit import ConstantModel
 
 _DEFAULT_OPTIMIZER = sgd(0.1, momentum=0.9)
@@ -71,6 +71,8 @@ class JaxLearner:
             raise ParameterError(f"num_classes must be at least 2, got {self.num_classes!r}")
         if self.models_at_once is not None and self.models_at_once < 1:
             raise ParameterError(f"models_at_once must be at least 1, got {self.models_at_once!r}")
+        if self.max_device_memory is not None and self.max_device_memory < 1:
+            raise ParameterError(f"max_device_memory must be at least 1, got {self.max_device_memory!r}")
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -113,7 +115,9 @@ class JaxLearner:
         groups: dict[int, list[int]] = {}
         for number, shard in enumerate(shards):
             codes = np.asarray(shard.y)
-            if (codes == codes[0]).all():
+            if not len(codes):
+                models[number] = Abstainer()
+            elif (codes == codes[0]).all():
                 models[number] = ConstantModel(int(codes[0]))
             else:
                 groups.setdefault(capacity(len(codes)), []).append(number)
@@ -145,6 +149,7 @@ class JaxLearner:
 
     def train(self, shards: Sequence[ShardData | SharedShard], room: int, start: Any = None) -> list[Any]:
         """Weights of shards that share one capacity, a program at a time; `start`: the weights to go on from."""
+        self._check_shards(shards)
         at_once = self.models_in_program(room, stored_rows(shards[0]))
         program = training_program(self.recipe, room, at_once, resumes=start is not None)
         begin = None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * at_once), start)
@@ -171,7 +176,22 @@ class JaxLearner:
         for used, stacked in waiting:
             arrays = jax.tree.map(np.asarray, stacked)
             trained += [jax.tree.map(lambda leaf, at=at: leaf[at].copy(), arrays) for at in range(used)]
+        for weights in trained:
+            _check_finite(weights)
         return trained
+
+    def _check_shards(self, shards: Sequence[ShardData | SharedShard]) -> None:
+        """One clear line where rows, labels or scores do not fit; JAX would clamp a label that has no score."""
+        check_scores(self.architecture, self.recipe.num_classes)  # type: ignore[arg-type]
+        check_rows(self.architecture, stored_rows(shards[0]))
+        for shard in shards:
+            codes = np.asarray(shard.y)
+            if isinstance(shard, ShardData) and len(codes) != num_rows(shard.X):
+                raise InputError(f"there must be a label a row, got {num_rows(shard.X)} rows and {len(codes)} labels")
+            if codes.min() < 0 or codes.max() >= self.recipe.num_classes:
+                raise InputError(
+                    f"labels must be codes from 0 to {self.recipe.num_classes - 1}, got {codes.min()} to {codes.max()}"
+                )
 
     def models_in_program(self, room: int, rows: NDArray[Any]) -> int:
         """How many models a program for shards of this capacity holds; decided by settings and shapes alone."""
@@ -231,8 +251,15 @@ class JaxLearner:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+def _check_finite(weights: Any) -> None:
+    """A network that diverged would vote for the first class, whatever it is asked."""
+    for leaf in jax.tree.leaves(weights):
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+            raise ExpungeError("training diverged: a weight is not a finite number (try a smaller learning rate)")
+
+
 def raw_key(seed: int) -> tuple[int, int]:
     """All 64 bits of a seed as a threefry key."""
-    if not 0 <= seed < 1 << 64:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
         raise ParameterError(f"a seed must be a whole number of 64 bits, got {seed!r}")
     return seed >> 32, seed & 0xFFFFFFFF

@@ -24,6 +24,7 @@ from expunge.learners.jax.layers import (
     MaxPool,
     Parameters,
     Shape,
+    as_shape,
 )
 
 Precision = Literal["float32", "bfloat16"]
@@ -44,8 +45,7 @@ class Network:
     def __post_init__(self) -> None:
         if self.precision not in _DTYPES:
             raise ParameterError(f"precision must be one of {', '.join(_DTYPES)}, got {self.precision!r}")
-        if not self.input_shape or min(self.input_shape) < 1:
-            raise ParameterError(f"input_shape must be positive sizes, got {self.input_shape!r}")
+        as_shape(self.input_shape)
         if not self.layers:
             raise ParameterError("a network needs at least one layer")
         self.shapes(2)  # layers that do not fit one another are an error here, not in training
@@ -141,7 +141,7 @@ def paper_network(
         Activation(activation),
         Dense(),
     )
-    return Network(layers, tuple(input_shape), precision)
+    return Network(layers, as_shape(input_shape), precision)
 
 
 def mlp(
@@ -155,7 +155,7 @@ def mlp(
     layers: list[Layer] = [Flatten()]
     for width in hidden:
         layers += [Dense(width), Activation(activation)]
-    return Network((*layers, Dense()), tuple(input_shape), precision)
+    return Network((*layers, Dense()), as_shape(input_shape), precision)
 
 
 def logistic(*, input_shape: Shape, precision: Precision = "float32") -> Network:

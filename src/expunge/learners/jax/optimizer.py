@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +13,27 @@ from expunge.errors import ParameterError
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An Optax optimiser by its name and numbers: `Optimizer("adam", (("learning_rate", 1e-3),))`."""
+    """An Optax optimiser by its name and numbers: `Optimizer("adam", {"learning_rate": 1e-3})`, or pairs of them."""
 
     name: str
     arguments: tuple[tuple[str, float | bool], ...]
 
+    def __init__(self, name: str, arguments: Mapping[str, float | bool] | Iterable[tuple[str, float | bool]]) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", tuple(dict(arguments).items()))
+
     def build(self) -> optax.GradientTransformation:
         """The transformation."""
         make = getattr(optax, self.name, None)
-        if make is None:
+        if not callable(make):
             raise ParameterError(f"Optax has no optimiser {self.name!r}")
-        return make(**dict(self.arguments))
+        try:
+            made = make(**dict(self.arguments))
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"the optimizer {self.name!r} of Optax refuses its arguments: {error}") from error
+        if not isinstance(made, optax.GradientTransformation):
+            raise ParameterError(f"{self.name!r} of Optax is no optimiser, but makes a {type(made).__name__}")
+        return made
 
 
 def sgd(learning_rate: float, *, momentum: float = 0.0) -> Optimizer:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from expunge.errors import ParameterError
 from expunge.learners.jax._gradients import Loss
 from expunge.learners.jax.architecture import Architecture
+from expunge.learners.jax.optimizer import as_transformation
 from expunge.learners.jax.private import PrivateSGD
 
 
@@ -72,5 +73,6 @@ def check_recipe(recipe: Recipe) -> None:
     length = recipe.steps if recipe.epochs is None else recipe.epochs
     if length is None or length < 1:
         raise ParameterError(f"a training needs at least one step, got {length!r}")
+    as_transformation(recipe.optimizer)  # one that cannot be made is an error here, not in training
     if not np.isfinite(recipe.input_scale) or recipe.input_scale == 0:
         raise ParameterError(f"input_scale must be a finite number other than 0, got {recipe.input_scale!r}")

@@ -31,7 +31,7 @@ class SlicedJaxLearner:
     is_cumulative: bool = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.num_slices < 2**16:
+        if not isinstance(self.num_slices, int | np.integer) or not 1 <= self.num_slices < 2**16:
             raise ParameterError(f"the number of slices must be from 1 to 65535, got {self.num_slices!r}")
 
     def for_classes(self, classes: NDArray[Any]) -> SlicedJaxLearner:

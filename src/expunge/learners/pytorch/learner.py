@@ -67,7 +67,11 @@ class TorchLearner:
     num_classes: int | None = None
 
     def __post_init__(self) -> None:
-        import_extra("torch")
+        torch = import_extra("torch")
+        if isinstance(self.factory, torch.nn.Module):
+            raise ParameterError(
+                f"factory must be a function that makes a new module, got a module ({type(self.factory).__name__})"
+            )
         resolve(self.factory, option="factory")
         _ = self.loop
         if self.train is not None:
