@@ -105,6 +105,18 @@ def test_linear_votes_of_sparse_rows_and_data_frames():
     np.testing.assert_array_equal(voter.count(pd.DataFrame(X)), voter.count(X))
 
 
+@pytest.mark.parametrize("rows", [1, 3, 20, 57])
+def test_a_class_that_a_shard_never_saw_raises_no_warning_whatever_the_order_of_rows(rows):
+    """An infinite intercept would: some kernels of BLAS multiply it with zeros of their own."""
+    X, _ = blobs(3, seed=2)
+    shards = [1, (np.ones((1, 4)), np.zeros(1), np.array([0, 2])), *[0] * 100]
+    voter = LinearVoter(shards, 3, 4)
+    with np.errstate(all="raise"):
+        votes = voter.votes(np.asfortranarray(X[:rows]))
+    np.testing.assert_array_equal(votes[:, 0], 1)
+    np.testing.assert_array_equal(votes[:, 1], np.where(X[:rows].sum(axis=1) > 0, 2, 0))
+
+
 def test_a_voter_with_nothing_but_silence():
     assert LinearVoter([None, None], 3, 4).count(np.zeros((5, 4))).sum() == 0
     assert make_voter(ScikitLearner(LogisticRegression()), [Abstainer()] * 2, 3).count(np.zeros((5, 4))).sum() == 0

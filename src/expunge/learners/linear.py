@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.protocol import ABSTAIN, Codes
 
+_LOWEST = float(np.finfo(np.float64).min)  # not -∞: some kernels of BLAS multiply it with the zeros that they pad with
 _SCORES_AT_ONCE = 1 << 16  # float64 scores of a class that stay in the second-level cache while they are compared
 
 # Of one shard: (weights, intercepts, class codes of the rows), a constant class code, or None for ⊥.
@@ -19,7 +20,7 @@ LinearVote = LinearScores | int | None
 
 
 class LinearVoter:
-    """Scores of every shard as matrix products; a class that a shard never saw scores -∞ there.
+    """Scores of every shard as matrix products; a class that a shard never saw has the lowest score there is.
 
     There is one product for each class (a single one for two classes), so that the classes are compared over whole
     rows of shards. The intercepts are the last row of the weights, against a column of ones.
@@ -109,7 +110,7 @@ def _binary(shard: LinearVote, num_features: int) -> tuple[NDArray[np.float64], 
 def _full(shard: LinearVote, num_classes: int, num_features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """One score per class; the largest wins, the first among equals, as in scikit-learn."""
     weights = np.zeros((num_classes, num_features))
-    intercepts = np.full(num_classes, -np.inf)
+    intercepts = np.full(num_classes, _LOWEST)
     if isinstance(shard, int):
         intercepts[shard] = 0.0
         return weights, intercepts

@@ -52,7 +52,9 @@ class CleanLaw:
 
     def clean_chance(self, queries: float) -> float:
         """The chance that so many queries leave a new generation clean."""
-        return min(1.0, float(self.weights @ self.passing**queries))
+        still = self.passing**queries
+        clean, dirty = float(self.weights @ still), float(self.weights @ (1 - still))
+        return clean / (clean + dirty)  # the weights add up to 1 only up to rounding
 
     def updates_per_generation(self, *, queries_per_update: Fraction, max_queries: int) -> float:
         """How many updates a generation takes on average, the full retraining at its end included.
