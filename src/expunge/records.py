@@ -74,9 +74,10 @@ class Records:
         weights: ArrayLike | None = None,
         classes: ArrayLike | None = None,
         allow_missing: bool = False,
+        borrows: bool = False,
     ) -> Records:
-        """A dataset from columns; `classes` defaults to the labels seen, which are then treated as public."""
-        table = own_copy(as_features(features))
+        """A dataset from columns, copied unless it `borrows`; `classes` defaults to the labels seen, as public ones."""
+        table = as_features(features) if borrows else own_copy(as_features(features))
         raw = np.asarray(labels)
         known = np.unique(raw if classes is None else np.asarray(classes))
         column = None if ids is None else id_column(ids, num_rows(table), "ids")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,11 @@ import expunge
 import expunge.store.database as database
 from expunge import AddMany
 from expunge.durable import look
-from expunge.errors import FolderBusyError, FormatError, StoreError
+from expunge.errors import ExpungeError, FolderBusyError, FormatError, StoreError
 from expunge.learners import LookupTableLearner
 from expunge.publishing import ConsensusPublisher
 from expunge.store import BookKeeper
+from expunge.store.slabs import RecordFolder
 
 PROCESSES = Path(__file__).parent / "processes"
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -71,6 +74,47 @@ def test_a_full_disk_is_told_in_a_line_and_loses_nothing(tmp_path, mode, amounts
     reached = {life["after"] for life in lives if life["met"]}
     assert {"", "asking"} <= reached  # at opening, and at an update
     assert sum(bool(life["met"]) for life in lives) >= len(lives) / 2
+
+
+@pytest.mark.parametrize("learner_fails", [False, True])
+def test_records_that_cannot_be_flushed_are_told_when_the_models_are_trained(tmp_path, monkeypatch, learner_fails):
+    """They are flushed meanwhile; what else goes wrong is told first, and nobody is left writing."""
+    trained, told = threading.Event(), []
+
+    def fail(folder: Any) -> None:
+        trained.wait(30)
+        told.append(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def train(
+        learner: Any, X: Any, y: Any, seed: int, *, weights: Any = None, fit: Any = LookupTableLearner.fit
+    ) -> Any:
+        if len(X) > 50:  # not in the trial before the records are written
+            trained.set()
+            if learner_fails:
+                raise RuntimeError("the learner's own")
+        return fit(learner, X, y, seed, weights=weights)
+
+    monkeypatch.setattr(RecordFolder, "flush", fail)
+    monkeypatch.setattr(LookupTableLearner, "fit", train)
+    X = np.arange(200.0).reshape(100, 2)
+    expected = "the learner's own" if learner_fails else "no space left on the disk; nothing was lost"
+    with pytest.raises(ExpungeError, match=expected):
+        expunge.create(tmp_path / "folder", LookupTableLearner(), X, np.arange(100) % 2, **OPTIONS)
+    assert len(told) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_written_is_not_what_the_caller_makes_of_it_later(tmp_path):
+    """Rows are borrowed until they are on the disk, and no longer."""
+    X, y = np.arange(200.0).reshape(100, 2), np.arange(100) % 2
+    with expunge.create(tmp_path / "folder", LookupTableLearner(), X, y, **OPTIONS) as deployment:
+        before = X.copy()
+        X[:] = -1
+        y[:] = 1
+        found, labels, _ = deployment.inside.state.records.gather(np.arange(100))
+        np.testing.assert_array_equal(found, before)
+        np.testing.assert_array_equal(labels, np.arange(100) % 2)
 
 
 def test_a_read_only_disk_is_told_in_a_line_and_can_be_looked_at(tmp_path):

@@ -17,6 +17,7 @@ from expunge.errors import FormatError, InputError, StoreError
 from expunge.learners.tables import LookupTableLearner
 from expunge.records import Add, AddMany, Delete
 from expunge.store import (
+    FirstStage,
     Stage,
     Store,
     dump_classes,
@@ -25,10 +26,8 @@ from expunge.store import (
     read_records,
     read_state,
     stage,
-    stage_first,
     stages,
     switch,
-    write_first,
 )
 
 LEARNER, SAMPLER = LookupTableLearner(), IndependentSampler(0.5)
@@ -52,8 +51,9 @@ def state(store: Store) -> EnsembleState:
     records = Records.build(X, np.arange(20) % 2)
     for name, value in {"classes": dump_classes(records.classes), "allow_missing": False}.items():
         store.state_fact(name, value)
-    made = learn(write_first(store, records), LEARNER, num_shards=4, sampler=SAMPLER, rng=Randomness.from_seed(1))
-    put(store, stage_first(store, made, trusted=()))
+    with FirstStage(store, trusted=()) as first:
+        made = learn(first.write(records), LEARNER, num_shards=4, sampler=SAMPLER, rng=Randomness.from_seed(1))
+        put(store, first.finish(made))
     return made
 
 

@@ -10,7 +10,7 @@ COLUMNS = ("what", "ours", "against", "the other", "ratio", "target", "met")
 HOW = (
     "Every ratio comes from one run in which both sides took turns, so that noise hits both; it is the median of the "
     "ratios of the repeats, with the lowest and the highest in brackets. Times are medians. BLAS and OpenMP use one "
-    "thread, and nothing runs in parallel."
+    "thread."
 )
 QUICK_WARNING = "A quick run, to try the code: the sizes are tiny, and the figures mean nothing."
 

@@ -40,7 +40,8 @@ SUITES: dict[str, Suite] = {
         fit.run,
     ),
     "durable": Suite(
-        "A deployment in a folder, every step on the disk, against the same work in memory.",
+        "A deployment in a folder, every step on the disk, against the same work in memory. The folder lies where "
+        "temporary files do; `TMPDIR` names another disk.",
         durable.run,
     ),
     "predict": Suite(

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -34,6 +34,7 @@ from expunge.randomness import Randomness
 from expunge.records import RecordId, Records
 from expunge.settings import Settings
 from expunge.store import (
+    FirstStage,
     FolderLock,
     Store,
     dump_classes,
@@ -42,9 +43,7 @@ from expunge.store import (
     flush_files,
     read_state,
     settle,
-    stage_first,
     switch,
-    write_first,
 )
 from expunge.store.codec import encode, encode_model
 from expunge.store.steps import reach
@@ -90,55 +89,60 @@ def create(
     origin = _plain(provenance or {})
     options, base = Settings(n_shards=n_shards, **_known(settings)), as_learner(learner)
     chance = rng or Randomness.from_system()
-    with _under_construction(folder) as partial:
-        store = Store.new(partial)
+    with (
+        _under_construction(folder) as partial,
+        closing(Store.new(partial)) as store,
+        FirstStage(store, trusted=trusted) as made,
+    ):
         reach("create.folder")
-        try:
-            stored = encode(base, trusted=trusted)
-            records = Records.build(
-                X, y, ids=ids, subjects=subjects, weights=weights, classes=classes, allow_missing=allow_missing
-            )
-            labels = dump_classes(records.classes)
-            num_shards, probability = options.sizes(records)
-            _require_storable(base, records, trusted)
-            front = options.make_front(base if student is None else as_learner(student))
-            found = dump_settings(
-                options, num_shards=num_shards, probability=probability, num_classes=records.num_classes
-            )
-            publisher = options.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
-            with store.database.transaction():
-                put_front(store, front, trusted)
-                store.put_object("learner", stored.format, stored.data)
-                records = write_first(store, records)
-            reach("create.records")
-            deployment = DurableDeployment(
-                records,
-                base,
-                num_shards=num_shards,
-                sampler=options.make_sampler(probability),
-                publisher=publisher,
-                rng=chance,
-                front=front,
-                max_generations=options.max_generations,
-                executor=make_executor(n_jobs),
-                advance=advance,
-            )
-            facts = {
-                "settings": found,
-                "classes": labels,
-                "classes_declared": classes is not None,
-                "allow_missing": allow_missing,
-                "apply": str(policy),
-                "clock_seconds": clock_seconds,
-                "is_system": chance.is_system,
-                "provenance": origin,
-                "name": folder.name,
-                "created_at": begun,
-                "software": __version__,
-            }
-            _write_down(store, deployment, facts, trusted)
-        finally:
-            store.close()
+        stored = encode(base, trusted=trusted)
+        records = Records.build(
+            X,
+            y,
+            ids=ids,
+            subjects=subjects,
+            weights=weights,
+            classes=classes,
+            allow_missing=allow_missing,
+            borrows=True,  # until they are written
+        )
+        labels = dump_classes(records.classes)
+        num_shards, probability = options.sizes(records)
+        _require_storable(base, records, trusted)
+        front = options.make_front(base if student is None else as_learner(student))
+        found = dump_settings(options, num_shards=num_shards, probability=probability, num_classes=records.num_classes)
+        publisher = options.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
+        with store.database.transaction():
+            put_front(store, front, trusted)
+            store.put_object("learner", stored.format, stored.data)
+            records = made.write(records)
+        reach("create.records")
+        deployment = DurableDeployment(
+            records,
+            base,
+            num_shards=num_shards,
+            sampler=options.make_sampler(probability),
+            publisher=publisher,
+            rng=chance,
+            front=front,
+            max_generations=options.max_generations,
+            executor=make_executor(n_jobs),
+            advance=advance,
+        )
+        facts = {
+            "settings": found,
+            "classes": labels,
+            "classes_declared": classes is not None,
+            "allow_missing": allow_missing,
+            "apply": str(policy),
+            "clock_seconds": clock_seconds,
+            "is_system": chance.is_system,
+            "provenance": origin,
+            "name": folder.name,
+            "created_at": begun,
+            "software": __version__,
+        }
+        _write_down(store, deployment, made, facts, trusted)
     store = Store.open(folder)
     try:
         return deployment._attach(store, trusted=trusted, reserved=deployment._publisher.status.predictions)
@@ -147,9 +151,11 @@ def create(
         raise
 
 
-def _write_down(store: Store, deployment: DurableDeployment, facts: dict[str, Any], trusted: tuple[str, ...]) -> None:
+def _write_down(
+    store: Store, deployment: DurableDeployment, made: FirstStage, facts: dict[str, Any], trusted: tuple[str, ...]
+) -> None:
     inside = deployment.inside
-    staged = stage_first(store, inside.state, trusted=trusted)
+    staged = made.finish(inside.state)
     reach("create.models")
     publisher: Publisher = deployment._publisher
     identity = uuid4().hex

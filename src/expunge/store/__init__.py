@@ -6,13 +6,14 @@ from expunge.store.ensembles import dump_classes, erase, load_classes, read_reco
 from expunge.store.files import FolderLock, explained, flush_file, flush_files
 from expunge.store.replacement import exchange, hidden, is_vacant, settle
 from expunge.store.requests import Request, RequestBook
-from expunge.store.stages import Stage, Staged, stage, stage_first, write_first
+from expunge.store.stages import FirstStage, Stage, Staged, stage
 from expunge.store.store import BookKeeper, ClosedBooks, Present, Store
 
 __all__ = [
     "Batch",
     "BookKeeper",
     "ClosedBooks",
+    "FirstStage",
     "FolderLock",
     "Form",
     "Name",
@@ -36,7 +37,5 @@ __all__ = [
     "read_state",
     "settle",
     "stage",
-    "stage_first",
     "switch",
-    "write_first",
 ]

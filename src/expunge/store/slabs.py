@@ -32,8 +32,8 @@ class RecordFolder:
         self.form = form
 
     @classmethod
-    def write(cls, path: Path, form: Form, blocks: Sequence[Block]) -> RecordFolder:
-        """All records into a new folder."""
+    def write(cls, path: Path, form: Form, blocks: Sequence[Block], *, flush: bool = True) -> RecordFolder:
+        """All records into a new folder; not on the disk before they are flushed."""
         path.mkdir(parents=True, mode=0o700)
         folder = cls(path, form)
         for column in form.columns:
@@ -41,7 +41,8 @@ class RecordFolder:
                 file.touch(mode=0o600)
         for block in blocks:
             folder.append(block, flush=False)
-        folder.flush()
+        if flush:
+            folder.flush()
         return folder
 
     def append(self, block: Block, *, flush: bool = True) -> None:

@@ -117,23 +117,41 @@ def stage(
         return made.finish(state)
 
 
-def write_first(store: Store, records: Records) -> Records:
-    """A new deployment's records onto the disk, and mapped from there."""
-    with store.explained():
-        form = Form.of(records.blocks[0])
-        folder = RecordFolder.write(store.epoch_path(1), form, [records.blocks[0]])
-        store.state_fact("form", form.to_json())
-        return _restored(folder, records, [])
+class FirstStage:
+    """A new deployment on its way to the disk: its records are flushed while its models are trained. To be closed."""
 
+    def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
+        self._store = store
+        self._trusted = trusted
+        self._crew = Crew(_THREADS)
+        self._flushing: Future[None]
 
-def stage_first(store: Store, state: EnsembleState, *, trusted: Sequence[str]) -> Staged:
-    """Write all models of a new deployment."""
-    with store.explained(), Crew(_THREADS) as crew:
-        shards = range(state.num_shards)
-        jobs = [crew.start(_write_model, store, state.learner, i, state.models[i], trusted) for i in shards]
-        files = {shard: job.result() for shard, job in zip(shards, jobs, strict=True)}
-        flush_file(store.folder / "models")
-        return Staged(state, 1, store.form, files, np.empty(0, dtype=np.int64), rewritten=False)
+    def write(self, records: Records) -> Records:
+        """The records into their files, and mapped from there; inside the caller's transaction."""
+        with self._store.explained():
+            form = Form.of(records.blocks[0])
+            folder = RecordFolder.write(self._store.epoch_path(1), form, [records.blocks[0]], flush=False)
+            self._flushing = self._crew.start(folder.flush)
+            self._store.state_fact("form", form.to_json())
+            return _restored(folder, records, [])
+
+    def finish(self, state: EnsembleState) -> Staged:
+        """Write all models; have everything on the disk."""
+        with self._store.explained():
+            files = {
+                shard: self._crew.start(_write_model, self._store, state.learner, shard, model, self._trusted)
+                for shard, model in enumerate(state.models)
+            }
+            written = {shard: job.result() for shard, job in files.items()}
+            flush_file(self._store.folder / "models")
+            self._flushing.result()
+            return Staged(state, 1, self._store.form, written, np.empty(0, dtype=np.int64), rewritten=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._crew.close()
 
 
 def _write_records(store: Store, state: EnsembleState, change: Change | None, before: Present, form: Form) -> Staged:
