@@ -48,6 +48,7 @@ class _Recipe:
     words: str
     is_scaled: bool = True
     takes_sparse: bool = True
+    needs_values: bool = False  # fails where a shard has no value at all in a column
 
 
 _RECIPES: Mapping[str, _Recipe] = {
@@ -65,6 +66,7 @@ _RECIPES: Mapping[str, _Recipe] = {
         "gradient boosting of trees: often the most accurate on tables",
         is_scaled=False,
         takes_sparse=False,
+        needs_values=True,
     ),
     "mlp": _Recipe(
         lambda: MLPClassifier(hidden_layer_sizes=(64,), max_iter=300), "neural network with one hidden layer of 64"
@@ -134,7 +136,8 @@ def named_learner(
         )
     classifier = _configured(name, recipe.classifier(), options)
     if columns is None or "category" not in columns.values():
-        learner = ScikitLearner(make_pipeline(StandardScaler(), classifier) if recipe.is_scaled else classifier)
+        steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.needs_values
+        learner = ScikitLearner(make_pipeline(*steps, classifier) if steps else classifier)
         return ScikitLearner(_filling(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
     return ScikitLearner(Pipeline([("columns", _transformer(recipe, columns)), ("classifier", classifier)]))
 
@@ -211,6 +214,29 @@ class AsText(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+
+class ZerosForNothing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Zeros in the columns in which a shard has no value at all; other gaps stay as they are.
+
+    Where deletions take the last value of a column out of a shard, it must be possible to train it nevertheless.
+    """
+
+    def fit(self, X: Features, y: Any = None) -> Self:
+        """Find the columns."""
+        self.empty_ = np.isnan(np.asarray(X, dtype=np.float64)).all(axis=0)
+        return self
+
+    def transform(self, X: Features) -> NDArray[np.float64]:
+        """The table."""
+        table = np.array(X, dtype=np.float64)
+        table[:, self.empty_] = 0.0
+        return table
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
 
 def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
