@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,52 @@ def test_variants_are_kept_apart(tmp_path, tiny_row, make_trials):
 def test_damaged_files_are_named(tmp_path, tiny_row, content):
     results_path(tmp_path, tiny_row, Variant()).write_bytes(content)
     with pytest.raises(InputError, match=r"digits-k2-0\.npz is not a file of trials"):
+        read_results(tmp_path, tiny_row, Variant())
+
+
+def test_a_file_with_any_byte_changed_or_cut_off_anywhere_is_named_or_read_as_it_was(tmp_path, tiny_row, make_trials):
+    results = RowResults(tiny_row, Variant(), make_trials(range(30)), (RUN,))
+    path = write_results(tmp_path, results)
+    content = path.read_bytes()
+    damaged = [content[:end] for end in range(0, len(content), 97)]
+    damaged += [content[:at] + bytes([content[at] ^ 0x5A]) + content[at + 1 :] for at in range(0, len(content), 7)]
+    refused = []
+    for broken in damaged:
+        path.write_bytes(broken)
+        try:
+            found = read_results(tmp_path, tiny_row, Variant())
+        except InputError as error:
+            refused.append(str(error))
+        else:
+            for name in array_names():
+                assert np.array_equal(getattr(found.trials, name), getattr(results.trials, name)), name
+    assert len(refused) > len(damaged) // 2
+    assert all("digits-k2-0.npz" in message for message in refused)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_held_out", None), ("runs", [{}]), ("runs", None), ("row", None), ("variant", None), ("format", None)],
+)
+def test_what_a_file_says_of_itself_must_be_whole(tmp_path, tiny_row, make_trials, name, value):
+    path = write_results(tmp_path, RowResults(tiny_row, Variant(), make_trials([0, 1]), (RUN,)))
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    about = json.loads(str(arrays["about"]))
+    arrays["about"] = np.array(
+        json.dumps({**about, name: value} if value else {k: about[k] for k in about if k != name})
+    )
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(InputError, match=r"digits-k2-0\.npz"):
+        read_results(tmp_path, tiny_row, Variant())
+
+
+def test_a_trial_that_is_there_twice_is_no_trial(tmp_path, tiny_row, make_trials):
+    path = write_results(tmp_path, RowResults(tiny_row, Variant(), make_trials([0, 1]), (RUN,)))
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    np.savez_compressed(path, **{**arrays, "numbers": np.array([1, 1])})
+    with pytest.raises(InputError, match=r"digits-k2-0\.npz .* a trial is there twice"):
         read_results(tmp_path, tiny_row, Variant())
 
 

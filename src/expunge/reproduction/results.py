@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +24,12 @@ from expunge.reproduction.rows import Row
 from expunge.reproduction.trials import Trials, array_names
 
 FORMAT = 1  # raise it when a reader of this version would misread the file; keep reading older ones
+
+# What reading a damaged archive can raise: its parts are compressed, and name how.
+_DAMAGES = (
+    OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, MemoryError, struct.error, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,19 +121,29 @@ def read_results(folder: Path, row: Row, variant: Variant) -> RowResults:
     if not path.exists():
         return RowResults(row, variant, None)
     try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError
-        with np.load(path, allow_pickle=False) as archive:
-            about = json.loads(str(archive["about"]))
-            arrays = {name: archive[name].astype(np.int64) for name in array_names()}
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        about, arrays = _unpack(path)
+    except _DAMAGES:
         raise InputError(f"{path} is not a file of trials, or is damaged") from None
     if about.get("format") != FORMAT:
         raise InputError(f"{path} has the format {about.get('format')!r}, and this version reads {FORMAT}")
-    if (about["row"], about["variant"]) != (row.name, asdict(variant)):
-        raise InputError(f"{path} holds trials of another row: {about['row']}")
-    trials = Trials(**arrays, num_held_out=about["num_held_out"])
-    return RowResults(row, variant, trials, tuple(Run(**run) for run in about["runs"]))
+    if (about.get("row"), about.get("variant")) != (row.name, asdict(variant)):
+        raise InputError(f"{path} holds trials of another row: {about.get('row')}")
+    try:
+        trials = Trials(**arrays, num_held_out=about["num_held_out"])
+        return RowResults(row, variant, trials, tuple(Run(**run) for run in about["runs"]))
+    except (KeyError, TypeError, InputError) as error:
+        raise InputError(f"{path} is not a file of trials, or is damaged: {error}") from None
+
+
+def _unpack(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON text and the arrays; any of `_DAMAGES` if they are not there."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError
+    with np.load(path, allow_pickle=False) as archive:
+        about = json.loads(str(archive["about"]))
+        if not isinstance(about, dict):
+            raise TypeError
+        return about, {name: archive[name].astype(np.int64) for name in array_names()}
 
 
 def write_results(folder: Path, results: RowResults) -> Path:
