@@ -88,7 +88,15 @@ def test_a_fixed_partition_is_the_same_in_all_trials():
     assert not np.array_equal(first[0], second[0])
 
 
-def test_a_shard_smaller_than_a_batch_is_an_error():
+def test_points_of_a_shard_smaller_than_a_batch_are_repeated_in_it():
     row = Row(Experiment("digits", 2, 4, 8, 20, 4.0, "tanh"), 0.0, None)
-    with pytest.raises(InputError, match="smaller than a batch of 8"):
-        StandIn(row, load_pictures(row.experiment))([0])
+    plan = StandIn(row, load_pictures(row.experiment))._plan(np.array([3, 5, 6]), np.random.default_rng(0))
+    assert plan.shape == (20, 8)
+    for batch in plan:
+        assert sorted(np.bincount(batch, minlength=7)[[3, 5, 6]]) == [2, 3, 3]
+
+
+def test_a_shard_without_points_is_an_error():
+    row = Row(Experiment("digits", 2, 4, 8, 20, 4.0, "tanh"), 0.0, None)
+    with pytest.raises(InputError, match="nothing is left to train on"):
+        StandIn(row, load_pictures(row.experiment))._plan(np.array([], np.int64), np.random.default_rng(0))

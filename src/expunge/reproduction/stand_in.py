@@ -121,13 +121,13 @@ class StandIn:
         return best
 
     def _plan(self, own: Places, rng: np.random.Generator) -> Places:
-        """The batches of one model, (steps, batch size)."""
+        """The batches of one model, (steps, batch size); points of a shard smaller than a batch are repeated in it."""
         size, steps = self._row.batch_size, self._row.num_steps
-        if len(own) < size:
-            raise InputError(f"a shard of {len(own)} points is smaller than a batch of {size}")
-        whole = len(own) // size
+        if not len(own):
+            raise InputError("all points of a shard were deleted, and nothing is left to train on")
+        whole = max(len(own) // size, 1)
         epochs = -(-steps // whole)
-        orders = [rng.permutation(own)[: whole * size].reshape(whole, size) for _ in range(epochs)]
+        orders = [np.resize(rng.permutation(own), (whole, size)) for _ in range(epochs)]
         return np.concatenate(orders)[:steps]
 
     def _guess(self, trained: Weights, trials: int) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ pytest.importorskip("jax")
 
 from expunge.reproduction import table_rows
 from expunge.reproduction.white_box import run_trials
+from expunge.reproduction.white_box.partitions import repeated
 from expunge.reproduction.white_box.runner import row_seed
 
 ROWS = {row.name: row for row in table_rows()}
@@ -94,3 +95,10 @@ def test_a_trial_is_the_same_in_any_batch():
 def test_another_row_has_other_trials_unless_the_partition_is_fixed():
     seeds = {fixed: {row_seed(row, has_fixed_partition=fixed) for row in ROWS.values()} for fixed in (False, True)}
     assert (len(seeds[False]), len(seeds[True])) == (24, 6)
+
+
+def test_a_batch_is_filled_with_points_of_its_own_shard():
+    rows = np.array([[5, 6, 7, 8], [9, 4, 0, 0]], np.int32)
+    found = repeated(rows, np.array([4, 2], np.int32), 6)
+    assert found.tolist() == [[5, 6, 7, 8, 5, 6], [9, 4, 9, 4, 9, 4]]
+    assert found.dtype == np.int32

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.errors import InputError
 from expunge.learners.jax import _fused as fused
 from expunge.learners.jax import paper_network
 from expunge.reproduction.pictures import Pictures
@@ -18,6 +17,7 @@ from expunge.reproduction.rows import Experiment
 from expunge.reproduction.white_box.engine import NUM_CLASSES
 from expunge.reproduction.white_box.examiner import FusedExaminer
 from expunge.reproduction.white_box.lockstep import Plan, train_all
+from expunge.reproduction.white_box.partitions import repeated
 from expunge.reproduction.white_box.scoring import Table, fill_up, gather, log_chances, scores_in_parts
 from expunge.reproduction.white_box.selection import choose_checks
 
@@ -61,8 +61,12 @@ class FusedEngine:
         *,
         noise_multiplier: float,
     ) -> fused.Weights:
-        """All steps, then the choice among the checks."""
-        return self.select(self.train_checks(start, rows, sizes, keys, noise_multiplier=noise_multiplier))
+        """All steps, then the choice among the checks; a model without any points stays as it began."""
+        best = self.select(self.train_checks(start, rows, sizes, keys, noise_multiplier=noise_multiplier))
+        if sizes.all():
+            return best
+        taught = jnp.asarray(np.flatnonzero(sizes))
+        return fused.Weights(*(old.at[taught].set(new[taught]) for old, new in zip(start, best, strict=True)))
 
     def train_checks(
         self,
@@ -74,17 +78,12 @@ class FusedEngine:
         noise_multiplier: float,
     ) -> fused.Weights:
         """The weights of every check, checks first, then models."""
-        batch_size = self._experiment.batch_size
-        if sizes.min() < batch_size:
-            raise InputError(f"a shard of {sizes.min()} points is smaller than a batch of {batch_size}")
-        padded = np.zeros((len(rows), self._plan.room), np.int32)
-        padded[:, : rows.shape[1]] = rows
         return train_all(
             self._plan,
             start,
             self._train_table,
             self._labels,
-            jnp.asarray(padded),
+            jnp.asarray(repeated(rows, sizes, self._plan.room)),
             jnp.asarray(sizes),
             jnp.asarray(keys),
             noise_multiplier=noise_multiplier,

@@ -75,3 +75,12 @@ def redrawn(row: Row, images: Places, doomed: NDArray[np.bool_], generators: Gen
         for kept in np.array_split(rng.permutation(own[~gone]), row.num_shards)
     ]
     return Partition.of(shards, row.points_per_shard)
+
+
+def repeated(rows: Places, sizes: NDArray[np.int32], room: int) -> Places:
+    """Every shard's points again and again, up to `room`.
+
+    A shard smaller than a batch, which a requester may leave behind, then fills the batch with points of its own.
+    """
+    places = np.arange(room) % np.maximum(sizes, 1)[:, np.newaxis]
+    return np.take_along_axis(rows, places, axis=1)
