@@ -87,6 +87,27 @@ def test_it_stops_before_the_time_is_up(start):
     assert [name for name, _ in ran] == [ROWS[1].name] * 3
 
 
+def test_the_first_batch_of_a_row_may_take_longer(start):
+    """It may have to be compiled: a batch that would end at 41.5 is begun within a row, and not with the next."""
+    campaign, ran = start(batch_seconds=10.0, seconds=42.0, num_trials=16)
+    assert not campaign.run(ROWS)
+    assert len(ran) == 4
+    campaign, ran = start(batch_seconds=10.0, seconds=42.0, num_trials=12)
+    assert not campaign.run([*ROWS[1:], Row(ROWS[0].experiment, 1.0, None)])
+    assert len(ran) == 3
+
+
+def test_nothing_is_begun_when_the_time_was_up_before(start, monkeypatch):
+    campaign, ran = start(seconds=5.0)
+
+    def load(self, row):
+        self.clock.now += 6.0
+
+    monkeypatch.setattr(Campaign, "_load", load)
+    assert not campaign.run(ROWS)
+    assert ran == []
+
+
 def test_the_variant_reaches_files_and_runner(start, tmp_path):
     fixed = Variant(has_fixed_partition=True)
     start(variant=fixed)[0].run(ROWS[:1])

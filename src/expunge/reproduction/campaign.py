@@ -24,6 +24,7 @@ from expunge.reproduction.trials import Trials
 RunTrials = Callable[[Sequence[int]], Trials]
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _MARGIN = 1.15  # a batch may take a little longer than the one before
+_FIRST_MARGIN = 1.5  # and a row's first one may have to be compiled, or be of a slower network
 
 
 class MakeRunner(Protocol):
@@ -45,9 +46,12 @@ class _Budget:
     def __init__(self, seconds: float | None, clock: Callable[[], float]) -> None:
         self._seconds, self._clock, self._began, self._pace = seconds, clock, clock(), 0.0
 
-    def allows(self, work: int) -> bool:
-        """Without any pace yet, yes."""
-        return self._seconds is None or self._clock() - self._began + _MARGIN * self._pace * work <= self._seconds
+    def allows(self, work: int, *, is_first: bool) -> bool:
+        """Without any pace yet, as long as there is any time; `is_first` of a row."""
+        if self._seconds is None:
+            return True
+        expected = (_FIRST_MARGIN if is_first else _MARGIN) * self._pace * work
+        return self._clock() - self._began + expected < self._seconds
 
     def learn(self, taken: float, work: int) -> None:
         """The pace of a batch."""
@@ -102,7 +106,7 @@ class Campaign:
             advance(self.num_trials - len(results.missing(self.num_trials)))
             for numbers in self._batches(results):
                 work = len(numbers) * row.experiment.work
-                if not budget.allows(work):
+                if not budget.allows(work, is_first=runner is None):
                     return False
                 began = self.clock()
                 runner = runner or self._prepare(row, pictures)

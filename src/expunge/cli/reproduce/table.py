@@ -51,7 +51,7 @@ def table(
     batch: Annotated[int, typer.Option(help="Trials on the device together; best a divisor of the trials.")] = 50,
     seconds: Annotated[float | None, typer.Option(help="Begin no batch that would not end within so long.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Only say how far every row is.")] = False,
-    merge: Annotated[Path | None, typer.Option(help="Take in the results of another folder first.")] = None,
+    merge: Annotated[Path | None, typer.Option(help="Take in the results of another folder, and run nothing.")] = None,
     results: Results = None,
     fixed_partition: FixedPartition = False,
     fresh_split: FreshSplit = False,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from zlib import crc32
 
 import jax
 
+from expunge.errors import InputError
+from expunge.learners.jax import _fused as fused
 from expunge.learners.jax import use_compilation_cache
 from expunge.reproduction.campaign import RunTrials
 from expunge.reproduction.pictures import Pictures
 from expunge.reproduction.rows import Experiment, Row
 from expunge.reproduction.trials import Trials
 from expunge.reproduction.white_box.batch import run_trials
-from expunge.reproduction.white_box.engine import Engine
+from expunge.reproduction.white_box.engine import NUM_CLASSES, Engine
 from expunge.reproduction.white_box.fused import FusedEngine
 from expunge.reproduction.white_box.layered import LayerEngine
+from expunge.reproduction.white_box.room import device_bytes, trial_bytes, trials_at_once
 
 
 class WhiteBox:
@@ -24,11 +28,11 @@ class WhiteBox:
 
     The rows of an experiment share the images on the device and the compiled programs; the engine of one experiment is
     let go before that of the next is made. With `cache`, compiled programs are kept in that folder, for later processes
-    too.
+    too. A batch of more trials than `memory` bytes have room for (by default, the device's) is run in equal parts.
     """
 
-    def __init__(self, *, cache: Path | None = None) -> None:
-        self._cache = cache
+    def __init__(self, *, cache: Path | None = None, memory: int | None = None) -> None:
+        self._cache, self._memory = cache, memory
         self._made: tuple[Experiment, Pictures, Engine] | None = None
 
     def __call__(self, row: Row, pictures: Pictures, *, has_fixed_partition: bool = False) -> RunTrials:
@@ -36,10 +40,24 @@ class WhiteBox:
         engine = self._engine(row.experiment, pictures)
         seed = row_seed(row, has_fixed_partition=has_fixed_partition)
 
+        shape = fused.Shape(pictures.side, pictures.channels, NUM_CLASSES, row.activation)
+        memory = device_bytes() if self._memory is None else self._memory
+
         def run(numbers: Sequence[int]) -> Trials:
-            return run_trials(
-                row, engine, pictures, seed=seed, numbers=numbers, has_fixed_partition=has_fixed_partition
-            )
+            size = trials_at_once(len(numbers), trial_bytes(row.experiment, shape), memory)
+            parts = [numbers[first : first + size] for first in range(0, len(numbers), size)]
+            return reduce(Trials.merge, map(run_part, parts))
+
+        def run_part(numbers: Sequence[int]) -> Trials:
+            try:
+                return run_trials(
+                    row, engine, pictures, seed=seed, numbers=numbers, has_fixed_partition=has_fixed_partition
+                )
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                words = f"the device has no room for {len(numbers)} trials of {row.name}: try a smaller batch"
+                raise InputError(words) from error
 
         return run
 

@@ -1,0 +1,47 @@
+"""How many trials a device has room for, counted before any of them is begun."""
+
+from __future__ import annotations
+
+from math import prod
+
+import jax
+import numpy as np
+
+from expunge.learners.jax import _fused as fused
+from expunge.learners.jax._fused.scratch import DENSE_WIDTHS, SCRATCH_SIZES, SCRATCH_TYPES
+from expunge.reproduction.rows import Experiment
+from expunge.reproduction.white_box.engine import NUM_CLASSES
+from expunge.reproduction.white_box.lockstep import Plan
+
+_FLOAT = _PLACE = 4  # bytes
+_COPIES = 3  # of orders and of scores: what was made, the same transposed, and what is computed of it
+_SPARE = 0.9  # of the memory: the rest is images, evaluation and what falls between arrays
+
+
+def trial_bytes(experiment: Experiment, shape: fused.Shape) -> int:
+    """What one trial takes on the device with the fused kernel: mostly the weights of every check of its models."""
+    plan = Plan.of(experiment, shape, interpret=False)
+    weights = _FLOAT * sum(prod(size) for size in shape.sizes())
+    programs = experiment.batch_size // fused.GROUP
+    kept = sum(size * np.dtype(kind).itemsize for size, kind in zip(SCRATCH_SIZES, SCRATCH_TYPES, strict=True))
+    dense = _FLOAT * fused.GROUP * sum(DENSE_WIDTHS)
+    model = (
+        plan.num_checks * weights
+        + _COPIES * _PLACE * plan.num_epochs * plan.room
+        + programs * (kept + dense + weights)
+        + _COPIES * _FLOAT * NUM_CLASSES * experiment.num_points
+    )
+    return int(experiment.num_shards * model)
+
+
+def device_bytes() -> int | None:
+    """What JAX may use of the device's memory; None where it does not say, as on a CPU."""
+    about = jax.devices()[0].memory_stats() or {}
+    limit = about.get("bytes_limit")
+    return None if limit is None else int(limit)
+
+
+def trials_at_once(number: int, each: int, memory: int | None) -> int:
+    """The largest divisor of `number` that fits, so that all parts of a batch run the same compiled programs."""
+    fitting = number if memory is None else max(int(_SPARE * memory) // each, 1)
+    return max(size for size in range(1, number + 1) if number % size == 0 and size <= fitting)
