@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from itertools import takewhile
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -23,7 +25,7 @@ from expunge.execution import make_executor
 from expunge.fallback import Fallback
 from expunge.features import Features, is_frame, is_sparse
 from expunge.guarantees import Guarantee
-from expunge.learners import as_learner
+from expunge.learners import ScikitLearner, SlicedScikitLearner, as_learner
 from expunge.mechanisms import Mechanism
 from expunge.publishing import (
     BudgetStatus,
@@ -149,7 +151,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             ids=ids,
             subjects=subjects,
             weights=weights,
-            allow_missing=_accepts_missing(self._base()),
+            allow_missing=_accepts_missing(self._core()),
         )
         settings = self._settings()
         num_shards, probability = settings.sizes(records)
@@ -209,7 +211,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        base = self._base()
+        base = self._core()
         if hasattr(base, "__sklearn_tags__"):
             inner = get_tags(base)
             tags.input_tags.sparse = _accepts_sparse(base)
@@ -223,6 +225,11 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     def _base(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _core(self) -> Any:
+        """The scikit-learn estimator itself, also where it comes as a learner."""
+        base = self._base()
+        return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
 
     def _settings(self) -> Settings:
         return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
@@ -252,7 +259,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return _narrowed(validate_data(self, X, reset=False, **checks))
 
     def _checks(self) -> dict[str, Any]:
-        base = self._base()
+        base = self._core()
         return {
             "accept_sparse": "csr" if _accepts_sparse(base) else False,
             "dtype": None if isinstance(base, Pipeline) else "numeric",
@@ -261,16 +268,23 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     def _keeps_container(self, X: Features) -> bool:
         """Data frames reach the estimator as they are, for its column names; so do lists of texts."""
-        return is_frame(X) or (_takes_texts(self._base()) and np.ndim(X) == 1)
+        return is_frame(X) or (_takes_texts(self._core()) and np.ndim(X) == 1)
 
 
 def _accepts_missing(estimator: Any) -> bool:
-    """Whether NaN is a value that the estimator knows what to do with."""
-    if isinstance(estimator, Pipeline):
-        estimator = estimator.steps[0][1]
+    """Whether NaN is a value that the estimator, or the first step that does not just let it pass, can deal with."""
     if isinstance(estimator, ColumnTransformer):
         return True
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+        passing = list(takewhile(_lets_missing_pass, steps))
+        return all(map(_accepts_missing, [*passing, *steps[len(passing) :][:1]]))
     return hasattr(estimator, "__sklearn_tags__") and bool(get_tags(estimator).input_tags.allow_nan)
+
+
+def _lets_missing_pass(step: Any) -> bool:
+    """A scaler, say; an encoder makes a category of it."""
+    return type(step).__module__.startswith("sklearn.preprocessing") and not isinstance(step, OneHotEncoder)
 
 
 def _accepts_sparse(estimator: Any) -> bool:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from expunge.bench.measurement import Line, Target
 from expunge.bench.timing import Advance, Progress, Task, race
-from expunge.bench.workload import fit_voters, make_queries
+from expunge.bench.workload import fit_table_voters, fit_voters, make_queries, make_table
+from expunge.features import Features
 from expunge.learners import ScikitModel
 
 
@@ -24,10 +25,12 @@ class Size:
     num_shards: int
     num_rows: int
     repeats: int
+    table_shards: int = 100  # of the table with categories
+    table_rows: int = 1_000
 
 
 FULL = Size(num_records=50_000, num_shards=1_000, num_rows=10_000, repeats=5)
-QUICK = Size(num_records=2_000, num_shards=10, num_rows=50, repeats=2)
+QUICK = Size(num_records=2_000, num_shards=10, num_rows=50, repeats=2, table_shards=5, table_rows=20)
 
 _CLASSES = (2, 10)
 ONE_ROW, MANY_ROWS = Target.ratio_at_least(50), Target.ratio_at_least(4)
@@ -36,12 +39,13 @@ ONE_ROW, MANY_ROWS = Target.ratio_at_least(50), Target.ratio_at_least(4)
 def run(*, quick: bool, progress: Progress) -> list[Line]:
     """The suite."""
     size = QUICK if quick else FULL
-    with progress("predict", len(_CLASSES) * 4 * size.repeats) as advance:
-        return [
+    with progress("predict", (len(_CLASSES) + 1) * 4 * size.repeats) as advance:
+        plain = [
             line
             for num_classes in _CLASSES
             for line in measure(size, num_classes=num_classes, advance=advance, one_row=ONE_ROW, many_rows=MANY_ROWS)
         ]
+        return [*plain, *measure_table(size, advance=advance)]
 
 
 def measure(
@@ -66,7 +70,22 @@ def measure(
     return lines
 
 
-def majority_of(models: Sequence[Any], X: NDArray[np.float64], num_classes: int) -> NDArray[np.int64]:
+def measure_table(size: Size, *, advance: Advance) -> list[Line]:
+    """A table with categories and gaps, which every shard's pipeline would code anew."""
+    model = fit_table_voters(size.num_records, size.table_shards)
+    fitted = [each.estimator for each in model.deployment_.inside.state.models if isinstance(each, ScikitModel)]
+    lines = []
+    for num_rows in (1, size.table_rows):
+        X, _ = make_table(num_rows)
+        tasks = [Task(partial(model.predict, X)), Task(partial(majority_of, fitted, X, 2))]
+        together, in_turn = race(tasks, repeats=size.repeats, advance=advance)
+        rows = "1 row" if num_rows == 1 else f"{num_rows:,} rows"
+        what = f"predict {rows} of a table with categories, k={size.table_shards:,}"
+        lines.append(Line.faster(what, together, "one pipeline after another", in_turn))
+    return lines
+
+
+def majority_of(models: Sequence[Any], X: Features, num_classes: int) -> NDArray[np.int64]:
     """What a user would write: every model's labels, then the most frequent of each row."""
     votes = np.stack([model.predict(X) for model in models])
     cells = np.arange(len(X)) * num_classes + votes

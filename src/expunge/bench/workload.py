@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from expunge.estimator import UnlearningClassifier
+from expunge.learners.named import column_kinds, named_learner
 
 NUM_FEATURES = 20
 
@@ -29,3 +32,27 @@ def fit_voters(num_records: int, num_shards: int, *, num_classes: int = 2) -> Un
     X, y = make_records(num_records, num_classes=num_classes)
     # Plain majority votes on every call; the default repeats answers inside a round, and would time its memory instead.
     return UnlearningClassifier(LogisticRegression(tol=0.1), n_shards=num_shards, mechanism="majority").fit(X, y)
+
+
+def make_table(num_rows: int) -> tuple[Any, NDArray[np.int64]]:
+    """A company's table: numbers, some of them missing, and categories."""
+    import pandas as pd
+
+    rng = np.random.default_rng(5)
+    age, income = rng.integers(18, 90, num_rows), rng.normal(30_000, 9_000, num_rows)
+    frame = pd.DataFrame(
+        {
+            "age": age,
+            "income": np.where(rng.random(num_rows) < 0.1, np.nan, income),
+            "region": rng.choice([f"region {n}" for n in range(20)], num_rows),
+            "plan": rng.choice(["basic", "plus", "family"], num_rows),
+        }
+    )
+    return frame, ((age > 50) ^ (frame["plan"] == "family").to_numpy()).astype(np.int64)
+
+
+def fit_table_voters(num_records: int, num_shards: int) -> UnlearningClassifier:
+    """An ensemble of logistic regressions behind each shard's own medians, scales and categories."""
+    frame, y = make_table(num_records)
+    learner = named_learner("logistic", columns=column_kinds(frame))
+    return UnlearningClassifier(learner, n_shards=num_shards, mechanism="majority").fit(frame, y)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge._labels import codes_of
 from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.protocol import ABSTAIN, Codes
 
@@ -122,3 +123,35 @@ def _full(shard: LinearVote, num_classes: int, num_features: int) -> tuple[NDArr
     weights[codes] = own_weights
     intercepts[codes] = own_intercepts
     return weights, intercepts
+
+
+def linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores | None:
+    """Weights, intercepts and class codes of a fitted linear classifier of scikit-learn; None for anything else."""
+    from sklearn.linear_model._base import LinearClassifierMixin
+
+    if not isinstance(estimator, LinearClassifierMixin) or not hasattr(estimator, "coef_"):
+        return None
+    if not type(estimator).__module__.startswith("sklearn."):
+        return None  # somebody's own class may decide in its own way
+    weights = np.asarray(estimator.coef_.toarray() if hasattr(estimator.coef_, "toarray") else estimator.coef_)
+    weights = np.atleast_2d(weights).astype(np.float64)
+    intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()
+    own = estimator.classes_
+    codes = own if classes is None else codes_of(own, classes)
+    return weights, intercepts, np.asarray(codes, dtype=np.int64)
+
+
+def scaler_factors(scaler: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """A fitted scaler as x ↦ scale·x + shift, None if it is anything else."""
+    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+    width = getattr(scaler, "n_features_in_", 0)
+    if type(scaler) is StandardScaler:
+        scale = np.ones(width) if scaler.scale_ is None else 1 / scaler.scale_
+        mean = np.zeros(width) if not scaler.with_mean else scaler.mean_
+        return scale, -mean * scale
+    if type(scaler) is MaxAbsScaler and not getattr(scaler, "clip", False):
+        return 1 / scaler.scale_, np.zeros(width)
+    if type(scaler) is MinMaxScaler and not scaler.clip:
+        return scaler.scale_, scaler.min_
+    return None

@@ -15,7 +15,7 @@ from sklearn.utils.validation import has_fit_parameter
 from expunge._labels import codes_of
 from expunge.errors import ParameterError
 from expunge.features import Features, is_frame, num_rows
-from expunge.learners.linear import LinearScores, LinearVote, LinearVoter
+from expunge.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.learners.protocol import Abstainer, Codes, Model, OneByOneVoter, Voter, Weights
 
 
@@ -92,10 +92,13 @@ class ScikitLearner:
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
         """One matrix product for linear models, one model after another for all others."""
+        from expunge.learners.tabular import table_voter  # which knows the named learners' pipelines
+
         shards = [_linear_vote(model, self.classes) for model in models]
         widths = {shard[0].shape[1] for shard in shards if isinstance(shard, tuple)}
         if any(shard is _OTHER for shard in shards) or len(widths) != 1:
-            return OneByOneVoter(models, num_classes)
+            fitted = [m.estimator if isinstance(m, ScikitModel) else s for m, s in zip(models, shards, strict=True)]
+            return table_voter(fitted, self.classes, num_classes) or OneByOneVoter(models, num_classes)
         linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop())
         return _FrameTolerantVoter(linear)
 
@@ -132,44 +135,21 @@ def _linear_vote(model: Model, classes: NDArray[Any] | None) -> LinearVote | _Ot
 
 def _linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores | _Other:
     """Weights, intercepts and class codes of a linear classifier, scalers in front of it folded in."""
-    from sklearn.linear_model._base import LinearClassifierMixin
-
     scaling: list[Any] = []
     if isinstance(estimator, Pipeline):
         *scaling, estimator = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-    if not isinstance(estimator, LinearClassifierMixin) or not hasattr(estimator, "coef_"):
+    found = linear_scores(estimator, classes)
+    if found is None:
         return _OTHER
-    if not type(estimator).__module__.startswith("sklearn."):
-        return _OTHER  # somebody's own class may decide in its own way
-    weights = np.asarray(estimator.coef_.toarray() if hasattr(estimator.coef_, "toarray") else estimator.coef_)
-    weights = np.atleast_2d(weights).astype(np.float64)
-    intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()
+    weights, intercepts, codes = found
     for scaler in reversed(scaling):
-        factors = _scaler_factors(scaler)
+        factors = scaler_factors(scaler)
         if factors is None:
             return _OTHER
         scale, shift = factors
         intercepts = intercepts + weights @ shift
         weights = weights * scale
-    own = estimator.classes_
-    codes = own if classes is None else codes_of(own, classes)
-    return weights, intercepts, np.asarray(codes, dtype=np.int64)
-
-
-def _scaler_factors(scaler: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """A fitted scaler as x ↦ scale·x + shift, None if it is anything else."""
-    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
-
-    width = getattr(scaler, "n_features_in_", 0)
-    if type(scaler) is StandardScaler:
-        scale = np.ones(width) if scaler.scale_ is None else 1 / scaler.scale_
-        mean = np.zeros(width) if not scaler.with_mean else scaler.mean_
-        return scale, -mean * scale
-    if type(scaler) is MaxAbsScaler and not getattr(scaler, "clip", False):
-        return 1 / scaler.scale_, np.zeros(width)
-    if type(scaler) is MinMaxScaler and not scaler.clip:
-        return scaler.scale_, scaler.min_
-    return None
+    return weights, intercepts, codes
 
 
 def _random_parameters(estimator: Any) -> tuple[str, ...]:

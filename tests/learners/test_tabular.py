@@ -1,0 +1,165 @@
+"""Linear models of a company's table vote in one product, exactly as they would one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from expunge import UnlearningClassifier
+from expunge.errors import InputError, RecordError
+from expunge.learners import Abstainer, ConstantModel, ScikitLearner, tabular
+from expunge.learners.named import AsText, column_kinds, named_learner
+from expunge.learners.protocol import OneByOneVoter, ShardData, fit_many
+from expunge.learners.tabular import TableVoter
+
+LINEAR = ["logistic", "linear-svm", "ridge", "sgd"]
+
+
+def make_table(rows=300, *, towns=6, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, rows),
+            "region": rng.choice(["north", "south", None], rows),
+            "income": np.where(rng.random(rows) < 0.2, np.nan, rng.normal(30_000, 9_000, rows)),
+            "town": rng.integers(0, towns, rows).astype(str),
+            "member": rng.random(rows) < 0.5,
+        }
+    )
+    return frame, ((frame["age"] // 21) % 4).to_numpy().astype(np.int64)
+
+
+def train(learner, frame, y, *, num_shards=8, num_classes=3):
+    """Models of few records, so that categories and classes are missing here and there; one says nothing."""
+    rng = np.random.default_rng(1)
+    y = y % num_classes
+    picks = [rng.choice(len(y), 40, replace=False) for _ in range(num_shards)]
+    picks[0] = np.array([], dtype=np.int64)
+    picks[1] = np.flatnonzero(y == 1)[:20]
+    picks[2] = np.flatnonzero(y != 0)[:20]
+    rows = [frame.iloc[pick] if isinstance(frame, pd.DataFrame) else frame[pick] for pick in picks]
+    return fit_many(learner, [ShardData(i, rows[i], y[picks[i]], None, 7 + i) for i in range(num_shards)])
+
+
+def assert_same_votes(learner, models, queries, num_classes, *, together=True):
+    voter, single = learner.make_voter(models, num_classes), OneByOneVoter(models, num_classes)
+    assert isinstance(voter, TableVoter) == together
+    np.testing.assert_array_equal(voter.votes(queries), single.votes(queries))
+    np.testing.assert_array_equal(voter.count(queries), single.count(queries))
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_table_with_categories_and_gaps(name, num_classes):
+    frame, y = make_table()
+    learner = named_learner(name, columns=column_kinds(frame))
+    models = train(learner, frame, y, num_classes=num_classes)
+    assert isinstance(models[0], Abstainer)
+    assert models[1] == ConstantModel(1)
+    queries, _ = make_table(200, towns=9, seed=2)  # towns that nobody has seen
+    assert_same_votes(learner, models, queries, num_classes)
+    assert_same_votes(learner, models, queries.head(1), num_classes)
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+@pytest.mark.parametrize("name", LINEAR)
+def test_numbers_with_gaps(name, as_frame):
+    frame, y = make_table()
+    numbers = frame[["income", "age"]] if as_frame else frame[["income", "age"]].to_numpy(dtype=float)
+    learner = named_learner(name, fills_gaps=True)
+    models = train(learner, numbers, y)
+    assert_same_votes(learner, models, numbers, 3)
+
+
+@pytest.mark.parametrize("columns", [["region", "town"], ["age", "town"], ["region"]])
+def test_categories_alone_and_few_columns(columns):
+    frame, y = make_table()
+    learner = named_learner("logistic", columns=column_kinds(frame[columns]))
+    assert_same_votes(learner, train(learner, frame[columns], y), frame[columns], 3)
+
+
+def test_many_categories_are_coded_sparsely_and_rows_in_pieces(monkeypatch):
+    frame, y = make_table(600, towns=500)
+    learner = named_learner("logistic", columns=column_kinds(frame))
+    models = train(learner, frame, y)
+    monkeypatch.setattr(tabular, "_DENSE", 20)
+    monkeypatch.setattr(tabular, "_ROWS_AT_ONCE", 70)
+    assert_same_votes(learner, models, frame, 3)
+
+
+def test_too_many_categories_for_one_product(monkeypatch):
+    frame, y = make_table()
+    learner = named_learner("logistic", columns=column_kinds(frame))
+    models = train(learner, frame, y)
+    monkeypatch.setattr(tabular, "_MOST_WEIGHTS", 100)
+    assert_same_votes(learner, models, frame, 3, together=False)
+
+
+def test_labels_that_are_texts():
+    frame, y = make_table()
+    labels = np.array(["bad", "good", "ugly"])
+    learner = named_learner("logistic", columns=column_kinds(frame)).for_classes(labels)
+    assert_same_votes(learner, train(learner, frame, y), frame, 3)
+
+
+def columns_of(frame, encoder, filler=None, **options):
+    numbers = make_pipeline(filler or SimpleImputer(strategy="median"), StandardScaler())
+    parts = [
+        ("numbers", numbers, ["age", "income"]),
+        ("categories", make_pipeline(AsText(), encoder), ["region", "town"]),
+    ]
+    return Pipeline([("columns", ColumnTransformer(parts, **options)), ("classifier", LogisticRegression())])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "filler", "options"),
+    [
+        (OneHotEncoder(drop="first"), None, {}),
+        (OneHotEncoder(handle_unknown="ignore", min_frequency=5), None, {}),
+        (OneHotEncoder(handle_unknown="ignore"), SimpleImputer(add_indicator=True), {}),
+        (OneHotEncoder(handle_unknown="ignore"), SimpleImputer(missing_values=30), {}),
+        (OneHotEncoder(handle_unknown="ignore"), None, {"transformer_weights": {"numbers": 3.0}}),
+    ],
+    ids=["drops", "rare", "indicator", "other gaps", "weights"],
+)
+def test_pipelines_of_another_kind_vote_one_by_one(encoder, filler, options):
+    frame, y = make_table()
+    frame["income"] = frame["income"].fillna(1.0)
+    learner = ScikitLearner(columns_of(frame, encoder, filler, **options))
+    rng = np.random.default_rng(3)
+    picks = [rng.choice(len(y), 200, replace=False) for _ in range(3)]
+    models = fit_many(learner, [ShardData(i, frame.iloc[pick], y[pick], None, i) for i, pick in enumerate(picks)])
+    assert_same_votes(learner, models, frame.iloc[picks[0]], 4, together=False)
+
+
+def test_a_pipeline_of_ones_own_of_the_same_kind_votes_in_one_product():
+    frame, y = make_table()
+    learner = ScikitLearner(columns_of(frame, OneHotEncoder(handle_unknown="ignore")))
+    assert_same_votes(learner, train(learner, frame, y), frame, 3)
+
+
+def test_an_infinite_number_is_refused():
+    frame, y = make_table()
+    model = UnlearningClassifier(
+        named_learner("logistic", columns=column_kinds(frame)), n_shards=5, mechanism="majority"
+    ).fit(frame, y)
+    frame.loc[3, "income"] = np.inf
+    with pytest.raises(InputError, match="infinite"):
+        model.predict(frame)
+    assert model.budget_.predictions == 0
+
+
+def test_the_estimator_takes_the_gaps_that_its_learner_takes():
+    frame, y = make_table()
+    learner = named_learner("logistic", columns=column_kinds(frame))
+    model = UnlearningClassifier(learner, n_shards=5, inclusion_probability=0.5, mechanism="majority").fit(frame, y)
+    model.delete([1, 2])
+    assert (model.predict(frame.tail(100)) == y[-100:]).mean() > 0.3
+    with pytest.raises(RecordError, match="NaN"):
+        UnlearningClassifier(named_learner("logistic"), n_shards=5).fit(frame[["income"]], y)
