@@ -37,6 +37,8 @@ SHAPES = {"mnist": fused.Shape(28, 1, 10, "tanh"), "cifar-10": fused.Shape(32, 3
 MODELS, BATCH, IMAGES, STEPS, EXAMPLES = 384, 64, 50_000, 10, 1024
 CLIP_NORM = 0.1
 KERNELS = ("forward", "deltas", "clip", "sums", "scores")
+COMPILING = 0.7  # of the time at most; the rest is for measuring
+NO_TIME = "no time left"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ class Candidate:
 
     kernel: str
     tuning: Tuning
+
+
+def in_turns(shape: fused.Shape, kernels: list[str]) -> list[Candidate]:
+    """Every way for every kernel, one of each in turns: if time runs out, it does so for all of them alike."""
+    ways = [list(candidates(shape, [kernel])) for kernel in kernels]
+    return [one for turn in itertools.zip_longest(*ways) for one in turn if one is not None]
 
 
 def candidates(shape: fused.Shape, kernels: list[str]) -> Iterator[Candidate]:
@@ -111,8 +119,10 @@ class Problem:
         return *self.training(tunings), models * BATCH * STEPS
 
 
-def compiled(program: Any, arguments: tuple[Any, ...]) -> Any:
-    """The executable, or what went wrong."""
+def compiled(program: Any, arguments: tuple[Any, ...], *, until: float) -> Any:
+    """The executable, or what went wrong; nothing is begun after `until` on the clock."""
+    if time.perf_counter() > until:
+        return NO_TIME
     try:
         return program.lower(*arguments).compile()
     except Exception as error:
@@ -173,7 +183,7 @@ def _distance(first: Any, second: Any) -> float:
 
 
 def tune(name: str, kernels: list[str], report: Callable[..., None], limit: float) -> None:
-    """Try everything, a kernel at a time; stop trying after `limit` seconds."""
+    """Try everything, a kernel at a time; after `limit` seconds only the best so far are measured together."""
     shape, start = SHAPES[name], time.perf_counter()
     report(network=name, errors=errors(shape))
     problem, usual = Problem(shape), Tunings.of(shape)
@@ -181,15 +191,18 @@ def tune(name: str, kernels: list[str], report: Callable[..., None], limit: floa
         run, arguments, examples = problem.program(kernel, usual)
         spent = profile(lambda run=run, given=arguments: run(*given))  # type: ignore[misc]
         report(network=name, profile=spent, examples=examples)
-    tried = list(candidates(shape, kernels))
+    tried, until = in_turns(shape, kernels), start + COMPILING * limit
     with ThreadPoolExecutor() as pool:
         made = [problem.program(each.kernel, replace(usual, **{each.kernel: each.tuning})) for each in tried]
-        programs = list(pool.map(lambda program: compiled(program[0], program[1]), made))
-    report(network=name, compiled=len(programs), seconds=time.perf_counter() - start)
+        programs = list(pool.map(lambda program: compiled(program[0], program[1], until=until), made))
+    done = sum(not isinstance(program, str) for program in programs)
+    report(network=name, compiled=done, of=len(programs), seconds=time.perf_counter() - start)
     best: dict[str, tuple[float, Tuning]] = {}
     for each, program, (_, arguments, examples) in zip(tried, programs, made, strict=True):
-        if isinstance(program, str) or time.perf_counter() - start > limit:
-            report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), failed=str(program)[:200])
+        if time.perf_counter() - start > limit:
+            program = NO_TIME
+        if isinstance(program, str):
+            report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), failed=program)
             continue
         rate = examples / seconds(lambda run=program, given=arguments: run(*given), repeats=3) / 1e6  # type: ignore[misc]
         report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), mega_per_s=round(rate, 2))
@@ -208,7 +221,7 @@ def translate(name: str, kernels: list[str]) -> None:
     """As far as it goes without a GPU: every candidate as the compiler's input."""
     problem = Problem(SHAPES[name], models=2)
     usual = Tunings.of(problem.shape)
-    tried = list(candidates(problem.shape, kernels))
+    tried = in_turns(problem.shape, kernels)
     for each in tried:
         program, arguments, _ = problem.program(each.kernel, replace(usual, **{each.kernel: each.tuning}))
         program.trace(*arguments).lower(lowering_platforms=("cuda",))

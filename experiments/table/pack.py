@@ -31,15 +31,23 @@ Planes = NDArray[np.int16]  # (planes, rows, columns, images)
 
 
 def main() -> None:
-    """Pack or unpack."""
-    match sys.argv[1:]:
+    """Pack or unpack; what goes wrong in one line."""
+    try:
+        run(sys.argv[1:])
+    except (OSError, ValueError, KeyError, TypeError, struct.error, zlib.error) as error:
+        sys.exit(f"pack.py: {error}")
+
+
+def run(arguments: list[str]) -> None:
+    """A command line."""
+    match arguments:
         case ["pack", out, *files] if files:
             Path(out).write_bytes(pack([Path(file) for file in files]))
             print(f"{out}: {Path(out).stat().st_size / 2**20:.1f} MiB")
         case ["unpack", folder, *packs] if packs:
             Path(folder).mkdir(parents=True, exist_ok=True)
             for file in packs:
-                for name, content in unpack(Path(file).read_bytes()):
+                for name, content in unpack(Path(file).read_bytes(), of=file):
                     (Path(folder) / name).write_bytes(content)
                     print(f"{name}: {len(content):,} bytes, verified")
         case _:
@@ -51,6 +59,8 @@ def pack(files: list[Path]) -> bytes:
     entries, streams = [], []
     for file in files:
         content = file.read_bytes()
+        if len(content) % RECORD:
+            raise ValueError(f"{file} is no batch of CIFAR-10: {len(content):,} bytes are no whole number of records")
         table = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
         own = [zlib.compress(table[:, 0].tobytes(), 9)]
         own += [_squeeze(plane) for plane in _residuals(_to_planes(table[:, 1:].reshape(-1, COLOURS, SIDE, SIDE)))]
@@ -61,10 +71,10 @@ def pack(files: list[Path]) -> bytes:
     return b"".join([MAGIC, struct.pack("<I", len(header)), header, *streams])
 
 
-def unpack(packed: bytes) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of every file; ValueError if it is not what was packed."""
+def unpack(packed: bytes, *, of: str = "this") -> Iterator[tuple[str, bytes]]:
+    """(name, content) of every file; ValueError if `of` is not what was packed."""
     if packed[: len(MAGIC)] != MAGIC:
-        raise ValueError("this is not a packed file")
+        raise ValueError(f"{of} is not a packed file")
     (length,) = struct.unpack_from("<I", packed, len(MAGIC))
     at = len(MAGIC) + 4 + length
     for entry in json.loads(packed[len(MAGIC) + 4 : at]):
@@ -72,8 +82,10 @@ def unpack(packed: bytes) -> Iterator[tuple[str, bytes]]:
         for size in entry["sizes"]:
             streams.append(packed[at : at + size])
             at += size
-        content = _restore(streams, entry["images"])
         name = Path(entry["name"]).name
+        if at > len(packed):
+            raise ValueError(f"{of} ends within {name}")
+        content = _restore(streams, entry["images"])
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise ValueError(f"{name} is not what was packed")
         yield name, content

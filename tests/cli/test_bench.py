@@ -55,6 +55,18 @@ def test_the_figures_of_networks_are_kept_and_shown_with_those_of_other_devices(
     assert str(tmp_path) not in text
 
 
+def test_a_damaged_file_among_those_kept_is_said_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpu.json").write_text('{"format": 1', encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["expunge", "bench", "deep", "--quick", "--kept", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "gpu.json is no file of measurements" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
+
+
 def test_the_tables_on_the_terminal_say_that_a_run_was_quick() -> None:
     text = invoke("guarantee", "--quick")
     assert "laplace" in text  # the name of a line may be wrapped

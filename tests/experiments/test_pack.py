@@ -59,3 +59,28 @@ def test_a_changed_byte_is_noticed(pack, batches):
 def test_a_name_cannot_leave_the_folder(pack, batches, tmp_path):
     packed = pack.pack(batches[1:]).replace(b'"noise.bin"', b'"../no.bin"')
     assert [name for name, _ in pack.unpack(packed)] == ["no.bin"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda packed: packed[:-1], "in.pack ends within smooth.bin"),
+        (lambda packed: packed[:10], "pack.py: "),
+        (lambda packed: b"?" + packed, "in.pack is not a packed file"),
+        (lambda packed: packed[:-100] + bytes([packed[-100] ^ 1]) + packed[-99:], "pack.py: "),
+    ],
+)
+def test_damage_is_one_line_and_no_file(pack, batches, tmp_path, monkeypatch, damage, words):
+    (tmp_path / "in.pack").write_bytes(damage(pack.pack(batches[:1])))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pack.sys, "argv", ["pack.py", "unpack", "out", "in.pack"])
+    with pytest.raises(SystemExit) as stopped:
+        pack.main()
+    assert words in stopped.value.code
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_is_no_batch_is_not_packed(pack, batches):
+    batches[0].write_bytes(b"no batch")
+    with pytest.raises(ValueError, match=r"smooth\.bin is no batch of CIFAR-10: 8 bytes"):
+        pack.pack(batches)

@@ -47,6 +47,8 @@ def bench(
         raise InputError("--kept is for the benchmark deep alone")
     if kept is not None and not kept.is_dir():
         raise InputError(f"there is no folder {str(kept)!r} to keep the figures in")
+    if kept is not None:
+        _read_kept(kept)
     report = run_suites(suites or [], quick=quick, progress=progress)
     command = _command(suites or [], quick=quick, out=out, kept=kept)
     page = _page(report, command=command, kept=kept)
@@ -56,6 +58,13 @@ def bench(
         show_json({"command": command, **report.to_dict()})
     else:
         _tell(report)
+
+
+def _read_kept(kept: Path) -> None:
+    """A damaged file among those kept is said before anything is measured."""
+    from expunge.bench.deep_records import read_records
+
+    read_records(kept)
 
 
 def _page(report: Report, *, command: str, kept: Path | None) -> str:
