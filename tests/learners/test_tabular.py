@@ -5,20 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 from expunge import UnlearningClassifier
 from expunge.errors import InputError, RecordError
-from expunge.learners import Abstainer, ConstantModel, ScikitLearner, tabular
-from expunge.learners.named import AsText, column_kinds, named_learner
+from expunge.learners import Abstainer, ConstantModel, ScikitLearner, table_rows, tabular
+from expunge.learners.named import AsText, column_kinds, learner_names, named_learner
 from expunge.learners.protocol import OneByOneVoter, ShardData, fit_many
-from expunge.learners.tabular import TableVoter
+from expunge.learners.tabular import PreparedVoter, TableVoter
 
 LINEAR = ["logistic", "linear-svm", "ridge", "sgd"]
+OTHERS = [name for name in learner_names() if name not in LINEAR]
 
 
 def make_table(rows=300, *, towns=6, seed=0):
@@ -47,9 +50,9 @@ def train(learner, frame, y, *, num_shards=8, num_classes=3):
     return fit_many(learner, [ShardData(i, rows[i], y[picks[i]], None, 7 + i) for i in range(num_shards)])
 
 
-def assert_same_votes(learner, models, queries, num_classes, *, together=True):
+def assert_same_votes(learner, models, queries, num_classes, kind=TableVoter):
     voter, single = learner.make_voter(models, num_classes), OneByOneVoter(models, num_classes)
-    assert isinstance(voter, TableVoter) == together
+    assert type(voter) is kind
     np.testing.assert_array_equal(voter.votes(queries), single.votes(queries))
     np.testing.assert_array_equal(voter.count(queries), single.count(queries))
 
@@ -65,6 +68,50 @@ def test_a_table_with_categories_and_gaps(name, num_classes):
     queries, _ = make_table(200, towns=9, seed=2)  # towns that nobody has seen
     assert_same_votes(learner, models, queries, num_classes)
     assert_same_votes(learner, models, queries.head(1), num_classes)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_classifiers_are_asked_about_their_own_rows(name, num_classes):
+    frame, y = make_table()
+    learner = named_learner(name, columns=column_kinds(frame))
+    models = train(learner, frame, y, num_classes=num_classes)
+    queries, _ = make_table(200, towns=9, seed=2)
+    assert_same_votes(learner, models, queries, num_classes, PreparedVoter)
+    assert_same_votes(learner, models, queries.head(1), num_classes, PreparedVoter)
+
+
+@pytest.mark.parametrize("name", ["forest", "mlp", "neighbours"])
+def test_their_rows_are_what_their_pipelines_make(name):
+    frame, y = make_table()
+    learner = named_learner(name, columns=column_kinds(frame))
+    pipelines = [model.estimator for model in train(learner, frame, y)[2:]]
+    preparations = [table_rows.Preparation.of([pipeline[0]]) for pipeline in pipelines]
+    coder = table_rows.Coder.of(preparations)
+    for pipeline, preparation in zip(pipelines, preparations, strict=True):
+        found, expected = coder.prepare(preparation).rows(coder.code(frame)), pipeline[0].transform(frame)
+        assert scipy.sparse.issparse(found) == scipy.sparse.issparse(expected)
+        np.testing.assert_array_equal(*(m.toarray() if scipy.sparse.issparse(m) else m for m in (found, expected)))
+
+
+def test_a_classifier_that_fails_abstains_on_that_row(monkeypatch):
+    """Whether it fails depends on what its shard holds, which nobody may learn from an error."""
+    frame, y = make_table()
+    learner = named_learner("tree", columns=column_kinds(frame))
+    models = train(learner, frame, y)
+    sane = learner.make_voter(models, 3).votes(frame)
+
+    def predict(tree, X, ask=DecisionTreeClassifier.predict):
+        if tree is models[3].estimator[-1] and (X[:, 0] == frame["age"][5]).any():
+            raise ValueError("never seen that")
+        return ask(tree, X)
+
+    monkeypatch.setattr(DecisionTreeClassifier, "predict", predict)
+    votes = learner.make_voter(models, 3).votes(frame)
+    fails = (frame["age"] == frame["age"][5]).to_numpy()
+    assert (votes[fails, 3] == -1).all()
+    sane[fails, 3] = -1
+    np.testing.assert_array_equal(votes, sane)
 
 
 @pytest.mark.parametrize("as_frame", [False, True])
@@ -89,7 +136,7 @@ def test_many_categories_are_coded_sparsely_and_rows_in_pieces(monkeypatch):
     learner = named_learner("logistic", columns=column_kinds(frame))
     models = train(learner, frame, y)
     monkeypatch.setattr(tabular, "_DENSE", 20)
-    monkeypatch.setattr(tabular, "_ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(table_rows, "_ROWS_AT_ONCE", 70)
     assert_same_votes(learner, models, frame, 3)
 
 
@@ -98,7 +145,7 @@ def test_too_many_categories_for_one_product(monkeypatch):
     learner = named_learner("logistic", columns=column_kinds(frame))
     models = train(learner, frame, y)
     monkeypatch.setattr(tabular, "_MOST_WEIGHTS", 100)
-    assert_same_votes(learner, models, frame, 3, together=False)
+    assert_same_votes(learner, models, frame, 3, PreparedVoter)
 
 
 def test_labels_that_are_texts():
@@ -135,13 +182,21 @@ def test_pipelines_of_another_kind_vote_one_by_one(encoder, filler, options):
     rng = np.random.default_rng(3)
     picks = [rng.choice(len(y), 200, replace=False) for _ in range(3)]
     models = fit_many(learner, [ShardData(i, frame.iloc[pick], y[pick], None, i) for i, pick in enumerate(picks)])
-    assert_same_votes(learner, models, frame.iloc[picks[0]], 4, together=False)
+    assert_same_votes(learner, models, frame.iloc[picks[0]], 4, OneByOneVoter)
 
 
 def test_a_pipeline_of_ones_own_of_the_same_kind_votes_in_one_product():
     frame, y = make_table()
     learner = ScikitLearner(columns_of(frame, OneHotEncoder(handle_unknown="ignore")))
     assert_same_votes(learner, train(learner, frame, y), frame, 3)
+
+
+def test_a_text_among_numbers_is_refused():
+    frame, y = make_table()
+    learner = named_learner("logistic", columns=column_kinds(frame))
+    voter = learner.make_voter(train(learner, frame, y), 3)
+    with pytest.raises(InputError, match="a column of numbers holds something else"):
+        voter.count(frame.astype({"age": object}).replace({"age": {frame["age"][0]: "old"}}))
 
 
 def test_an_infinite_number_is_refused():

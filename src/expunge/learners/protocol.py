@@ -178,6 +178,13 @@ def make_voter(learner: Learner, models: Sequence[Model], num_classes: int) -> V
     return OneByOneVoter(models, num_classes)
 
 
+def count_votes(votes: Codes, num_classes: int) -> NDArray[np.int64]:
+    """Votes for each class, of a table with a row a query and a column a shard; ⊥ counts for nothing."""
+    rows, shards = np.nonzero(votes >= 0)
+    cells = rows * num_classes + votes[rows, shards]
+    return np.bincount(cells, minlength=len(votes) * num_classes).reshape(len(votes), num_classes)
+
+
 class OneByOneVoter:
     """Asks every model in turn."""
 

@@ -1,227 +1,146 @@
-"""Linear models behind the preprocessing of a table vote for all shards in one matrix product.
+"""Models behind the preprocessing of a table vote on rows that are coded once, and not once a shard.
 
-Every shard fills gaps with its own medians, scales by its own deviations and knows its own categories. All of that is
-linear in one common coding of a row: its numbers, where they are missing, and a column for every category that some
-shard knows. So it goes into the weights, and rows are coded once instead of once a shard.
+For linear models a shard's preprocessing is linear in the common coding, so it goes into the weights, and all shards
+vote in one matrix product. Any other classifier is handed the very rows that its own pipeline would make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder
 
-from expunge.errors import InputError
-from expunge.features import Features, is_frame, num_rows, take
+from expunge._labels import codes_of
+from expunge.features import Features, num_rows
 from expunge.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
-from expunge.learners.named import AsText
-from expunge.learners.protocol import Codes
+from expunge.learners.protocol import ABSTAIN, Codes, Voter, count_votes
+from expunge.learners.table_rows import Coded, Coder, Preparation, Prepared
 
-_MOST_WEIGHTS = 1 << 24  # of all shards and classes together; with more categories than that, shards vote one by one
+_MOST_WEIGHTS = 1 << 24  # of all shards and classes together; with more categories than that, no common product
 _DENSE = 256  # columns up to which a coded row is an ordinary array
-_ROWS_AT_ONCE = 1 << 13
-_PARTS = [["numbers"], ["categories"], ["numbers", "categories"]]
 
-Floats = NDArray[np.float64]
+Shard = tuple[Preparation, Any] | int | None  # with a fitted classifier behind it; a constant class code; ⊥
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Which columns are numbers, by name (None: all of them), and which are categories."""
+def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes: int) -> Voter | None:
+    """A voter for fitted pipelines, constant class codes and Nones (⊥); None where something else is among them."""
+    found = [_split(shard) if isinstance(shard, Pipeline) else shard for shard in shards]
+    if not all(shard is None or isinstance(shard, int | tuple) for shard in found):
+        return None
+    coder = Coder.of([shard[0] for shard in found if isinstance(shard, tuple)])
+    if coder is None:
+        return None
+    return _linear_voter(found, coder, classes, num_classes) or PreparedVoter(found, coder, classes, num_classes)
 
-    width: int
-    numbers: tuple[str, ...] | None
-    categories: tuple[str, ...]
+
+def _split(pipeline: Pipeline) -> tuple[Preparation, Any] | Pipeline:
+    *before, classifier = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
+    preparation = Preparation.of(before)
+    return pipeline if preparation is None else (preparation, classifier)
 
 
-@dataclass(frozen=True)
-class _Folded:
-    """One shard's scores as a linear function of a row; `texts` are the categories that it knows, a column each."""
+class PreparedVoter:
+    """Every shard's classifier is asked about its own rows, one after another."""
 
-    layout: _Layout
-    numbers: Floats  # a row of weights for each score
-    gaps: Floats  # the same for "this number is missing"
-    texts: tuple[Sequence[str], ...]
-    categories: tuple[Floats, ...]
-    intercepts: Floats
-    codes: NDArray[np.int64]
+    def __init__(self, shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int) -> None:
+        self._coder = coder
+        self._classes = classes
+        self._num_classes = num_classes
+        self._shards = [(coder.prepare(shard[0]), shard[1]) if isinstance(shard, tuple) else shard for shard in shards]
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """Votes for each class."""
+        return count_votes(self.votes(X), self._num_classes)
+
+    def votes(self, X: Features) -> Codes:
+        """Every shard's vote."""
+        table = np.full((num_rows(X), len(self._shards)), ABSTAIN, dtype=np.int32)
+        first = 0
+        for coded in self._coder.chunks(X):
+            last = first + len(coded.numbers)
+            for at, shard in enumerate(self._shards):
+                if shard is not None and last > first:
+                    table[first:last, at] = shard if isinstance(shard, int) else self._ask(*shard, coded)
+            first = last
+        return table
+
+    def _ask(self, prepared: Prepared, classifier: Any, coded: Coded) -> Codes:
+        """The classifier's votes; ⊥ on every row on which it fails, as for any other learner."""
+        try:
+            labels = classifier.predict(prepared.rows(coded))
+        except Exception:
+            if len(coded.numbers) == 1:
+                return np.full(1, ABSTAIN)
+            return np.concatenate([self._ask(prepared, classifier, row) for row in coded.single_rows()])
+        return np.asarray(labels) if self._classes is None else codes_of(labels, self._classes)
 
 
 class TableVoter:
-    """Codes rows once, and has all shards' scores in one product."""
+    """All shards' scores in one product."""
 
-    def __init__(self, layout: _Layout, vocabulary: Sequence[dict[str, int]], voter: LinearVoter) -> None:
-        self._layout = layout
-        self._vocabulary = vocabulary
+    def __init__(self, coder: Coder, voter: LinearVoter) -> None:
+        self._coder = coder
         self._voter = voter
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
-        return np.concatenate([self._voter.count(rows) for rows in self._coded(X)])
+        return np.concatenate([self._voter.count(self._wide(coded)) for coded in self._coder.chunks(X)])
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""
-        return np.concatenate([self._voter.votes(rows) for rows in self._coded(X)])
+        return np.concatenate([self._voter.votes(self._wide(coded)) for coded in self._coder.chunks(X)])
 
-    def _coded(self, X: Features) -> Any:
-        for first in range(0, max(1, num_rows(X)), _ROWS_AT_ONCE):
-            last = min(first + _ROWS_AT_ONCE, num_rows(X))
-            yield self._code(take(X, np.arange(first, last)))
-
-    def _code(self, rows: Features) -> Any:
-        numbers, (codes, starts) = _numbers(rows, self._layout), self._positions(rows)
-        gaps = np.isnan(numbers)
-        coded = np.concatenate([np.where(gaps, 0.0, numbers), gaps], axis=1)
-        total = sum(map(len, self._vocabulary))
-        row, column = np.nonzero(codes >= 0)
-        place = codes[row, column] + starts[column]
-        if coded.shape[1] + total <= _DENSE:
-            marks = np.zeros((len(numbers), total))
+    def _wide(self, coded: Coded) -> Any:
+        """Numbers, gaps, and a column for every category."""
+        numbers = np.concatenate([np.where(coded.gaps, 0.0, coded.numbers), coded.gaps], axis=1)
+        row, place = self._coder.marks(coded)
+        shape = (len(numbers), self._coder.num_categories)
+        if numbers.shape[1] + shape[1] <= _DENSE:
+            marks = np.zeros(shape)
             marks[row, place] = 1.0
-            return np.concatenate([coded, marks], axis=1)
-        sparse = scipy.sparse.csr_array((np.ones(len(row)), (row, place)), shape=(len(numbers), total))
-        return scipy.sparse.hstack([scipy.sparse.csr_array(coded), sparse], format="csr")
-
-    def _positions(self, rows: Features) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each row's categories are in the vocabularies (-1: nobody knows it), and where those begin."""
-        names = list(self._layout.categories)
-        texts = AsText().transform(rows[names]) if names else np.empty((num_rows(rows), 0), dtype=object)
-        found = np.empty(texts.shape, dtype=np.int64)
-        for column, known in enumerate(self._vocabulary):
-            found[:, column] = [known.get(text, -1) for text in texts[:, column]]
-        sizes = [len(known) for known in self._vocabulary]
-        return found, np.cumsum([0, *sizes], dtype=np.int64)[:-1]
+            return np.concatenate([numbers, marks], axis=1)
+        sparse = scipy.sparse.csr_array((np.ones(len(row)), (row, place)), shape=shape)
+        return scipy.sparse.hstack([scipy.sparse.csr_array(numbers), sparse], format="csr")
 
 
-def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes: int) -> TableVoter | None:
-    """A voter for fitted pipelines, constant class codes and Nones (⊥); None where something else is among them."""
-    folded: list[Any] = [_folded(shard, classes) if isinstance(shard, Pipeline) else shard for shard in shards]
-    known = [shard for shard in folded if isinstance(shard, _Folded)]
-    if len({shard.layout for shard in known}) != 1:
-        return None
-    if not all(shard is None or isinstance(shard, int | _Folded) for shard in folded):
-        return None
-    layout = known[0].layout
-    columns = [{text for one in known for text in one.texts[at]} for at in range(len(layout.categories))]
-    vocabulary = [{text: place for place, text in enumerate(sorted(column))} for column in columns]
-    width = 2 * layout.width + sum(map(len, vocabulary))
+def _linear_voter(
+    shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int
+) -> TableVoter | None:
+    """None where a classifier is not linear, or the weights would be too many."""
+    width = 2 * coder.layout.num_numbers + coder.num_categories
     if width * len(shards) * num_classes > _MOST_WEIGHTS:
         return None
-    votes: list[LinearVote] = [
-        (_spread(shard, vocabulary), shard.intercepts, shard.codes) if isinstance(shard, _Folded) else shard
-        for shard in folded
-    ]
-    return TableVoter(layout, vocabulary, LinearVoter(votes, num_classes, width))
-
-
-def _spread(shard: _Folded, vocabulary: Sequence[dict[str, int]]) -> Floats:
-    """A shard's weights over the common coding; a category that it does not know has none."""
-    parts = [shard.numbers, shard.gaps]
-    for texts, weights, known in zip(shard.texts, shard.categories, vocabulary, strict=True):
-        spread = np.zeros((len(weights), len(known)))
-        spread[:, [known[text] for text in texts]] = weights
-        parts.append(spread)
-    return np.concatenate(parts, axis=1)
-
-
-class _Other:
-    """A pipeline of another kind."""
-
-
-def _folded(pipeline: Pipeline, classes: NDArray[Any] | None) -> _Folded | _Other:
-    *before, classifier = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
-    scores = linear_scores(classifier, classes)
-    if scores is None or not before:
-        return _Other()
-    if type(before[0]) is ColumnTransformer:
-        return _folded_columns(before[0], scores) if len(before) == 1 else _Other()
-    weights, intercepts, codes = scores
-    numbers = _folded_numbers(before, weights)
-    if numbers is None:
-        return _Other()
-    layout = _Layout(weights.shape[1], None, ())
-    return _Folded(layout, numbers.weights, numbers.gaps, (), (), intercepts + numbers.shift, codes)
-
-
-def _folded_columns(table: ColumnTransformer, scores: LinearScores) -> _Folded | _Other:
-    """A transformer of numbers and categories, as the named learners have it."""
-    weights, intercepts, codes = scores
-    parts = {name: (_steps(step), tuple(columns)) for name, step, columns in table.transformers_ if name != "remainder"}
-    if [*parts] not in _PARTS or table.remainder != "drop" or table.transformer_weights:
-        return _Other()
-    filling, names = parts.get("numbers", ([], ()))
-    encoding, categories = parts.get("categories", ([], ()))
-    width = len(names)
-    numbers = _folded_numbers(filling, weights[:, :width]) if names else _NumberWeights(weights[:, :0], weights[:, :0])
-    texts = _texts(encoding) if categories else []
-    if numbers is None or texts is None:
-        return _Other()
-    ends = np.cumsum([len(column) for column in texts])[:-1]
-    marks = tuple(np.split(weights[:, width:], ends, axis=1)) if texts else ()
-    layout = _Layout(width, names, categories)
-    return _Folded(layout, numbers.weights, numbers.gaps, tuple(texts), marks, intercepts + numbers.shift, codes)
-
-
-def _steps(step: Any) -> list[Any]:
-    return [each for _, each in step.steps] if isinstance(step, Pipeline) else [step]
-
-
-class _NumberWeights(NamedTuple):
-    """Weights for numbers, for their gaps, and what to add to the scores."""
-
-    weights: Floats
-    gaps: Floats
-    shift: Floats | float = 0.0
-
-
-def _folded_numbers(steps: Sequence[Any], weights: Floats) -> _NumberWeights | None:
-    """Of a filler with scalers behind it."""
-    filler, *scalers = steps
-    if type(filler) is not SimpleImputer or filler.add_indicator or not _is_nan(filler.missing_values):
-        return None
-    fill = np.asarray(filler.statistics_)
-    if fill.dtype.kind != "f" or np.isnan(fill).any() or len(fill) != weights.shape[1]:
-        return None  # columns without any value are dropped
-    shift = np.zeros(len(weights))
-    for scaler in reversed(scalers):
-        factors = scaler_factors(scaler)
-        if factors is None:
+    votes: list[LinearVote] = []
+    for shard in shards:
+        if not isinstance(shard, tuple):
+            votes.append(shard)
+            continue
+        scores = linear_scores(shard[1], classes)
+        if scores is None:
             return None
-        scale, move = factors
-        shift = shift + weights @ move
-        weights = weights * scale
-    return _NumberWeights(weights, weights * fill, shift)
+        votes.append(_folded(shard[0], scores, coder))
+    return TableVoter(coder, LinearVoter(votes, num_classes, width))
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and bool(np.isnan(value))
-
-
-def _texts(steps: Sequence[Any]) -> list[list[str]] | None:
-    """The categories that a shard knows, column by column."""
-    if [type(step) for step in steps] != [AsText, OneHotEncoder]:
-        return None
-    encoder = steps[1]
-    rare = getattr(encoder, "_infrequent_enabled", False)
-    if encoder.handle_unknown != "ignore" or encoder.drop_idx_ is not None or rare:
-        return None
-    return [column.tolist() for column in encoder.categories_]
-
-
-def _numbers(rows: Features, layout: _Layout) -> Floats:
-    if is_frame(rows):
-        columns = rows if layout.numbers is None else rows[list(layout.numbers)]
-        table: Floats = columns.to_numpy(dtype=np.float64, na_value=np.nan)
-    else:
-        table = np.asarray(rows, dtype=np.float64)
-    if np.isinf(table).any():
-        raise InputError("a row holds an infinite number")
-    return table
+def _folded(preparation: Preparation, scores: LinearScores, coder: Coder) -> LinearScores:
+    """The scores as a linear function of the common coding."""
+    weights, intercepts, codes = scores
+    size = preparation.layout.num_numbers
+    numbers, marks = weights[:, :size], weights[:, size:]
+    for scaler in reversed(preparation.scalers):
+        factors = scaler_factors(scaler)
+        assert factors is not None
+        scale, shift = factors
+        intercepts = intercepts + numbers @ shift
+        numbers = numbers * scale
+    parts, start = [numbers, numbers * preparation.fill], 0
+    for known, texts in zip(coder.vocabulary, preparation.texts, strict=True):
+        spread = np.zeros((len(weights), len(known)))  # a category that the shard does not know weighs nothing
+        spread[:, [known[text] for text in texts]] = marks[:, start : start + len(texts)]
+        start += len(texts)
+        parts.append(spread)
+    return np.concatenate(parts, axis=1), intercepts, codes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from expunge.features import Features, num_rows
 from expunge.learners.jax.model import JaxModel, row_blocks, vote_program
-from expunge.learners.protocol import ABSTAIN, Codes, Model
+from expunge.learners.protocol import ABSTAIN, Codes, Model, count_votes
 from expunge.learners.scikit import ConstantModel
 
 
@@ -34,10 +34,7 @@ class JaxVoter:
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
-        codes = self.votes(X)
-        shape = (len(codes), self._num_classes)
-        cells = codes + np.arange(0, len(codes) * self._num_classes, self._num_classes)[:, np.newaxis]
-        return np.bincount(cells[codes >= 0].ravel(), minlength=shape[0] * shape[1]).reshape(shape)
+        return count_votes(self.votes(X), self._num_classes)
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.features import Features, num_rows
-from expunge.learners.protocol import ABSTAIN, Codes, Model
+from expunge.learners.protocol import ABSTAIN, Codes, Model, count_votes
 from expunge.learners.pytorch._imports import import_extra
 from expunge.learners.pytorch.model import TorchModel, top_classes
 from expunge.learners.pytorch.network import Network
@@ -41,11 +41,7 @@ class TorchVoter:
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
-        votes = self.votes(X)
-        rows, shards = np.nonzero(votes >= 0)
-        cells = rows * self._num_classes + votes[rows, shards]
-        counts = np.bincount(cells, minlength=len(votes) * self._num_classes)
-        return counts.reshape(len(votes), self._num_classes).astype(np.int64, copy=False)
+        return count_votes(self.votes(X), self._num_classes)
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""

@@ -1,0 +1,217 @@
+"""What the shards' pipelines make of a table's rows, read off them, so that rows are coded once and not once a shard.
+
+Every shard fills gaps with its own medians, scales by its own deviations and knows its own categories. The common
+coding of a row is its numbers, where they are missing, and the place of each of its categories among all that some
+shard knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from expunge.errors import InputError
+from expunge.features import Features, is_frame, num_rows, take
+from expunge.learners.named import AsText
+
+Floats = NDArray[np.float64]
+
+_ROWS_AT_ONCE = 1 << 13
+_PARTS = [["numbers"], ["categories"], ["numbers", "categories"]]
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns are numbers, by name (None: all of them), and which are categories."""
+
+    num_numbers: int
+    numbers: tuple[str, ...] | None
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """One shard's preprocessing: numbers filled, then scaled, then a column for every category that it knows."""
+
+    layout: Layout
+    fill: Floats
+    scalers: tuple[StandardScaler, ...]
+    texts: tuple[tuple[str, ...], ...]
+    is_sparse: bool
+
+    @classmethod
+    def of(cls, steps: Sequence[Any]) -> Self | None:
+        """Read off the fitted steps in front of a classifier; None if they do anything else."""
+        if not steps:
+            return None
+        if type(steps[0]) is ColumnTransformer:
+            return cls._of_columns(steps[0]) if len(steps) == 1 else None
+        found = _numbers_of(steps)
+        return None if found is None else cls(Layout(len(found[0]), None, ()), *found, (), is_sparse=False)
+
+    @classmethod
+    def _of_columns(cls, table: ColumnTransformer) -> Self | None:
+        """A transformer of numbers and categories, as the named learners have it."""
+        parts = {name: (_steps(step), tuple(of)) for name, step, of in table.transformers_ if name != "remainder"}
+        if [*parts] not in _PARTS or table.remainder != "drop" or table.transformer_weights:
+            return None
+        filling, names = parts.get("numbers", ([], ()))
+        encoding, categories = parts.get("categories", ([], ()))
+        numbers = _numbers_of(filling) if names else (np.empty(0), ())
+        texts = _texts_of(encoding) if categories else ()
+        if numbers is None or texts is None or len(numbers[0]) != len(names):
+            return None
+        return cls(Layout(len(names), names, categories), *numbers, texts, is_sparse=bool(table.sparse_output_))
+
+
+class Coded(NamedTuple):
+    """Rows in the common coding; a category that no shard knows is at -1."""
+
+    numbers: Floats
+    gaps: NDArray[np.bool_]
+    places: NDArray[np.int64]
+
+    def single_rows(self) -> list[Coded]:
+        """Every row by itself."""
+        rows = [slice(at, at + 1) for at in range(len(self.numbers))]
+        return [Coded(self.numbers[row], self.gaps[row], self.places[row]) for row in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Coder:
+    """The common coding of several preparations of one layout."""
+
+    layout: Layout
+    vocabulary: tuple[dict[str, int], ...]
+
+    @classmethod
+    def of(cls, preparations: Sequence[Preparation]) -> Self | None:
+        """None if they are not of one layout."""
+        if len({each.layout for each in preparations}) != 1:
+            return None
+        layout = preparations[0].layout
+        columns = [{text for each in preparations for text in each.texts[at]} for at in range(len(layout.categories))]
+        return cls(layout, tuple({text: at for at, text in enumerate(sorted(column))} for column in columns))
+
+    @property
+    def num_categories(self) -> int:
+        """In all columns together."""
+        return sum(map(len, self.vocabulary))
+
+    def chunks(self, X: Features) -> Iterator[Coded]:
+        """The rows, many at a time."""
+        for first in range(0, max(1, num_rows(X)), _ROWS_AT_ONCE):
+            yield self.code(take(X, np.arange(first, min(first + _ROWS_AT_ONCE, num_rows(X)))))
+
+    def code(self, rows: Features) -> Coded:
+        """These rows."""
+        numbers = self._numbers(rows)
+        names = list(self.layout.categories)
+        texts = AsText().transform(rows[names]) if names else np.empty((num_rows(rows), 0), dtype=object)
+        places = np.empty(texts.shape, dtype=np.int64)
+        for column, known in enumerate(self.vocabulary):
+            places[:, column] = [known.get(text, _UNKNOWN) for text in texts[:, column]]
+        return Coded(numbers, np.isnan(numbers), places)
+
+    def _numbers(self, rows: Features) -> Floats:
+        try:
+            if is_frame(rows):
+                columns = rows if self.layout.numbers is None else rows[list(self.layout.numbers)]
+                table: Floats = columns.to_numpy(dtype=np.float64, na_value=np.nan)
+            else:
+                table = np.asarray(rows, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"a column of numbers holds something else: {error}") from error
+        if np.isinf(table).any():
+            raise InputError("a row holds an infinite number")
+        return table
+
+    def marks(self, coded: Coded) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """Which row has which category, counted through all columns."""
+        starts = np.cumsum([0, *(len(known) for known in self.vocabulary)])[:-1]
+        row, column = np.nonzero(coded.places != _UNKNOWN)
+        return row, coded.places[row, column] + starts[column]
+
+    def prepare(self, preparation: Preparation) -> Prepared:
+        """What makes one shard's rows out of coded ones."""
+        own: list[NDArray[np.int64]] = []
+        start = preparation.layout.num_numbers
+        for known, texts in zip(self.vocabulary, preparation.texts, strict=True):
+            places = np.full(len(known) + 1, _UNKNOWN, dtype=np.int64)  # the last for what nobody knows
+            places[[known[text] for text in texts]] = np.arange(start, start + len(texts))
+            start += len(texts)
+            own.append(places)
+        return Prepared(preparation, tuple(own), start)
+
+
+class Prepared(NamedTuple):
+    """One shard's preparation, and where the common categories are among its own columns."""
+
+    preparation: Preparation
+    columns: tuple[NDArray[np.int64], ...]
+    width: int
+
+    def rows(self, coded: Coded) -> Any:
+        """What the shard's own pipeline would hand to its classifier."""
+        numbers = np.where(coded.gaps, self.preparation.fill, coded.numbers)
+        for scaler in self.preparation.scalers:
+            if scaler.with_mean:
+                numbers -= scaler.mean_
+            if scaler.with_std:
+                numbers /= scaler.scale_
+        if not self.columns:
+            return numbers
+        own = np.stack([places[coded.places[:, at]] for at, places in enumerate(self.columns)], axis=1)
+        row, column = np.nonzero(own != _UNKNOWN)
+        place = own[row, column]
+        shape = (len(numbers), self.width)
+        if not self.preparation.is_sparse:
+            table = np.zeros(shape)
+            table[:, : numbers.shape[1]] = numbers
+            table[row, place] = 1.0
+            return table
+        start = numbers.shape[1]
+        marks = scipy.sparse.csr_matrix(
+            (np.ones(len(row)), (row, place - start)), shape=(len(numbers), shape[1] - start)
+        )
+        return scipy.sparse.hstack([scipy.sparse.csr_matrix(numbers), marks], format="csr")
+
+
+def _steps(step: Any) -> list[Any]:
+    return [each for _, each in step.steps] if isinstance(step, Pipeline) else [step]
+
+
+def _numbers_of(steps: Sequence[Any]) -> tuple[Floats, tuple[StandardScaler, ...]] | None:
+    """What gaps are filled with, and the scalers behind that."""
+    filler, *scalers = steps
+    if type(filler) is not SimpleImputer or filler.add_indicator or not _is_nan(filler.missing_values):
+        return None
+    fill = np.asarray(filler.statistics_)
+    if fill.dtype.kind != "f" or np.isnan(fill).any():
+        return None  # columns without any value are dropped
+    return None if any(type(scaler) is not StandardScaler for scaler in scalers) else (fill, tuple(scalers))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and bool(np.isnan(value))
+
+
+def _texts_of(steps: Sequence[Any]) -> tuple[tuple[str, ...], ...] | None:
+    """The categories that a shard knows, column by column."""
+    if [type(step) for step in steps] != [AsText, OneHotEncoder]:
+        return None
+    encoder = steps[1]
+    is_plain = encoder.handle_unknown == "ignore" and encoder.drop_idx_ is None and encoder.dtype == np.float64
+    if not is_plain or getattr(encoder, "_infrequent_enabled", False):
+        return None
+    return tuple(tuple(column.tolist()) for column in encoder.categories_)
