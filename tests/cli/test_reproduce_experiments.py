@@ -59,7 +59,23 @@ def test_a_fixed_partition_is_kept_apart(expunge, tmp_path):
 )
 def test_bad_input_is_one_line(expunge, options, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert words in expunge("reproduce", "table", *options, "--status" if "best" in options else "--json", code=2).err
+    assert words in expunge("reproduce", "table", *options, "--json", "--results", "r", code=2).err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_that_cannot_be_written_are_said_before_anything_is_run(expunge, tmp_path):
+    (tmp_path / "file").write_text("something else")
+    # So many trials would take longer than anybody waits.
+    options = ("--quick", "--trials", "40", "--rows", "digits-k6", "--results", tmp_path / "file" / "r")
+    assert "results cannot be written to" in expunge("reproduce", "table", *options, code=2).err
+
+
+def test_a_page_of_no_folder_replaces_none(expunge, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("what was there")
+    done = expunge("reproduce", "page", "--out", page, "--results", tmp_path / "nowhere", code=2)
+    assert "there is no folder" in done.err
+    assert page.read_text() == "what was there"
 
 
 def test_missing_data_is_one_line(expunge, tmp_path, monkeypatch):

@@ -128,3 +128,12 @@ def test_missing_data_is_said_before_anything_is_run(start, tmp_path, monkeypatc
     with pytest.raises(InputError, match="mnist is not in"):
         campaign.run([ROWS[0], mnist])
     assert ran == []
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_run(start, tmp_path):
+    (tmp_path / "file").write_text("something else")
+    campaign, ran = start()
+    campaign.folder = tmp_path / "file"
+    with pytest.raises(InputError, match="results cannot be written to"):
+        campaign.run(ROWS)
+    assert ran == []

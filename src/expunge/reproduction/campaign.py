@@ -17,7 +17,7 @@ import numpy as np
 from expunge._version import __version__
 from expunge.errors import ParameterError
 from expunge.reproduction.pictures import Pictures, load_pictures
-from expunge.reproduction.results import RowResults, Run, Variant, read_results, write_results
+from expunge.reproduction.results import RowResults, Run, Variant, make_folder, read_results, write_results
 from expunge.reproduction.rows import Experiment, Row
 from expunge.reproduction.trials import Trials
 
@@ -95,6 +95,8 @@ class Campaign:
         for row in waiting:
             if row.experiment not in images:
                 images[row.experiment] = self._load(row)
+        if waiting:
+            make_folder(self.folder)
         return all(self._run_row(row, images[row.experiment], budget) for row in waiting)
 
     def _run_row(self, row: Row, pictures: Pictures, budget: _Budget) -> bool:

@@ -146,6 +146,16 @@ def _unpack(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         return about, {name: archive[name].astype(np.int64) for name in array_names()}
 
 
+def make_folder(folder: Path) -> None:
+    """So that files can be written there, if it is not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"results cannot be written to {str(folder)!r}: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"results cannot be written to {str(folder)!r}: it is not writable")
+
+
 def write_results(folder: Path, results: RowResults) -> Path:
     """Replace a row's file, whole or not at all."""
     trials = results.trials
@@ -162,7 +172,7 @@ def write_results(folder: Path, results: RowResults) -> Path:
         name: values.astype(np.min_scalar_type(int(values.max(initial=0))))
         for name, values in ((name, getattr(trials, name)) for name in array_names())
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = results_path(folder, results.row, results.variant)
     part = path.with_name(f".{path.name}.part")
     with part.open("wb") as file:

@@ -10,6 +10,7 @@ import typer
 from expunge.cli.output import console
 from expunge.cli.reproduce.group import RESULTS, Trials, Whose, reproduce, this_command
 from expunge.cli.reproduce.table import read_table
+from expunge.errors import InputError
 
 
 @reproduce.command()
@@ -30,6 +31,8 @@ def page(
     from expunge.reproduction import Report, Variant, table_rows, write_page
     from expunge.reproduction.page import NOTES, REPORTS
 
+    if not results.is_dir():
+        raise InputError(f"there is no folder {str(results)!r} of results")
     table = read_table(table_rows(), results, Variant(), trials=trials, accuracy=accuracy)
     reports = [report for name in REPORTS if (report := Report.load(results, name)) is not None]
     notes = results / NOTES

@@ -25,7 +25,7 @@ from expunge.cli.reproduce.group import (
 from expunge.errors import InputError
 
 if TYPE_CHECKING:
-    from expunge.reproduction import MakeRunner, Row, TablePage, Variant
+    from expunge.reproduction import Accuracy, MakeRunner, Row, TablePage, Variant
 
 QUICK_TRIALS = 40
 _QUICK_BATCH = 20
@@ -71,6 +71,7 @@ def table(
     """
     from expunge.reproduction import Variant, choose_rows, quick_rows, table_rows, take_in
 
+    known_accuracy(accuracy)  # hours before it is needed
     variant = Variant(has_fixed_partition=fixed_partition, has_fresh_split=fresh_split)
     chosen = choose_rows(
         [name.strip() for name in rows.split(",") if name.strip()], quick_rows() if quick else table_rows()
@@ -128,12 +129,19 @@ def run_table(
 
 def read_table(rows: Sequence[Row], folder: Path, variant: Variant, *, trials: int, accuracy: str) -> TablePage:
     """What is there of these rows."""
-    from expunge.reproduction import ACCURACIES, TablePage, read_results
+    from expunge.reproduction import TablePage, read_results
+
+    return TablePage([read_results(folder, row, variant) for row in rows], trials, known_accuracy(accuracy))
+
+
+def known_accuracy(given: str) -> Accuracy:
+    """One of `ACCURACIES`."""
+    from expunge.reproduction import ACCURACIES
 
     for known in ACCURACIES:
-        if known == accuracy:
-            return TablePage([read_results(folder, row, variant) for row in rows], trials, known)
-    raise InputError(f"accuracy must be one of {', '.join(ACCURACIES)}, got {accuracy!r}")
+        if known == given:
+            return known
+    raise InputError(f"accuracy must be one of {', '.join(ACCURACIES)}, got {given!r}")
 
 
 def _runner(*, quick: bool) -> tuple[MakeRunner, str]:

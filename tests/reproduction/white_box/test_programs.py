@@ -1,0 +1,52 @@
+"""The largest programs of both networks, as far as they go without a GPU: as the compiler's input."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("jax")
+
+import jax
+import jax.numpy as jnp
+
+from expunge.learners.jax import _fused as fused
+from expunge.learners.jax._fused.strips import PICTURE
+from expunge.reproduction import EXPERIMENTS
+from expunge.reproduction.white_box import examiner, lockstep, scoring
+
+TRIALS, PART, BLOCK = 100, 512, 128
+LARGEST = [experiment for experiment in EXPERIMENTS if experiment.name in ("cifar-10-k6", "fashion-mnist-k6")]
+
+
+def array(kind, *shape):
+    return jax.ShapeDtypeStruct(shape, kind)
+
+
+def lower(program, *arguments, **options):
+    return program.trace(*arguments, **options).lower(lowering_platforms=("cuda",))
+
+
+@pytest.mark.parametrize("experiment", LARGEST, ids=lambda experiment: experiment.name)
+def test_programs_of_a_hundred_trials_are_translated(experiment):
+    side, channels = (32, 3) if experiment.dataset == "cifar-10" else (28, 1)
+    shape = fused.Shape(side, channels, 10, experiment.activation)
+    plan = lockstep.Plan.of(experiment, shape, interpret=False)
+    models, points = TRIALS * experiment.num_shards, experiment.num_points
+
+    def weights(*leading):
+        return fused.Weights(*(array(jnp.float32, *leading, *size) for size in shape.sizes()))
+
+    def table(images):
+        return (array(jnp.bfloat16, (images + 1) * PICTURE),) * channels
+
+    numbers = array(jnp.float32), array(jnp.float32)
+    rows, sizes = array(jnp.int32, models, plan.room), array(jnp.int32, models)
+    data = weights(models), table(points), array(jnp.int32, points), rows, sizes, array(jnp.uint32, models, 2)
+    lower(lockstep._train_all, plan, True, *data, *numbers)
+    places = array(jnp.int32, models, -(-points // PART) * PART)
+    options = {"shape": shape, "interpret": False}
+    lower(scoring.scores_in_parts, table(points), places, weights(models), part=PART, **options)
+    checks, order = weights(plan.num_checks, models), array(jnp.int32, models, 5120)
+    wanted = array(jnp.int32, 3, PART)
+    given = checks, order, table(5000), array(jnp.int32, 5000), wanted
+    lower(examiner._count_errors, *given, block=BLOCK, **options)
