@@ -90,6 +90,29 @@ def test_the_verdicts():
     assert str(REPORTS["sisa"].seed) in pages["sisa"]
 
 
+def test_the_page_fits_phones_and_paper_and_does_not_overstate():
+    page = to_html(REPORTS["exponential"])
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    assert "svg text { font-size: 22px; }" in page
+    assert "h2, h3 { break-after: avoid; }" in page
+    assert "<th>95% interval</th>" in page
+    assert "with a chance of at most 0.05, by accident" in page
+
+
+def test_a_statistic_that_is_always_zero_has_a_readable_scale():
+    zeros = np.zeros(3)
+    drawing = histogram_plot({"before": np.full(3, np.nan), "unlearned": zeros}, cut=None, label="zeros")
+    words = [element.text for element in ElementTree.fromstring(drawing).iter("text")]
+    assert "before: never defined" in words
+    assert [word for word in words if word[-1].isdigit()] == ["-0.4", "-0.2", "0", "0.2", "0.4"]
+
+
+def test_the_word_cut_off_stays_in_the_frame_on_the_right():
+    drawing = histogram_plot({"unlearned": np.array([0.0, 1.0])}, cut=2.0, label="cut")
+    (word,) = [element for element in ElementTree.fromstring(drawing).iter("text") if element.text == "cut-off"]
+    assert word.attrib["text-anchor"] == "end"
+
+
 def test_names_are_escaped():
     page = to_html(replace(REPORTS["sisa"], scheme="<script>alert(1)</script>"), command="<b>&</b>")
     assert "<script>" not in page

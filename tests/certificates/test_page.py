@@ -77,6 +77,13 @@ def test_no_guarantee_is_said_first_and_largest(office):
     assert 'class="warning"' in source[:banner]
     assert "raise an alarm?" not in source
     assert "infinity" in Page(source).text
+    assert "predictions covered in a generationnone" in Page(source).text
+
+
+def test_the_ledger_is_readable_in_a_narrow_window(office):
+    source = render_page(office.issue())
+    assert ".entries th, .entries td:first-child" in source  # headings are not broken into letters
+    assert ".entries td:last-child { min-width: 16rem; }" in source
 
 
 def test_a_wrong_certificate_says_so_on_top(office):

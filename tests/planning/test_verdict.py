@@ -82,6 +82,10 @@ def test_the_meaning_has_the_numbers(num_generations):
     assert ("50 generations" if num_generations > 1 else "one generation") in gamma
 
 
+def test_an_upper_bound_is_never_rounded_down():
+    assert "at most 149 times as likely" in meaning(Guarantee(5, 1e-3, 1e-3), 1)[0]  # e^5 = 148.41
+
+
 def test_remarks_come_when_they_are_due():
     assert make().remarks == ()
     assert any("100 records" in remark for remark in make(num_records=10**5).remarks)

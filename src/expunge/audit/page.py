@@ -20,8 +20,14 @@ h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 .alarm { border-color: #b00020; background: #fdecee; }
 table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .25em .8em; border-bottom: 1px solid #ddd; }
 th { text-align: left; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
-svg { width: 100%; height: auto; } code { background: #f3f3f3; padding: 0 .2em; }
+svg { width: 100%; height: auto; max-width: 42em; } code { background: #f3f3f3; padding: 0 .2em; }
 .small { color: #555; font-size: .9em; }
+@media (max-width: 40em) { svg text { font-size: 22px; } td, th { padding: .25em .4em; } ul { padding-left: 1.2em; }
+  td:not(.n) { overflow-wrap: anywhere; } }
+@page { size: A4; margin: 18mm; }
+@media print { body { font-size: 10.5pt; margin: 0; max-width: none; padding: 0; } svg { max-width: 42em; }
+  h2, h3 { break-after: avoid; } svg, li, tr, .verdict { break-inside: avoid; }
+  .verdict, rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 _NAMES = {
     "before": "before any request",
@@ -45,7 +51,8 @@ def to_html(report: AuditReport, *, command: str = "") -> str:
         _repeat(report, command),
     ]
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(sections) + "\n</body></html>\n"
     )
 
@@ -82,7 +89,7 @@ def _probabilities(report: AuditReport) -> str:
         f"<h2>How often it happened</h2><p>Looked for: <em>{escape(event_words(report))}</em>.</p>"
         + interval_plot(rows, label="probability of the event in each arm, with intervals")
         + "<table><tr><th>models</th><th>times</th><th>of</th><th>share</th>"
-        f"<th>{report.confidence:.4g} interval</th></tr>{table}</table>"
+        f"<th>{100 * report.confidence:.4g}% interval</th></tr>{table}</table>"
     )
 
 
@@ -141,8 +148,8 @@ def _reading(report: AuditReport) -> str:
         "<h2>How to read this</h2><ul>"
         "<li>A difference that was found is proof, up to the stated chance of error. That none was found is no proof "
         "of the contrary: another attack, or more trials, may find one.</li>"
-        f"<li>A scheme that unlearns perfectly is nevertheless rejected here with a chance of {report.significance:g}, "
-        "by accident.</li>"
+        f"<li>A scheme that unlearns perfectly is nevertheless rejected here with a chance of at most "
+        f"{report.significance:g}, by accident.</li>"
         "<li>The certificate promises that α is at most its number, against every requester. If the trials show a "
         "larger one, the certificate or the software is wrong: that is the alarm.</li>"
         "<li>The audit speaks of the scheme with these data and this learner, not of the records' safety elsewhere "

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH = 640
-_LEFT, _RIGHT, _ROW, _TOP = 210, 24, 34, 14
+_LEFT, _RIGHT, _ROW, _TOP = 24, 24, 52, 10
+_NAME = 20  # how much of a row its name takes, above the drawing: readable on a phone, where letters are enlarged
 COLOURS = {"before": "#7a7a7a", "unlearned": "#c0392b", "retrained": "#2166ac"}
 
 
@@ -19,9 +20,9 @@ def interval_plot(rows: Sequence[tuple[str, str, float, float, float]], *, label
     height = _TOP + _ROW * len(rows) + 40
     parts = [_scale(height - 34, [0.0, 0.25, 0.5, 0.75, 1.0], 0.0, 1.0)]
     for place, (name, colour, low, middle, high) in enumerate(rows):
-        y = _TOP + _ROW * (place + 0.5)
+        y = _TOP + _ROW * place + _NAME + 12
         parts += [
-            _text(_LEFT - 10, y + 4, name, anchor="end"),
+            _text(_LEFT, y - 14, name),
             _line(_x(low, 0, 1), y, _x(high, 0, 1), y, colour, width=3),
             _line(_x(low, 0, 1), y - 6, _x(low, 0, 1), y + 6, colour, width=2),
             _line(_x(high, 0, 1), y - 6, _x(high, 0, 1), y + 6, colour, width=2),
@@ -37,18 +38,19 @@ def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None
         return _picture([_text(_LEFT, 30, "the statistic was never defined")], 50, label)
     low, high = _limits(values, cut)
     edges = np.linspace(low, high, 41)
-    row = 84
+    row = 100
     height = _TOP + row * len(arms) + 40
     parts = [_scale(height - 34, _ticks(low, high), low, high)]
     for place, (name, arm) in enumerate(arms.items()):
         base = _TOP + row * (place + 1) - 6
-        parts.append(_text(_LEFT - 10, base - 24, name, anchor="end"))
+        seen = arm[np.isfinite(arm)]
+        parts.append(_text(_LEFT, base - row + _NAME + 2, name if len(seen) else f"{name}: never defined"))
         parts.append(_line(_LEFT, base, WIDTH - _RIGHT, base, "#cccccc"))
-        counts, _ = np.histogram(arm[np.isfinite(arm)], bins=edges)
+        counts, _ = np.histogram(seen, bins=edges)
         tallest = max(1, int(counts.max()))
         for count, left, right in zip(counts.tolist(), edges[:-1], edges[1:], strict=True):
             if count:
-                size = (row - 22) * count / tallest
+                size = (row - 2 * _NAME) * count / tallest
                 x, width = _x(left, low, high), _x(right, low, high) - _x(left, low, high)
                 parts.append(
                     f'<rect x="{x:.1f}" y="{base - size:.1f}" width="{max(1.0, width - 0.6):.1f}" '
@@ -57,7 +59,8 @@ def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None
     if cut is not None and math.isfinite(cut):
         x = _x(cut, low, high)
         parts.append(_line(x, _TOP, x, height - 40, "#000000", dash=True))
-        parts.append(_text(x + 4, _TOP + 8, "cut-off", size=11))
+        is_right = x > WIDTH - 120
+        parts.append(_text(x - 4 if is_right else x + 4, height - 46, "cut-off", anchor="end" if is_right else "start"))
     return _picture(parts, height, label)
 
 
@@ -72,14 +75,14 @@ def alpha_plot(lower: float, certified: float, *, label: str) -> str:
         ("certified: at most", certified, COLOURS["retrained"]),
     ]
     for place, (name, value, colour) in enumerate(rows):
-        y = _TOP + _ROW * (place + 0.5)
-        parts.append(_text(_LEFT - 10, y + 4, name, anchor="end"))
+        y = _TOP + _ROW * place + _NAME + 12
+        parts.append(_text(_LEFT, y - 14, name))
         if math.isfinite(value):
             x = _x(value, 0.0, high)
             parts.append(_line(_LEFT, y, x, y, colour, width=6))
             parts.append(_text(x + 8, y + 4, f"{value:.3g}"))
         else:
-            parts.append(_text(_LEFT + 4, y + 4, "nothing is certified"))
+            parts.append(_text(_LEFT + 4, y + 6, "nothing is certified"))
     return _picture(parts, height, label)
 
 
@@ -88,7 +91,7 @@ def _limits(values: NDArray[np.float64], cut: float | None) -> tuple[float, floa
     if cut is not None and math.isfinite(cut):
         seen.append(cut)
     low, high = min(seen), max(seen)
-    margin = 0.03 * (high - low) or 0.5 * max(1e-6, abs(high))
+    margin = 0.03 * (high - low) or 0.5 * (abs(high) or 1.0)
     return low - margin, high + margin
 
 

@@ -31,6 +31,7 @@ def appendix(certificate: Certificate, verification: Verification | None) -> str
 def _guarantee(certificate: Certificate) -> str:
     guarantee, publication = certificate.guarantee, certificate.publication
     covered = publication.predictions_covered
+    covered_words = "any number" if covered is None else f"{covered:,}"
     rows = [
         ("alpha", _number(guarantee.alpha)),
         ("beta", _number(guarantee.beta)),
@@ -38,7 +39,7 @@ def _guarantee(certificate: Certificate) -> str:
         ("theorem", guarantee.theorem or "none"),
         *((name, _number(value)) for name, value in sorted(guarantee.parameters.items())),
         ("predictions published in this generation", f"{publication.predictions_published:,}"),
-        ("predictions covered in a generation", "any number" if covered is None else f"{covered:,}"),
+        ("predictions covered in a generation", "none" if guarantee.is_vacuous else covered_words),
         ("generation and round at issue", f"{publication.generation:,}, {publication.round:,}"),
         ("shards are independent", "yes" if certificate.deployment.sampler_is_independent else "no"),
         ("clock tick", period(certificate.deployment.tick_seconds)),

@@ -37,13 +37,13 @@ th, td { text-align: left; padding: 0.3rem 1rem 0.3rem 0; border-bottom: 1px sol
   overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 600; }
 .alarms { max-width: 34rem; }
-.entries td:first-child, .entries td:nth-child(2), .entries td:nth-child(3) { white-space: nowrap; }
+.entries th, .entries td:first-child, .entries td:nth-child(2), .entries td:nth-child(3) { white-space: nowrap; }
 .appendix { font-size: 0.88rem; }
 .appendix dd, .entries td:last-child, .hashes, code { font-family: ui-monospace, "SFMono-Regular", Consolas, monospace;
   font-size: 0.92em; overflow-wrap: anywhere; }
 @media (max-width: 40rem) { main { margin: 0; padding: 1.2rem; border-left: 0; border-right: 0; }
   dl { display: block; } dl > div { display: block; margin-bottom: 0.4rem; }
-  .entries { display: block; overflow-x: auto; } }
+  .entries { display: block; overflow-x: auto; } .entries td:last-child { min-width: 16rem; } }
 @page { size: A4; margin: 18mm; }
 @media print {
   :root { color-scheme: light; --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --back: #fff; --good: #116329;

@@ -133,7 +133,7 @@ def _tell(report: AuditReport, html: Path | None) -> None:
     ]
     show_table(
         f"Event: {event_words(report)}",
-        ["models", "count", "trials", "share", f"{report.confidence:.4g} interval"],
+        ["models", "count", "trials", "share", f"{100 * report.confidence:.4g}% interval"],
         [
             (name, arm.count, arm.trials, chance(arm.rate), f"{chance(arm.interval[0])} to {chance(arm.interval[1])}")
             for name, arm in arms

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from expunge.certificates.words import ceiling
 from expunge.guarantees import Guarantee
 from expunge.planning.changes import smallest_alpha
 from expunge.planning.choice import best_offer
@@ -33,7 +34,7 @@ class Verdict:
 
 def meaning(target: Guarantee, num_generations: int) -> tuple[str, str, str]:
     """What α, β and γ promise, one sentence each."""
-    factor = count(float(f"{math.exp(min(target.alpha, 700)):.3g}"))
+    factor = ceiling(math.exp(min(target.alpha, 700)))
     generations = "the one generation" if num_generations == 1 else f"all {count(num_generations)} generations together"
     return (
         f"alpha = {target.alpha:g}: whatever one looks for in the updated models is at most {factor} times as likely "
