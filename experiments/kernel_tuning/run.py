@@ -6,7 +6,7 @@ Every kernel is tried in every way while the others stay as they are; everything
 each is timed, the median of several runs. Prints the fastest of every kernel, and at last all of them together; what is
 found goes by hand into `expunge.learners.jax._fused.tuning`. Before that, sums and scores are compared with the layers
 in float32, and a profile says how long every kernel takes. Without a GPU it says so; `--translate` goes as far as that
-goes without one.
+goes without one. `--seconds 0` tries nothing: comparison, profile and rates of the kernels as they are, in a minute.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def tune(name: str, kernels: list[str], report: Callable[..., None], limit: floa
         run, arguments, examples = problem.program(kernel, usual)
         spent = profile(lambda run=run, given=arguments: run(*given))  # type: ignore[misc]
         report(network=name, profile=spent, examples=examples)
-    tried, until = in_turns(shape, kernels), start + COMPILING * limit
+    tried, until = in_turns(shape, kernels) if limit > 0 else [], start + COMPILING * limit
     with ThreadPoolExecutor() as pool:
         made = [problem.program(each.kernel, replace(usual, **{each.kernel: each.tuning})) for each in tried]
         programs = list(pool.map(lambda program: compiled(program[0], program[1], until=until), made))
@@ -209,7 +209,7 @@ def tune(name: str, kernels: list[str], report: Callable[..., None], limit: floa
         if each.kernel not in best or rate > best[each.kernel][0]:
             best[each.kernel] = rate, each.tuning
     together = replace(usual, **{kernel: tuning for kernel, (_, tuning) in best.items()})
-    for what, tunings in (("as they are", usual), ("the fastest", together)):
+    for what, tunings in (("as they are", usual), ("the fastest", together))[: 2 if best else 1]:
         for kernel in ("forward", "scores"):
             program, arguments, examples = problem.program(kernel, tunings)
             rate = examples / seconds(lambda run=program, given=arguments: run(*given)) / 1e6  # type: ignore[misc]
@@ -234,7 +234,7 @@ def main() -> int:
     parser.add_argument("--networks", default="mnist,cifar-10")
     parser.add_argument("--kernels", default=",".join(KERNELS))
     parser.add_argument("--out", type=Path, help="a file for every line of the report, as JSON")
-    parser.add_argument("--seconds", type=float, default=150.0, help="for every network's candidates")
+    parser.add_argument("--seconds", type=float, default=150.0, help="for every network's candidates; 0 tries none")
     parser.add_argument("--translate", action="store_true", help="compile nothing, time nothing; needs no GPU")
     options = parser.parse_args()
     names, kernels = options.networks.split(","), options.kernels.split(",")
