@@ -4,9 +4,10 @@
 
 Every kernel is tried in every way while the others stay as they are; everything is compiled side by side first, then
 each is timed, the median of several runs. Prints the fastest of every kernel, and at last all of them together; what is
-found goes by hand into `expunge.learners.jax._fused.tuning`. Before that, sums and scores are compared with the layers
-in float32, and a profile says how long every kernel takes. Without a GPU it says so; `--translate` goes as far as that
-goes without one. `--seconds 0` tries nothing: comparison, profile and rates of the kernels as they are, in a minute.
+found goes by hand into `expunge.learners.jax._fused.tuning`. Sums and scores are compared with the layers in float32,
+before and after, and a profile says how long every kernel takes. Without a GPU it says so; `--translate` goes as far
+as that goes without one. `--seconds 0` tries nothing: comparison, profile and rates of the kernels as they are, in a
+minute.
 """
 
 from __future__ import annotations
@@ -140,14 +141,12 @@ def seconds(run: Callable[[], Any], repeats: int = 5) -> float:
     return median(found)
 
 
-def errors(shape: fused.Shape) -> dict[str, float]:
+def errors(shape: fused.Shape, tunings: Tunings) -> dict[str, float]:
     """How far sums and scores are from the layers in float32, relative."""
     problem = Problem(shape, models=4)
-    sums = fused.standard(
-        fused.clipped_sums(shape, problem.table, problem.rows, problem.labels, problem.weights, clip_norm=CLIP_NORM),
-        shape,
-    )
-    scores = fused.scores(shape, problem.table, problem.rows, problem.weights)
+    batch = problem.table, problem.rows, problem.labels, problem.weights
+    sums = fused.standard(fused.clipped_sums(shape, *batch, clip_norm=CLIP_NORM, tunings=tunings), shape)
+    scores = fused.scores(shape, problem.table, problem.rows, problem.weights, tunings=tunings)
     x = problem.pictures[np.asarray(problem.rows)].astype(np.float32) / 255
 
     def right(own: Any, x: Any, y: Any) -> Any:
@@ -185,8 +184,9 @@ def _distance(first: Any, second: Any) -> float:
 def tune(name: str, kernels: list[str], report: Callable[..., None], limit: float) -> None:
     """Try everything, a kernel at a time; after `limit` seconds only the best so far are measured together."""
     shape, start = SHAPES[name], time.perf_counter()
-    report(network=name, errors=errors(shape))
-    problem, usual = Problem(shape), Tunings.of(shape)
+    usual = Tunings.of(shape)
+    report(network=name, errors=errors(shape, usual))
+    problem = Problem(shape)
     for kernel in ("forward", "scores"):
         run, arguments, examples = problem.program(kernel, usual)
         spent = profile(lambda run=run, given=arguments: run(*given))  # type: ignore[misc]
@@ -204,7 +204,11 @@ def tune(name: str, kernels: list[str], report: Callable[..., None], limit: floa
         if isinstance(program, str):
             report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), failed=program)
             continue
-        rate = examples / seconds(lambda run=program, given=arguments: run(*given), repeats=3) / 1e6  # type: ignore[misc]
+        try:
+            rate = examples / seconds(lambda run=program, given=arguments: run(*given), repeats=3) / 1e6  # type: ignore[misc]
+        except jax.errors.JaxRuntimeError as error:
+            report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), failed=str(error)[:200])
+            continue
         report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), mega_per_s=round(rate, 2))
         if each.kernel not in best or rate > best[each.kernel][0]:
             best[each.kernel] = rate, each.tuning
@@ -214,7 +218,9 @@ def tune(name: str, kernels: list[str], report: Callable[..., None], limit: floa
             program, arguments, examples = problem.program(kernel, tunings)
             rate = examples / seconds(lambda run=program, given=arguments: run(*given)) / 1e6  # type: ignore[misc]
             report(network=name, what=what, of="scores" if kernel == "scores" else "gradients", mega_per_s=rate)
-    report(network=name, fastest={kernel: asdict(tuning) for kernel, (_, tuning) in best.items()})
+    if best:
+        found = {kernel: asdict(tuning) for kernel, (_, tuning) in best.items()}
+        report(network=name, fastest=found, errors=errors(shape, together))
 
 
 def translate(name: str, kernels: list[str]) -> None:
