@@ -177,8 +177,8 @@ class Deployment:
         """
         records = self._state.records
         rows = conform(as_features(X), records.layout)
-        if not records.allow_missing and len(missing_rows(rows)):
-            raise InputError("queries must not hold NaN or infinity")
+        if not records.allow_missing and len(missing := missing_rows(rows)):
+            raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
         with self._lock:
             if len(self._state.records) == 0:
                 return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # nobody is left to learn from

@@ -92,6 +92,16 @@ def test_the_command(folder):
     assert found["parameters"]["num_records"] == 40
 
 
+@pytest.mark.parametrize("option", ["--html", "--resume"])
+def test_nothing_is_written_into_the_folder(folder, option):
+    before = fingerprint(folder)
+    arguments = ["audit", "membership", "--deployment", str(folder), "--trials", "4", option, str(folder / "new")]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, InputError)
+    assert "lies in the deployment's folder" in str(result.exception)
+    assert fingerprint(folder) == before
+
+
 def test_what_cannot_be_audited_is_said(folder, tmp_path):
     with pytest.raises(ParameterError, match="lookup has data of its own"):
         AuditRequest(scenario="lookup", copy=copy_deployment(folder)).build()

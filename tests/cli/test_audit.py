@@ -1,7 +1,9 @@
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -115,6 +117,35 @@ def test_schemes_and_requesters_of_the_users_own(tmp_path):
     assert json.loads(lazy.stdout)["rejected"] is True
 
 
+def test_the_scheme_of_the_documentation_is_caught(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(# mine\.py.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "mine.py").write_text(example)
+    done = run_program("lookup", "--scheme", "mine:Forgetful", "--trials", "20", "--seed", "1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rejected"] is True  # whatever the seed: every deleted record is known
+
+
+def test_a_failure_in_the_users_own_code_is_one_line_that_says_where(tmp_path):
+    (tmp_path / "failing.py").write_text(OWN.replace("return records, records", "return records.nothing"))
+    page = tmp_path / "page.html"
+    done = run_program("lookup", "--trials", "4", "--scheme", "failing:Lazy", "--html", str(page), cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "failing:Lazy failed: AttributeError" in done.stderr
+    assert "(failing.py, line 19)" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} <= {"failing.py", "__pycache__"}
+
+
+def test_an_interrupt_says_what_becomes_of_the_trials(tmp_path):
+    (tmp_path / "stopped.py").write_text(OWN.replace("return records, records", "raise KeyboardInterrupt"))
+    common = ("lookup", "--trials", "4", "--scheme", "stopped:Lazy")
+    assert "no trial is kept without --resume" in run_program(*common, cwd=tmp_path).stderr
+    done = run_program(*common, "--resume", "trials", cwd=tmp_path)
+    assert done.returncode == 130
+    assert done.stderr == "expunge: interrupted; the same command goes on from trials\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -123,6 +154,8 @@ def test_schemes_and_requesters_of_the_users_own(tmp_path):
         (("lookup", "--trials", "1"), "num_trials must be a whole number of at least 4, got 1"),
         (("lookup", "--html", "no/such/folder/page.html"), "there is no folder"),
         (("lookup", "--html", "."), "'.' is a folder: name the page in it"),
+        (("lookup", "--html", "/proc/page.html"), "'/proc/page.html' cannot be written"),
+        (("lookup", "--size", "999999999999"), "not enough memory"),
         (("lookup", "--learner", "tree"), "the scenario lookup has no option learner, got 'tree'"),
         (("lookup", "--probability", "0.1"), "sisa is a partition and has no inclusion probability, got 0.1"),
     ],
@@ -160,8 +193,8 @@ def test_a_failure_while_trials_run_is_no_alarm(tmp_path):
         OWN.replace("known, codes, _ =", "raise RuntimeError('a bug')\n        a =")
     )
     result = run_program("lookup", "--scheme", "late_audit:Lazy", "--trials", "4", cwd=tmp_path)
-    assert result.returncode == 70
-    assert "RuntimeError: a bug" in result.stderr
+    assert result.returncode == 2
+    assert "late_audit:Lazy failed: RuntimeError: a bug (late_audit.py, line 25)" in result.stderr
 
 
 def test_without_mnist_the_stand_in_is_offered(tmp_path):

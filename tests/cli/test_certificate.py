@@ -36,4 +36,5 @@ def test_bad_certificates_are_not_written(churn, tmp_path, expunge):
     assert not out.exists()
     expunge("certificate", churn, "--out", churn / "certificate.json", code=2)
     expunge("certificate", churn, "--out", tmp_path / "absent" / "certificate.json", code=2)
+    assert "both" in expunge("certificate", churn, "--out", out, "--html", out, code=2).err
     assert [path.name for path in tmp_path.iterdir()] == ["churn"]

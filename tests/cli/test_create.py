@@ -247,6 +247,10 @@ def test_bad_files_make_nothing(message, tmp_path, expunge):
         (("--ignore", "churned"), "both --label and --ignore"),
         (("--class", "no"), "yes"),
         (("--subject", "nope"), "no column 'nope'"),
+        (("--ignore", "salry"), "--ignore: "),
+        (("--pool", "new.csv"), "--pool is for --publish student"),
+        (("--shards", "99999999999999999999"), "--shards must be a whole number from 1 to 10,000,000"),
+        (("--mechanism", "exponential", "--accountant", "magic"), "by its name (paper, basic, "),
     ],
 )
 def test_bad_options_are_named(options, words, tmp_path, files, expunge):

@@ -37,6 +37,8 @@ def test_strange_and_missing_columns_are_named_and_cost_nothing(churn, tmp_path,
     assert "lacks column 'age'" in expunge("predict", churn, "--data", tmp_path / "missing.csv", code=2).err
     rows.assign(age="old").to_csv(tmp_path / "words.csv", index=False)
     assert "row 1 of column 'age'" in expunge("predict", churn, "--data", tmp_path / "words.csv", code=2).err
+    rows.assign(age=rows["age"].where(rows.index != 2)).to_csv(tmp_path / "gap.csv", index=False)
+    assert "row 3 does" in expunge("predict", churn, "--data", tmp_path / "gap.csv", code=2).err
     assert expunge("status", churn, "--json").json["budget"]["predictions"] == 0
 
 

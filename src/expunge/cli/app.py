@@ -60,6 +60,8 @@ def main() -> None:
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(_INTERRUPTED)
+    except MemoryError as error:
+        complain(f"not enough memory: {error}" if str(error) else "not enough memory")
     except Exception as error:
         _explain(error)
     sys.exit(2)

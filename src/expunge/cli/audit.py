@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from expunge.cli.app import app
+from expunge.cli.app import Interrupted, app
+from expunge.cli.folders import refuse_inside
 from expunge.cli.options import Trust
 from expunge.cli.output import console, page_can_be_written, progress, show_json, show_table
+from expunge.errors import ExpungeError, InputError
 
 if TYPE_CHECKING:
     from expunge.audit import AuditReport
@@ -75,9 +80,12 @@ def audit(
     from expunge.audit import AuditRequest, copy_deployment, to_html
     from expunge.audit import audit as run_audit
     from expunge.guarantees import Guarantee
+    from expunge.tables import Draft
 
     if html is not None:
         page_can_be_written(html)
+    if deployment is not None:
+        refuse_inside(deployment, html, resume)
     request = AuditRequest(
         scenario=scenario,
         scheme=scheme,
@@ -93,27 +101,48 @@ def audit(
         target=Guarantee(alpha, beta, gamma),
     )
     built, made = request.build()
-    report = run_audit(
-        built,
-        made,
-        num_trials=trials,
-        seed=seed,
-        n_jobs=jobs,
-        resume=resume,
-        significance=significance,
-        confidence=confidence,
-        beta=beta,
-        gamma=gamma,
-        progress=progress,
-    )
-    if html is not None:
-        html.write_text(to_html(report, command=_command()), encoding="utf-8")
+    with nullcontext() if html is None else Draft(html) as page:
+        with _explained(resume, scheme, requester, learner):
+            report = run_audit(
+                built,
+                made,
+                num_trials=trials,
+                seed=seed,
+                n_jobs=jobs,
+                resume=resume,
+                significance=significance,
+                confidence=confidence,
+                beta=beta,
+                gamma=gamma,
+                progress=progress,
+            )
+        if page is not None:
+            page.finish(to_html(report, command=_command()).encode())
     if as_json:
         show_json(report.to_dict())
     else:
         _tell(report, html)
     if report.alarm:
         raise typer.Exit(_ALARM_EXIT)
+
+
+@contextmanager
+def _explained(resume: Path | None, *names: str | None) -> Iterator[None]:
+    """Ctrl-C says what becomes of the trials; what fails in the user's own code is one line that says where."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = "no trial is kept without --resume" if resume is None else f"the same command goes on from {resume}"
+        raise Interrupted(f"interrupted; {kept}") from None
+    except (ExpungeError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        own = [name for name in names if name is not None and ":" in name]
+        if not own:
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}, line {last.lineno}"
+        raise InputError(f"{' or '.join(own)} failed: {type(error).__name__}: {error} ({where})") from error
 
 
 def _command() -> str:

@@ -13,6 +13,7 @@ from expunge.cli.exchange import settle
 from expunge.cli.folders import refuse_inside
 from expunge.cli.options import Folder
 from expunge.cli.output import console
+from expunge.errors import InputError
 
 
 @app.command()
@@ -35,6 +36,8 @@ def certificate(
     from expunge.tables import Draft
 
     refuse_inside(folder, out, html)
+    if out is not None and html is not None and out.resolve() == html.resolve():
+        raise InputError(f"--out and --html are both {str(out)!r}; give each a file of its own")
     settle(folder)
     with ExitStack() as stack:
         drafts = {path: stack.enter_context(Draft(path)) for path in (out, html) if path is not None}

@@ -15,6 +15,8 @@ from expunge.cli.options import AsJson, Folder, Jobs, Trust
 from expunge.cli.output import console, progress, show_json
 from expunge.errors import ParameterError
 
+_MOST_SHARDS = 10_000_000  # every shard is a model and a file
+
 if TYPE_CHECKING:
     from expunge.durable import DurableDeployment, DurableStatus
     from expunge.guarantees import Guarantee
@@ -119,6 +121,8 @@ def create(
     from expunge.tables import parse_classes
 
     policy = ApplyPolicy.parse(apply)
+    if pool is not None and publish != "student":
+        raise ParameterError(f"--pool is for --publish student, which learns from it, got --publish {publish}")
     options: dict[str, Any] = {
         "sampling": sampling,
         "mechanism": mechanism,
@@ -231,8 +235,8 @@ def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tu
             max_predictions=wanted["max_predictions"],
         )
         return advice.num_shards, advice.inclusion_probability if probability is None else probability
-    if not (shards.isascii() and shards.isdigit() and int(shards) >= 1):
-        raise ParameterError(f"--shards must be a whole number of at least 1, or auto, got {shards!r}")
+    if not (shards.isascii() and shards.isdigit() and len(shards) <= 12 and 1 <= int(shards) <= _MOST_SHARDS):
+        raise ParameterError(f"--shards must be a whole number from 1 to {_MOST_SHARDS:,}, or auto, got {shards!r}")
     return int(shards), probability
 
 
@@ -278,7 +282,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
     texts = [feature.name for feature in schema.features if feature.kind == "text"]
     if schema.features:
         numbers = len(schema.features) - len(texts)
-        words = f"Learns from {numbers:,} columns of numbers"
+        words = f"Learns from {numbers:,} column{'' if numbers == 1 else 's'} of numbers"
         console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
     tell_guarantee(made.guarantee, provenance=made.provenance)
 

@@ -76,5 +76,6 @@ def _accountant_name(accountant: str | Accountant) -> str:
     if is_known and not isinstance(accountant, str):
         is_known = type(accountant) is type(accountant_by_name(name))
     if not is_known:
-        raise ParameterError(f"a deployment on disk takes an accountant by its name, got {accountant!r}")
+        known = ", ".join(ACCOUNTANT_NAMES)
+        raise ParameterError(f"a deployment on disk takes an accountant by its name ({known}), got {accountant!r}")
     return name

@@ -53,7 +53,9 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is not an NPZ file that can be read: {error}") from error
+        # Of a file that is something else altogether NumPy says that it holds pickles, and how to load them unsafely.
+        why = "" if "pickle" in str(error) else f" that can be read: {error}"
+        raise InputError(f"{path} is not an NPZ file{why}") from error
 
 
 def _load(path: Path, stored: Any, name: str) -> NDArray[Any]:

@@ -182,6 +182,9 @@ def read_labelled(
     if "label" not in names:
         raise InputError(f"which column of {table.name} is the label? It has {listed(table.frame.columns)}")
     _refuse_double_use(names, ignored)
+    for name in ignored:
+        if name not in table:  # a slip of the pen, and the column that was meant would be learned from
+            raise InputError(f"--ignore: {table.name} has no column {name!r}; it has {listed(table.frame.columns)}")
     columns = {role: table.column(name) for role, name in names.items()}
     places = {role: place(table, name) for role, name in names.items()}
     ids = read_keys(columns["id"], places["id"]) if "id" in names else None
