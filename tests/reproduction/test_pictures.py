@@ -19,6 +19,18 @@ def test_the_released_split_is_one_known_permutation():
     assert digest == "5c6edeb637784d18e8f9c626fd3cc05f3b4eb227cba86d448ee826bb93fedfb7"
 
 
+def test_the_released_split_needs_no_cpu_device(monkeypatch):
+    """`JAX_PLATFORMS=cuda` hides it."""
+    jax = pytest.importorskip("jax")
+
+    def hidden(*, backend):
+        raise RuntimeError(f"Unknown backend {backend}")
+
+    expected = released_split()
+    monkeypatch.setattr(jax, "local_devices", hidden)
+    assert np.array_equal(released_split.__wrapped__(10_000), expected)
+
+
 def test_a_fresh_split_is_another_one_for_every_experiment():
     splits = [fresh_split(experiment.name, 10_000) for experiment in EXPERIMENTS]
     assert len({tuple(split[:5].tolist()) for split in splits}) == len(splits)
