@@ -108,6 +108,12 @@ def test_nothing_is_begun_when_the_time_was_up_before(start, monkeypatch):
     assert ran == []
 
 
+def test_time_may_have_begun_before(start):
+    campaign, ran = start(batch_seconds=10.0, seconds=35.0, began=-20.0)
+    assert not campaign.run(ROWS)
+    assert len(ran) == 1  # a second would end at 40
+
+
 def test_the_variant_reaches_files_and_runner(start, tmp_path):
     fixed = Variant(has_fixed_partition=True)
     start(variant=fixed)[0].run(ROWS[:1])

@@ -43,8 +43,9 @@ def silence(description: str, total: int) -> Iterator[Callable[[int], None]]:
 class _Budget:
     """Whether another batch fits into the time, at the pace of the last one (compilation included)."""
 
-    def __init__(self, seconds: float | None, clock: Callable[[], float]) -> None:
-        self._seconds, self._clock, self._began, self._pace = seconds, clock, clock(), 0.0
+    def __init__(self, seconds: float | None, clock: Callable[[], float], began: float | None) -> None:
+        self._seconds, self._clock, self._pace = seconds, clock, 0.0
+        self._began = clock() if began is None else began
 
     def allows(self, work: int, *, is_first: bool) -> bool:
         """Without any pace yet, as long as there is any time; `is_first` of a row."""
@@ -64,7 +65,8 @@ class Campaign:
 
     A batch always has `batch` trials, so that a row runs one compiled program: the last one goes beyond `num_trials`,
     and what it finds beyond is kept but not used. With `seconds`, a batch is not begun if, at the pace so far, it
-    would not finish in time; without any pace yet the first one is begun.
+    would not finish in time; without any pace yet the first one is begun. They count from `began` on the clock, or from
+    the call of `run`.
     """
 
     folder: Path
@@ -77,6 +79,7 @@ class Campaign:
     seconds: float | None = None
     progress: Progress = silence
     clock: Callable[[], float] = time.monotonic
+    began: float | None = None
 
     def __post_init__(self) -> None:
         if self.num_trials < 2:
@@ -88,7 +91,7 @@ class Campaign:
 
     def run(self, rows: Sequence[Row]) -> bool:
         """Whether all of the rows are done now."""
-        budget = _Budget(self.seconds, self.clock)
+        budget = _Budget(self.seconds, self.clock, self.began)
         waiting = [row for row in rows if read_results(self.folder, row, self.variant).missing(self.num_trials)]
         # All data before any training: a missing file is said at once.
         images: dict[Experiment, Pictures] = {}

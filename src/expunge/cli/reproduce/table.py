@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -112,6 +113,7 @@ def run_table(
     """Whether all rows are done."""
     from expunge.reproduction import Campaign
 
+    began = time.monotonic()  # a device takes its time to start
     make_runner, device = _runner(quick=quick)
     campaign = Campaign(
         folder=folder,
@@ -123,6 +125,7 @@ def run_table(
         variant=variant,
         seconds=seconds,
         progress=progress,
+        began=began,
     )
     return campaign.run(rows)
 
