@@ -128,6 +128,12 @@ def test_missing_numbers(learner, tmp_path, people, expunge, write_table):
     assert len(done.out.splitlines()) == 11
 
 
+def test_a_learner_that_warns_is_not_heard(tmp_path, files, expunge, recwarn):
+    """Neither of a few records that are only tried, nor of shards, which would tell about the secret randomness."""
+    create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, "--learner", "mlp", "--shards", "2")
+    assert [str(each.message) for each in recwarn if "converge" in str(each.message)] == []
+
+
 def test_missing_numbers_later(tmp_path, files, expunge):
     (tmp_path / "gap.csv").write_text("age,spend\n,1\n")
     create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import io
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import expunge.tables._csv as csv_reading
 from expunge.errors import InputError
 from expunge.tables import read_labelled, read_table, table_format
+from expunge.tables.columns import as_feature, feature_kind
 
 ROWS = pd.DataFrame(
     {
@@ -132,6 +136,18 @@ def test_bad_files_are_named(tmp_path):
         stream.write(b"a\ncaf\xe9\n")
     with pytest.raises(InputError, match=r"latin.csv.gz"):
         read_table(tmp_path / "latin.csv.gz")
+
+
+def test_dates_are_the_same_text_in_every_format(tmp_path):
+    days = [datetime.date(2026, 11, 16), None, datetime.date(1999, 1, 2)]
+    (tmp_path / "days.csv").write_text("day,n\n2026-11-16,1\n,2\n1999-01-02,3\n")
+    np.savez(tmp_path / "days.npz", day=np.array(days, "datetime64[D]"), n=np.arange(3))
+    for kind in (pa.date32(), pa.date64()):
+        pq.write_table(pa.table({"day": pa.array(days, kind), "n": [1, 2, 3]}), tmp_path / f"{kind.bit_width}.parquet")
+    for name in ("days.csv", "days.npz", "32.parquet", "64.parquet"):
+        column = read_table(tmp_path / name).frame["day"]
+        assert feature_kind(column, name) == "text"
+        assert as_feature(column, "text", "float64", name).tolist() == ["2026-11-16", None, "1999-01-02"]
 
 
 def test_npz_is_never_unpickled(tmp_path):

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -316,7 +317,9 @@ def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) 
     if isinstance(bound, SlicedLearner) or len(np.unique(y)) < 2:
         return
     try:
-        model = bound.fit(take(X, slots), y, 0, weights=weights)
+        with warnings.catch_warnings():  # what it warns of on a few records says nothing about the shards
+            warnings.simplefilter("ignore")
+            model = bound.fit(take(X, slots), y, 0, weights=weights)
     except Exception:  # too few records for this learner say nothing about its models
         return
     encode_model(bound, model, trusted=trusted)

@@ -75,6 +75,8 @@ def _text(path: Path, name: str, values: NDArray[Any]) -> NDArray[Any]:
             values = np.char.decode(values, "utf-8")
         except UnicodeDecodeError as error:
             raise InputError(f"the array {name!r} of {path} is not UTF-8") from error
+    if values.dtype == np.dtype("datetime64[D]"):  # as CSV has it: 2026-11-16
+        values = np.where(np.isnat(values), "", np.datetime_as_string(values))
     if values.dtype.kind != "U":
         return values
     column = values.astype(object)

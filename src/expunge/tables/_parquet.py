@@ -49,4 +49,6 @@ def _column(values: Any, numbers: Numbers, *, exact: bool) -> Any:
         return values.to_pandas(integer_object_nulls=True)
     if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
         return values.cast(pa.float64(), safe=False).to_numpy().astype(numbers, copy=False)
+    if kinds.is_date(kind):
+        values = values.cast(pa.date32()).cast(pa.string())  # as CSV has it: 2026-11-16
     return values.to_pandas()  # text; anything else is refused by whoever wants to use the column
