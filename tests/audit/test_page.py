@@ -113,6 +113,13 @@ def test_the_word_cut_off_stays_in_the_frame_on_the_right():
     assert word.attrib["text-anchor"] == "end"
 
 
+def test_the_word_cut_off_lies_on_nothing():
+    root = ElementTree.fromstring(histogram_plot({"unlearned": np.array([1.0, 2.0, 3.0])}, cut=2.0, label="cut"))
+    heights = {element.text: float(element.attrib["y"]) for element in root.iter("text")}
+    assert heights["cut-off"] + 22 <= heights["unlearned"]  # letters are 22 high on a phone
+    assert all(heights["cut-off"] < float(bar.attrib["y"]) for bar in root.iter("rect"))
+
+
 def test_names_are_escaped():
     page = to_html(replace(REPORTS["sisa"], scheme="<script>alert(1)</script>"), command="<b>&</b>")
     assert "<script>" not in page

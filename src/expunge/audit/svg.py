@@ -38,11 +38,11 @@ def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None
         return _picture([_text(_LEFT, 30, "the statistic was never defined")], 50, label)
     low, high = _limits(values, cut)
     edges = np.linspace(low, high, 41)
-    row = 100
-    height = _TOP + row * len(arms) + 40
+    row, top = 100, _TOP + _NAME  # above the rows there is room for the word that names the line
+    height = top + row * len(arms) + 40
     parts = [_scale(height - 34, _ticks(low, high), low, high)]
     for place, (name, arm) in enumerate(arms.items()):
-        base = _TOP + row * (place + 1) - 6
+        base = top + row * (place + 1) - 6
         seen = arm[np.isfinite(arm)]
         parts.append(_text(_LEFT, base - row + _NAME + 2, name if len(seen) else f"{name}: never defined"))
         parts.append(_line(_LEFT, base, WIDTH - _RIGHT, base, "#cccccc"))
@@ -60,7 +60,7 @@ def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None
         x = _x(cut, low, high)
         parts.append(_line(x, _TOP, x, height - 40, "#000000", dash=True))
         is_right = x > WIDTH - 120
-        parts.append(_text(x - 4 if is_right else x + 4, height - 46, "cut-off", anchor="end" if is_right else "start"))
+        parts.append(_text(x - 4 if is_right else x + 4, _TOP + 10, "cut-off", anchor="end" if is_right else "start"))
     return _picture(parts, height, label)
 
 
