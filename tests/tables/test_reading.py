@@ -138,6 +138,11 @@ def test_bad_files_are_named(tmp_path):
         read_table(tmp_path / "latin.csv.gz")
 
 
+def test_empty_lines_are_skipped_and_gaps_of_a_single_column_are_kept(tmp_path):
+    (tmp_path / "one.csv").write_text('age\n1\n\n""\nNA\n4\n\n')
+    np.testing.assert_array_equal(read_table(tmp_path / "one.csv").frame["age"], [1, np.nan, np.nan, 4])
+
+
 def test_dates_are_the_same_text_in_every_format(tmp_path):
     days = [datetime.date(2026, 11, 16), None, datetime.date(1999, 1, 2)]
     (tmp_path / "days.csv").write_text("day,n\n2026-11-16,1\n,2\n1999-01-02,3\n")
