@@ -83,7 +83,10 @@ def test_the_meaning_has_the_numbers(num_generations):
 
 
 def test_an_upper_bound_is_never_rounded_down():
-    assert "at most 149 times as likely" in meaning(Guarantee(5, 1e-3, 1e-3), 1)[0]  # e^5 = 148.41
+    alpha, beta, gamma = meaning(Guarantee(5, 1.5e-3, 1.8e-6), 1)
+    assert "at most 149 times as likely" in alpha  # e^5 = 148.41
+    assert "1 in 666 at most" in beta  # 1/0.0015 = 666.67
+    assert "1 in 555,000 at most" in gamma
 
 
 def test_remarks_come_when_they_are_due():

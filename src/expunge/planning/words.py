@@ -29,10 +29,12 @@ def percent(value: float) -> str:
 
 
 def chance(value: float) -> str:
-    """A small probability as "1 in so many"."""
+    """An upper bound on a small probability as "1 in so many", the number rounded down to three digits."""
     if value == 0:
         return "nothing"
-    return f"1 in {count(float(f'{1 / value:.3g}'))}"
+    many = 1 / value * (1 + 1e-12)
+    step = 10.0 ** (math.floor(math.log10(many)) - 2)
+    return f"1 in {count(float(f'{math.floor(many / step) * step:.3g}'))}"
 
 
 def duration(days: float | None) -> str:
