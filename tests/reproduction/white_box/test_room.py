@@ -12,13 +12,12 @@ from expunge.errors import InputError
 from expunge.learners.jax import _fused as fused
 from expunge.reproduction import EXPERIMENTS
 from expunge.reproduction.white_box import WhiteBox, runner
-from expunge.reproduction.white_box.room import device_bytes, trial_bytes, trials_at_once
+from expunge.reproduction.white_box.room import device_bytes, trial_bytes, trials_at_once, trials_in_an_array
 
 SHAPES = {"cifar-10": (32, 3), "mnist": (28, 1), "fashion-mnist": (28, 1)}
-EACH = {
-    experiment.name: trial_bytes(experiment, fused.Shape(*SHAPES[experiment.dataset], 10, experiment.activation))
-    for experiment in EXPERIMENTS
-}
+NETWORKS = {each: fused.Shape(*SHAPES[each.dataset], 10, each.activation) for each in EXPERIMENTS}
+EACH = {experiment.name: trial_bytes(experiment, shape) for experiment, shape in NETWORKS.items()}
+MOST = {experiment.name: trials_in_an_array(experiment, shape) for experiment, shape in NETWORKS.items()}
 
 
 def test_the_weights_of_all_checks_are_counted():
@@ -28,13 +27,23 @@ def test_the_weights_of_all_checks_are_counted():
 
 
 def test_a_hundred_trials_of_every_row_fit_a_large_gpu():
-    assert all(trials_at_once(100, each, 100 * 2**30) == 100 for each in EACH.values())
-    assert trials_at_once(100, EACH["cifar-10-k6"], 16 * 2**30) < 100
+    assert all(trials_at_once(100, each, 100 * 2**30, 100) == 100 for each in EACH.values())
+    assert trials_at_once(100, EACH["cifar-10-k6"], 16 * 2**30, 100) < 100
 
 
-@pytest.mark.parametrize(("memory", "expected"), [(None, 12), (130, 6), (60, 4), (40, 3), (12, 1), (0, 1)])
-def test_parts_are_equal_and_fit(memory, expected):
-    assert trials_at_once(12, 10, memory) == expected
+def test_no_array_has_places_that_32_bits_cannot_count():
+    """200 checks of 6 models with a layer of 40,960 weights, in the kernel's order, on CIFAR-10."""
+    assert MOST["cifar-10-k6"] == (2**31 - 1) // (200 * 6 * 40_960) == 43
+    assert min(MOST, key=MOST.__getitem__) == "cifar-10-k6"
+    assert all(most >= 100 for name, most in MOST.items() if "mnist" in name)
+
+
+@pytest.mark.parametrize(
+    ("memory", "most", "expected"),
+    [(None, 12, 12), (None, 5, 4), (130, 12, 6), (130, 3, 3), (60, 12, 4), (40, 12, 3), (12, 12, 1), (0, 12, 1)],
+)
+def test_parts_are_equal_and_fit(memory, most, expected):
+    assert trials_at_once(12, 10, memory, most) == expected
 
 
 @pytest.fixture

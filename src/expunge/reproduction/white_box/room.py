@@ -15,6 +15,7 @@ from expunge.reproduction.white_box.lockstep import Plan
 
 _FLOAT = _PLACE = 4  # bytes
 _COPIES = 3  # of orders and of scores: what was made, the same transposed, and what is computed of it
+_MOST_NUMBERS = 2**31 - 1  # in one array: places in it are 32 bits wide
 _SPARE = 0.9  # of the memory: the rest is images, evaluation and what falls between arrays
 
 
@@ -34,6 +35,13 @@ def trial_bytes(experiment: Experiment, shape: fused.Shape) -> int:
     return int(experiment.num_shards * model)
 
 
+def trials_in_an_array(experiment: Experiment, shape: fused.Shape) -> int:
+    """How many trials have room in the largest array there is: the checks of one layer's weights."""
+    plan = Plan.of(experiment, shape, interpret=False)
+    each = plan.num_checks * experiment.num_shards * max(prod(size) for size in shape.sizes())
+    return _MOST_NUMBERS // each
+
+
 def device_bytes() -> int | None:
     """What JAX may use of the device's memory; None where it does not say, as on a CPU."""
     about = jax.devices()[0].memory_stats() or {}
@@ -41,7 +49,10 @@ def device_bytes() -> int | None:
     return None if limit is None else int(limit)
 
 
-def trials_at_once(number: int, each: int, memory: int | None) -> int:
-    """The largest divisor of `number` that fits, so that all parts of a batch run the same compiled programs."""
-    fitting = number if memory is None else max(int(_SPARE * memory) // each, 1)
+def trials_at_once(number: int, each: int, memory: int | None, most: int) -> int:
+    """The largest divisor of `number` that fits, so that all parts of a batch run the same compiled programs.
+
+    A trial takes `each` bytes of the memory, and there may be `most` in any case.
+    """
+    fitting = max(most if memory is None else min(most, int(_SPARE * memory) // each), 1)
     return max(size for size in range(1, number + 1) if number % size == 0 and size <= fitting)

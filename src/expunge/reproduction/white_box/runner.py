@@ -20,7 +20,7 @@ from expunge.reproduction.white_box.batch import run_trials
 from expunge.reproduction.white_box.engine import NUM_CLASSES, Engine
 from expunge.reproduction.white_box.fused import FusedEngine
 from expunge.reproduction.white_box.layered import LayerEngine
-from expunge.reproduction.white_box.room import device_bytes, trial_bytes, trials_at_once
+from expunge.reproduction.white_box.room import device_bytes, trial_bytes, trials_at_once, trials_in_an_array
 
 
 class WhiteBox:
@@ -42,9 +42,10 @@ class WhiteBox:
 
         shape = fused.Shape(pictures.side, pictures.channels, NUM_CLASSES, row.activation)
         memory = device_bytes() if self._memory is None else self._memory
+        each, most = trial_bytes(row.experiment, shape), trials_in_an_array(row.experiment, shape)
 
         def run(numbers: Sequence[int]) -> Trials:
-            size = trials_at_once(len(numbers), trial_bytes(row.experiment, shape), memory)
+            size = trials_at_once(len(numbers), each, memory, most)
             parts = [numbers[first : first + size] for first in range(0, len(numbers), size)]
             return reduce(Trials.merge, map(run_part, parts))
 
