@@ -49,6 +49,15 @@ def test_nothing_is_charged_if_the_answers_cannot_be_written(churn, tmp_path, fi
     assert [path.name for path in tmp_path.iterdir()] == ["churn"]
 
 
+def test_answers_do_not_replace_the_questions(churn, tmp_path, files, expunge):
+    content = (files / "new.csv").read_bytes()
+    (tmp_path / "new.csv").write_bytes(content)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
+    refused = expunge("predict", churn, "--data", tmp_path / "new.csv", "--out", tmp_path / "link.csv", code=2)
+    assert "link.csv' is the file that is read" in refused.err
+    assert (tmp_path / "new.csv").read_bytes() == content
+
+
 def test_no_rows_are_no_answers(churn, tmp_path, expunge):
     (tmp_path / "none.csv").write_text("customer_id,age,spend\n")
     assert expunge("predict", churn, "--data", tmp_path / "none.csv").out == "customer_id,prediction\n"

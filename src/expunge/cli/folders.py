@@ -56,3 +56,9 @@ def refuse_inside(folder: Path, *outputs: Path | None) -> None:
     for output in outputs:
         if output is not None and home in output.resolve().parents:
             raise InputError(f"{str(output)!r} lies in the deployment's folder; write it elsewhere")
+
+
+def refuse_same(data: Path, output: Path | None) -> None:
+    """What is asked is not replaced by the answers."""
+    if output is not None and output.exists() and data.exists() and output.samefile(data):
+        raise InputError(f"{str(output)!r} is the file that is read; write elsewhere")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.folders import opened, read_columns, refuse_inside, schema_of
+from expunge.cli.folders import opened, read_columns, refuse_inside, refuse_same, schema_of
 from expunge.cli.options import Folder, Jobs, Trust
 from expunge.cli.output import console, progress
 
@@ -45,6 +45,7 @@ def predict(
     target = None if out is None or str(out) == "-" else out
     form = "csv" if target is None else table_format(target)
     refuse_inside(folder, target)
+    refuse_same(data, target)
     with (
         nullcontext() if target is None else Draft(target) as draft,
         opened(folder, trust=trust, jobs=jobs) as deployment,

@@ -52,7 +52,8 @@ class ConsensusTarget:
             raise ParameterError(f"design_point must be in [0.5, 1), got {self.design_point!r}")
 
     def __str__(self) -> str:
+        generations = "1 generation" if self.generations == 1 else f"{self.generations:,} generations"
         return (
             f"alpha={self.alpha:g}, beta={self.beta:g}, gamma={self.gamma:g} ({self.form} form, "
-            f"{'two' if self.two_sided else 'one'}-sided), {self.generations} generations of {self.max_queries} queries"
+            f"{'two' if self.two_sided else 'one'}-sided), {generations} of {self.max_queries:,} queries"
         )
