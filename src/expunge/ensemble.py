@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from expunge.errors import ParameterError
+from expunge.errors import ParameterError, TrainingError
 from expunge.execution import Executor, Serial
 from expunge.features import Features, take
 from expunge.learners.protocol import (
+    Abstainer,
     Codes,
     Learner,
     Model,
@@ -153,6 +154,8 @@ def learn(
     seeds = tuple(tuple(row) for row in rng.seeds(num_shards * num_slices).reshape(num_shards, num_slices).tolist())
     blank = EnsembleState(records, membership, (), seeds, slices, bound, sampler)
     models = _train(blank, range(num_shards), (0,) * num_shards, executor or Serial(), advance)
+    if all(isinstance(model, Abstainer) for model in models) and any(map(len, membership.members)):
+        raise TrainingError("no shard could be trained: try the learner by itself to see why", 0)
     return replace(blank, models=tuple(models))
 
 

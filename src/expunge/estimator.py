@@ -25,7 +25,7 @@ from expunge.execution import make_executor
 from expunge.fallback import Fallback
 from expunge.features import Features, is_frame, is_sparse
 from expunge.guarantees import Guarantee
-from expunge.learners import ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner
 from expunge.mechanisms import Mechanism
 from expunge.publishing import (
     BudgetStatus,
@@ -229,6 +229,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     def _core(self) -> Any:
         """The scikit-learn estimator itself, also where it comes as a learner."""
         base = self._base()
+        base = base.learner if isinstance(base, AbstainingLearner) else base
         return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
 
     def _settings(self) -> Settings:

@@ -159,6 +159,19 @@ def test_slices(tmp_path, files, expunge):
         assert len(deployment.inside.state.models[0].checkpoints) == 3
 
 
+def test_shards_that_cannot_be_trained_may_abstain(tmp_path, files, people, expunge, write_table):
+    odd = people(400, 1).assign(spend=1e308)  # beyond all measure once it is squared
+    write_table(odd, tmp_path / "odd.csv")
+    sure = ("--probability", "1")
+    create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, *sure)
+    assert "failed" in expunge("add", tmp_path / "a", "--data", tmp_path / "odd.csv", code=2).err
+    create(expunge, tmp_path / "b", files / "train.csv", *COLUMNS, *sure, "--on-failure", "abstain")
+    expunge("add", tmp_path / "b", "--data", tmp_path / "odd.csv")
+    assert expunge("status", tmp_path / "b", "--json", "--inside").json["inside"]["failed_shards"] == 5
+    expunge("delete", tmp_path / "b", "--id", "400")
+    assert expunge("status", tmp_path / "b", "--json", "--inside").json["inside"]["failed_shards"] == 0
+
+
 def test_ids_without_a_column_are_places(tmp_path, files, people, expunge, write_table):
     frame = people(1, 60)[["age", "spend", "churned"]]
     write_table(frame, tmp_path / "train.csv")
@@ -249,6 +262,8 @@ def test_bad_files_make_nothing(message, tmp_path, expunge):
         (("--apply", "sometimes"), "apply must be now"),
         (("--sampling", "magic"), "sampling must be"),
         (("--on-exhausted", "magic"), "on_exhausted must be"),
+        (("--on-failure", "magic"), "--on-failure must be raise or abstain, got 'magic'"),
+        (("--on-failure", "abstain", "--slices", "2", "--learner", "naive-bayes"), "slices cannot abstain"),
         (("--slices", "2", "--learner", "forest"), "RandomForestClassifier cannot be trained slice by slice"),
         (("--ignore", "churned"), "both --label and --ignore"),
         (("--class", "no"), "yes"),

@@ -95,6 +95,9 @@ def create(
     delta: Annotated[float | None, typer.Option(help="Its delta.  [default: 0]")] = None,
     accountant: Annotated[str, typer.Option(help="How privacy losses are added up.")] = "best",
     on_exhausted: Annotated[str, typer.Option(help="retrain_on_update, retrain_now or refuse.")] = "retrain_on_update",
+    on_failure: Annotated[
+        str, typer.Option(help="raise; or abstain: a shard that cannot be trained votes for nothing.")
+    ] = "raise",
     apply: Annotated[
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
@@ -139,7 +142,12 @@ def create(
         schema, records = _read(data, columns, one_class=bool(classes), float32=float32)
         known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
         made, takes_missing = make_learner(
-            learner, schema=schema, features=records.features, slices=slices, allow_missing=allow_missing
+            learner,
+            schema=schema,
+            features=records.features,
+            slices=slices,
+            allow_missing=allow_missing,
+            on_failure=on_failure,
         )
         if pool is not None:
             options["pool"] = schema.unlabelled(read_columns(pool, schema))

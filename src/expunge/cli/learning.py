@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 
 def make_learner(
-    name: str, *, schema: Schema, features: Any, slices: int, allow_missing: bool
+    name: str, *, schema: Schema, features: Any, slices: int, allow_missing: bool, on_failure: str
 ) -> tuple[Learner | SlicedLearner, bool]:
     """The learner, and whether rows may have missing numbers.
 
     A short name fills gaps, within each shard, where the file has any or `allow_missing` asks for it. A factory's
     learner says itself whether it takes them.
     """
-    from expunge.learners import ScikitLearner, SlicedScikitLearner
+    if on_failure not in ("raise", "abstain"):
+        raise ParameterError(f"--on-failure must be raise or abstain, got {on_failure!r}")
+    from expunge.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner
     from expunge.learners.named import LearnerSpec, named_learner, takes_gaps
 
     learner: Learner | SlicedLearner
@@ -38,7 +40,7 @@ def make_learner(
         if not isinstance(learner, ScikitLearner):
             raise ParameterError(f"--slices needs a scikit-learn classifier, and learner {name!r} is none")
         learner = SlicedScikitLearner(learner.estimator, num_slices=slices)
-    return learner, may_have_gaps
+    return AbstainingLearner(learner) if on_failure == "abstain" else learner, may_have_gaps
 
 
 def importable_from_here() -> None:

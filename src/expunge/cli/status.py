@@ -155,14 +155,18 @@ def _show_request(request: Request, *, as_json: bool) -> None:
 
 def _inside(deployment: DurableDeployment) -> dict[str, Any]:
     """What the trust boundary keeps in."""
+    from expunge.learners import Abstainer
+
     found = deployment.inside
     sizes = sorted(len(found.state.membership.records_of(shard)) for shard in range(found.state.num_shards))
+    abstaining = sum(isinstance(model, Abstainer) for model in found.state.models)
     return {
         "models_trained": found.models_trained,
         "smallest_shard": sizes[0],
         "median_shard": sizes[len(sizes) // 2],
         "largest_shard": sizes[-1],
         "empty_shards": sizes.count(0),
+        "failed_shards": abstaining - sizes.count(0),
     }
 
 
@@ -170,6 +174,7 @@ def _tell_inside(secret: dict[str, Any]) -> None:
     console.print("\n[bold]Inside (operators only)[/bold]: showing this to a requester voids the guarantee")
     say(
         f"records a shard: {secret['smallest_shard']:,} to {secret['largest_shard']:,}, median "
-        f"{secret['median_shard']:,}; {secret['empty_shards']:,} shards are empty"
+        f"{secret['median_shard']:,}; {secret['empty_shards']:,} shards are empty, {secret['failed_shards']:,} could "
+        "not be trained"
     )
     say(f"models trained since creation: {secret['models_trained']:,}")

@@ -1,5 +1,6 @@
 """Learners: what trains one shard. Anything with `fit(X, y, seed)` will do; these are ready to use."""
 
+from expunge.learners.abstaining import AbstainingLearner
 from expunge.learners.adapting import as_learner
 from expunge.learners.protocol import (
     ABSTAIN,
@@ -17,6 +18,7 @@ from expunge.learners.tables import LookupTable, LookupTableLearner, NearestTabl
 __all__ = [
     "ABSTAIN",
     "Abstainer",
+    "AbstainingLearner",
     "ConstantModel",
     "Learner",
     "LookupTable",

@@ -1,0 +1,87 @@
+"""A learner that has no opinion where another one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from expunge.errors import ParameterError
+from expunge.features import Features
+from expunge.learners.adapting import as_learner
+from expunge.learners.protocol import (
+    Abstainer,
+    Codes,
+    Model,
+    ShardData,
+    SharedShard,
+    SlicedLearner,
+    Voter,
+    Weights,
+    for_classes,
+    make_voter,
+)
+
+_MACHINES = (MemoryError, OSError)
+_WORDS = ("RESOURCE_EXHAUSTED", "out of memory")  # as JAX and PyTorch say it
+
+
+@dataclass(frozen=True)
+class AbstainingLearner:
+    """Trains as `learner` does; a shard on which that fails votes ⊥, as if it were empty.
+
+    Otherwise a failure is an error: the operator is told, and the requests behind it wait. Take this one where people
+    may add records of their own. Whether a record that breaks the training is in any shard depends on r, and so would
+    whether its request is ever applied; and a single one would hold up everybody's requests. A model is still a
+    function of the shard's records and its seed, which is all that the theorems ask of it.
+
+    What the machine lacks, memory or a disk, stays an error, and so does a learner that fails on every shard.
+    """
+
+    learner: Any
+
+    def __post_init__(self) -> None:
+        learner = as_learner(self.learner)
+        if isinstance(learner, SlicedLearner):
+            raise ParameterError("a learner with slices cannot abstain: what a failed slice leaves is no checkpoint")
+        object.__setattr__(self, "learner", learner)
+
+    def for_classes(self, classes: NDArray[Any]) -> AbstainingLearner:
+        """The same, told what the class codes stand for."""
+        return replace(self, learner=for_classes(self.learner, classes))
+
+    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
+        """The learner's model, or none."""
+        try:
+            model: Model = self.learner.fit(X, y, seed, weights=weights)
+        except Exception as error:
+            if _is_the_machines(error):
+                raise
+            return Abstainer()
+        return model
+
+    def fit_many(self, shards: Sequence[ShardData | SharedShard]) -> list[Model]:
+        """All together where the learner can, one by one where that fails."""
+        if hasattr(self.learner, "fit_many"):
+            try:
+                return list(self.learner.fit_many(shards))
+            except Exception as error:
+                if _is_the_machines(error):
+                    raise
+        return [self.fit(data.X, data.y, data.seed, weights=data.weights) for data in shards]
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """The learner's own."""
+        return make_voter(self.learner, models, num_classes)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the learner may offer: how its models are stored, in which numbers it likes its shards."""
+        if name.startswith("__") or name == "learner":
+            raise AttributeError(name)
+        return getattr(self.learner, name)
+
+
+def _is_the_machines(error: Exception) -> bool:
+    return isinstance(error, _MACHINES) or any(words in str(error) for words in _WORDS)
