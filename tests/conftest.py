@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from fractions import Fraction
 
+import hypothesis
 import numpy as np
 import pytest
+
+# The same examples in every run, so that nobody's change fails by chance; HYPOTHESIS_PROFILE=searching tries others.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.register_profile("searching", derandomize=False)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(autouse=True, scope="session")

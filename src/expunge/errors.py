@@ -27,7 +27,10 @@ from collections.abc import Hashable
 
 
 class ExpungeError(Exception):
-    """The root of every error that expunge raises on purpose."""
+    """The root of every error that expunge raises on purpose; its message is one line, whatever is quoted in it."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(" ".join(a.splitlines()) if isinstance(a, str) else a for a in args))
 
 
 class InputError(ExpungeError, ValueError):
