@@ -86,6 +86,7 @@ def test_without_a_key_it_says_that_the_key_was_not_checked(desk: Desk) -> None:
     assert "Whose key signed it was not checked" in done.stdout
     data = json.loads(run(desk.certificate, "--json").stdout)
     assert (data["outcome"], data["key"], data["wrong"]) == ("holds", "not checked", [])
+    assert {check["name"]: check["passed"] for check in data["checks"]}["key"] is None
 
 
 def test_json_has_everything_that_a_program_needs(desk: Desk) -> None:

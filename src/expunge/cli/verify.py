@@ -72,7 +72,8 @@ def _as_data(found: Verification) -> dict[str, Any]:
         "outcome": found.outcome,
         "key": found.key,
         "checks": [
-            {"name": check.name, "passed": check.passed, "explanation": check.explanation} for check in found.checks
+            {"name": check.name, "passed": _passed(found, check), "explanation": check.explanation}
+            for check in found.checks
         ],
         "wrong": list(found.wrong),
     }
@@ -122,10 +123,13 @@ def _tell_content(certificate: Certificate) -> None:
     console.print("What is not promised stands in the file, under statements.\n", markup=False)
 
 
+def _passed(found: Verification, check: Check) -> bool | None:
+    """None for what was not checked."""
+    return None if check.name == "key" and found.key == "not checked" else check.passed
+
+
 def _mark(found: Verification, check: Check) -> str:
-    if check.name == "key" and found.key == "not checked":
-        return "not checked"
-    return "ok" if check.passed else "WRONG"
+    return {None: "not checked", True: "ok", False: "WRONG"}[_passed(found, check)]
 
 
 def _clean(text: str) -> str:
