@@ -106,7 +106,7 @@ class Deployment:
         advance: Advance = ignore_progress,
     ) -> None:
         self._configure(learner, num_shards, sampler, publisher, rng, front, max_generations, executor)
-        self._state = self._learn(records, advance, rng)
+        self._state = self._learn(records, advance, rng).require_votes()
         self._serving = self._open_round(self._state, publisher, rng, None)
 
     def _configure(

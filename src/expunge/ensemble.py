@@ -97,6 +97,12 @@ class EnsembleState:
         """All models made ready to vote together, when first asked."""
         return _make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
 
+    def require_votes(self) -> EnsembleState:
+        """Itself; an error if every shard abstains though some have records: the learner is broken."""
+        if all(isinstance(model, Abstainer) for model in self.models) and any(map(len, self.membership.members)):
+            raise TrainingError("no shard could be trained: try the learner by itself to see why", 0)
+        return self
+
     def compacted(self) -> EnsembleState:
         """The same state without the storage of deleted records."""
         membership = self.membership.renumbered(self.records.live_slots())
@@ -154,8 +160,6 @@ def learn(
     seeds = tuple(tuple(row) for row in rng.seeds(num_shards * num_slices).reshape(num_shards, num_slices).tolist())
     blank = EnsembleState(records, membership, (), seeds, slices, bound, sampler)
     models = _train(blank, range(num_shards), (0,) * num_shards, executor or Serial(), advance)
-    if all(isinstance(model, Abstainer) for model in models) and any(map(len, membership.members)):
-        raise TrainingError("no shard could be trained: try the learner by itself to see why", 0)
     return replace(blank, models=tuple(models))
 
 

@@ -293,9 +293,8 @@ class Records:
         first = block.id_of(block.start)
         found, expected = describe(block.features), self.layout
         if found != expected:
-            raise RecordError(
-                f"record {first!r} has features of the form {_spell(found)}, expected {_spell(expected)}", first
-            )
+            message = f"record {first!r} has features of the form {_spell(found)}, expected {_spell(expected)}"
+            raise RecordError(message, first)
         try:
             features = like(block.features, self.blocks[0].features)
         except (ValueError, TypeError) as error:

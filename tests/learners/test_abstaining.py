@@ -95,12 +95,30 @@ def test_what_the_machine_lacks_is_an_error(kind, error):
         update(state, [bad], rng=Randomness.from_seed(4))
 
 
-def test_a_learner_that_fails_on_every_shard_is_an_error():
+def test_a_learner_that_fails_on_every_shard_of_a_new_deployment_is_an_error():
     X, _ = make_data()
-    records = Records.build(np.full_like(X, POISON), np.arange(200) % 2)
     learner = AbstainingLearner(Picky(ValueError("no")))
+    model = UnlearningClassifier(learner, n_shards=3, inclusion_probability=0.5, mechanism="majority")
     with pytest.raises(TrainingError, match="no shard could be trained"):
-        learn(records, learner, num_shards=3, sampler=IndependentSampler(0.5), rng=Randomness.from_seed(1))
+        model.fit(np.full_like(X, POISON), np.arange(200) % 2)
+
+
+def test_no_record_can_hold_up_a_full_retraining():
+    X, y = make_data()
+    learner = AbstainingLearner(Picky(ValueError("no")))
+    model = UnlearningClassifier(learner, n_shards=3, inclusion_probability=1.0, mechanism="majority").fit(X, y)
+    model.add(np.full((1, 3), POISON), [1], ids=["bad"])
+    model.deployment_.retrain()
+    assert model.deployment_.inside.state.count_votes(X).sum() == 0
+    model.delete(["bad"])
+    assert (model.deployment_.inside.state.count_votes(X).sum(axis=1) == 3).all()
+
+
+def test_a_record_cannot_pass_for_the_machine():
+    """Errors quote what they were given."""
+    state, bad = poisoned(AbstainingLearner(Picky(ValueError("not a number: 'CUDA out of memory'"))))
+    broken, report = update(state, [bad], rng=Randomness.from_seed(4))
+    assert sum(isinstance(model, Abstainer) for model in broken.models) == len(report.touched) > 0
 
 
 def test_empty_shards_are_no_failure():

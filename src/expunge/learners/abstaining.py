@@ -25,7 +25,7 @@ from expunge.learners.protocol import (
 )
 
 _MACHINES = (MemoryError, OSError)
-_WORDS = ("RESOURCE_EXHAUSTED", "out of memory")  # as JAX and PyTorch say it
+_DEVICES = ("RESOURCE_EXHAUSTED", "CUDA out of memory")  # as errors of JAX and PyTorch begin, which quote no record
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class AbstainingLearner:
     whether its request is ever applied; and a single one would hold up everybody's requests. A model is still a
     function of the shard's records and its seed, which is all that the theorems ask of it.
 
-    What the machine lacks, memory or a disk, stays an error, and so does a learner that fails on every shard.
+    What the machine lacks, memory or a disk, stays an error. So does a learner that fails on every shard of a new
+    deployment; later it does not, for a record might have brought that about.
     """
 
     learner: Any
@@ -84,4 +85,4 @@ class AbstainingLearner:
 
 
 def _is_the_machines(error: Exception) -> bool:
-    return isinstance(error, _MACHINES) or any(words in str(error) for words in _WORDS)
+    return isinstance(error, _MACHINES) or (isinstance(error, RuntimeError) and str(error).startswith(_DEVICES))

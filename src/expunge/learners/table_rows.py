@@ -19,7 +19,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from expunge.errors import InputError
 from expunge.features import Features, is_frame, num_rows, take
 from expunge.learners.named import AsText
 
@@ -75,16 +74,21 @@ class Preparation:
 
 
 class Coded(NamedTuple):
-    """Rows in the common coding; a category that no shard knows is at -1."""
+    """Rows in the common coding; a category that no shard knows is at -1.
+
+    A pipeline fails on the rows that are not `sane`, with an infinite number or none at all where one is due. That must
+    not become an error: whether shards vote in this way at all depends on what they hold.
+    """
 
     numbers: Floats
     gaps: NDArray[np.bool_]
     places: NDArray[np.int64]
+    sane: NDArray[np.bool_]
 
     def single_rows(self) -> list[Coded]:
         """Every row by itself."""
         rows = [slice(at, at + 1) for at in range(len(self.numbers))]
-        return [Coded(self.numbers[row], self.gaps[row], self.places[row]) for row in rows]
+        return [Coded(self.numbers[row], self.gaps[row], self.places[row], self.sane[row]) for row in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,25 +119,31 @@ class Coder:
 
     def code(self, rows: Features) -> Coded:
         """These rows."""
-        numbers = self._numbers(rows)
+        numbers, sane = self._numbers(rows)
         names = list(self.layout.categories)
         texts = AsText().transform(rows[names]) if names else np.empty((num_rows(rows), 0), dtype=object)
         places = np.empty(texts.shape, dtype=np.int64)
         for column, known in enumerate(self.vocabulary):
             places[:, column] = [known.get(text, _UNKNOWN) for text in texts[:, column]]
-        return Coded(numbers, np.isnan(numbers), places)
+        return Coded(numbers, np.isnan(numbers), places, sane)
 
-    def _numbers(self, rows: Features) -> Floats:
+    def _numbers(self, rows: Features) -> tuple[Floats, NDArray[np.bool_]]:
+        """The numbers, zeros in the rows that are not sane, and which rows are."""
         try:
-            if is_frame(rows):
-                columns = rows if self.layout.numbers is None else rows[list(self.layout.numbers)]
-                table: Floats = columns.to_numpy(dtype=np.float64, na_value=np.nan)
-            else:
-                table = np.asarray(rows, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"a column of numbers holds something else: {error}") from error
-        if np.isinf(table).any():
-            raise InputError("a row holds an infinite number")
+            table = self._floats(rows)
+        except (TypeError, ValueError):
+            if num_rows(rows) == 1:
+                return np.zeros((1, self.layout.num_numbers)), np.zeros(1, dtype=np.bool_)
+            single = [self._numbers(take(rows, np.array([row]))) for row in range(num_rows(rows))]
+            return np.concatenate([numbers for numbers, _ in single]), np.concatenate([sane for _, sane in single])
+        sane = np.asarray(~np.isinf(table).any(axis=1))
+        return table if sane.all() else np.where(sane[:, np.newaxis], table, 0.0), sane
+
+    def _floats(self, rows: Features) -> Floats:
+        if not is_frame(rows):
+            return np.asarray(rows, dtype=np.float64)
+        columns = rows if self.layout.numbers is None else rows[list(self.layout.numbers)]
+        table: Floats = columns.to_numpy(dtype=np.float64, na_value=np.nan)
         return table
 
     def marks(self, coded: Coded) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

@@ -63,8 +63,10 @@ class PreparedVoter:
         for coded in self._coder.chunks(X):
             last = first + len(coded.numbers)
             for at, shard in enumerate(self._shards):
-                if shard is not None and last > first:
-                    table[first:last, at] = shard if isinstance(shard, int) else self._ask(*shard, coded)
+                if isinstance(shard, int):
+                    table[first:last, at] = shard
+                elif shard is not None and last > first:
+                    table[first:last, at] = np.where(coded.sane, self._ask(*shard, coded), ABSTAIN)
             first = last
         return table
 
@@ -80,19 +82,30 @@ class PreparedVoter:
 
 
 class TableVoter:
-    """All shards' scores in one product."""
+    """All shards' scores in one product; `is_fixed` says which of them vote the same whatever they are asked."""
 
-    def __init__(self, coder: Coder, voter: LinearVoter) -> None:
+    def __init__(self, coder: Coder, voter: LinearVoter, is_fixed: NDArray[np.bool_], num_classes: int) -> None:
         self._coder = coder
         self._voter = voter
+        self._is_fixed = is_fixed
+        self._num_classes = num_classes
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
-        return np.concatenate([self._voter.count(self._wide(coded)) for coded in self._coder.chunks(X)])
+        return np.concatenate([self._count(coded) for coded in self._coder.chunks(X)])
+
+    def _count(self, coded: Coded) -> NDArray[np.int64]:
+        if coded.sane.all():
+            return self._voter.count(self._wide(coded))
+        return count_votes(self._votes(coded), self._num_classes)
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""
-        return np.concatenate([self._voter.votes(self._wide(coded)) for coded in self._coder.chunks(X)])
+        return np.concatenate([self._votes(coded) for coded in self._coder.chunks(X)])
+
+    def _votes(self, coded: Coded) -> Codes:
+        votes = self._voter.votes(self._wide(coded))
+        return np.where(coded.sane[:, np.newaxis] | self._is_fixed, votes, ABSTAIN)
 
     def _wide(self, coded: Coded) -> Any:
         """Numbers, gaps, and a column for every category."""
@@ -123,7 +136,8 @@ def _linear_voter(
         if scores is None:
             return None
         votes.append(_folded(shard[0], scores, coder))
-    return TableVoter(coder, LinearVoter(votes, num_classes, width))
+    is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
+    return TableVoter(coder, LinearVoter(votes, num_classes, width), is_fixed, num_classes)
 
 
 def _folded(preparation: Preparation, scores: LinearScores, coder: Coder) -> LinearScores:
