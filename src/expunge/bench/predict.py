@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from expunge.bench.measurement import Line, Target
 from expunge.bench.timing import Advance, Progress, Task, race
 from expunge.bench.workload import fit_table_voters, fit_voters, make_queries, make_table
+from expunge.estimator import UnlearningClassifier
 from expunge.features import Features
 from expunge.learners import ScikitModel
 
@@ -58,31 +59,40 @@ def measure(
 ) -> list[Line]:
     """One row and many, through the estimator; the last two are the targets."""
     model = fit_voters(size.num_records, size.num_shards, num_classes=num_classes)
-    fitted = [each.estimator for each in model.deployment_.inside.state.models if isinstance(each, ScikitModel)]
-    lines = []
-    for num_rows, target in ((1, one_row), (size.num_rows, many_rows)):
-        X = make_queries(num_rows)
-        tasks = [Task(partial(model.predict, X)), Task(partial(majority_of, fitted, X, num_classes))]
-        together, in_turn = race(tasks, repeats=size.repeats, advance=advance)
-        rows = "1 row" if num_rows == 1 else f"{num_rows:,} rows"
-        what = f"predict {rows}, k={size.num_shards:,}, {num_classes} classes"
-        lines.append(Line.faster(what, together, "one model after another", in_turn, target=target))
-    return lines
+    cases = ((make_queries(1), one_row), (make_queries(size.num_rows), many_rows))
+    about = f"k={size.num_shards:,}, {num_classes} classes"
+    return [
+        _compare(model, X, num_classes, about, "one model after another", target, size.repeats, advance)
+        for X, target in cases
+    ]
 
 
 def measure_table(size: Size, *, advance: Advance) -> list[Line]:
     """A table with categories and gaps, which every shard's pipeline would code anew."""
     model = fit_table_voters(size.num_records, size.table_shards)
+    about = f"k={size.table_shards:,}, a table with categories"
+    return [
+        _compare(model, make_table(rows)[0], 2, about, "one pipeline after another", None, size.repeats, advance)
+        for rows in (1, size.table_rows)
+    ]
+
+
+def _compare(
+    model: UnlearningClassifier,
+    X: Features,
+    num_classes: int,
+    about: str,
+    other: str,
+    target: Target | None,
+    repeats: int,
+    advance: Advance,
+) -> Line:
+    """The estimator against its own models, asked in turn."""
     fitted = [each.estimator for each in model.deployment_.inside.state.models if isinstance(each, ScikitModel)]
-    lines = []
-    for num_rows in (1, size.table_rows):
-        X, _ = make_table(num_rows)
-        tasks = [Task(partial(model.predict, X)), Task(partial(majority_of, fitted, X, 2))]
-        together, in_turn = race(tasks, repeats=size.repeats, advance=advance)
-        rows = "1 row" if num_rows == 1 else f"{num_rows:,} rows"
-        what = f"predict {rows} of a table with categories, k={size.table_shards:,}"
-        lines.append(Line.faster(what, together, "one pipeline after another", in_turn))
-    return lines
+    tasks = [Task(partial(model.predict, X)), Task(partial(majority_of, fitted, X, num_classes))]
+    together, in_turn = race(tasks, repeats=repeats, advance=advance)
+    rows = "1 row" if len(X) == 1 else f"{len(X):,} rows"
+    return Line.faster(f"predict {rows}, {about}", together, other, in_turn, target=target)
 
 
 def majority_of(models: Sequence[Any], X: Features, num_classes: int) -> NDArray[np.int64]:
