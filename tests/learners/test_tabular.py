@@ -197,6 +197,18 @@ def test_rows_that_pipelines_fail_on_get_no_votes_and_no_error(name, kind):
     assert (votes[6, 2:] != -1).any()
 
 
+@pytest.mark.parametrize(
+    ("classifier", "kind"), [(LogisticRegression(), TableVoter), (DecisionTreeClassifier(), PreparedVoter)]
+)
+def test_sparse_rows_are_asked_about_one_by_one(classifier, kind):
+    frame, y = make_table()
+    learner = ScikitLearner(make_pipeline(SimpleImputer(), classifier))
+    rows = scipy.sparse.csr_array(frame[["age", "income"]].to_numpy(dtype=float))
+    models = train(learner, rows, y)
+    assert_same_votes(learner, models, rows, 3, kind)
+    assert (learner.make_voter(models, 3).count(rows).sum(axis=1) == 7).all()
+
+
 def test_no_question_tells_by_an_error_how_shards_vote():
     """Where shards miss a column altogether they vote one by one, or not: that is the secret randomness alone."""
     X = np.random.default_rng(0).normal(size=(60, 3))

@@ -98,7 +98,8 @@ class ScikitLearner:
         widths = {shard[0].shape[1] for shard in shards if isinstance(shard, tuple)}
         if any(shard is _OTHER for shard in shards) or len(widths) != 1:
             fitted = [m.estimator if isinstance(m, ScikitModel) else s for m, s in zip(models, shards, strict=True)]
-            return table_voter(fitted, self.classes, num_classes) or OneByOneVoter(models, num_classes)
+            single = OneByOneVoter(models, num_classes)
+            return table_voter(fitted, self.classes, num_classes, single) or single
         linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop())
         return _FrameTolerantVoter(linear)
 

@@ -172,7 +172,7 @@ class Prepared(NamedTuple):
     width: int
 
     def rows(self, coded: Coded) -> Any:
-        """What the shard's own pipeline would hand to its classifier."""
+        """What the shard's own pipeline would hand to its classifier, in 64 bits."""
         numbers = np.where(coded.gaps, self.preparation.fill, coded.numbers)
         for scaler in self.preparation.scalers:
             if scaler.with_mean:

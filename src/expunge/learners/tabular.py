@@ -1,7 +1,7 @@
 """Models behind the preprocessing of a table vote on rows that are coded once, and not once a shard.
 
 For linear models a shard's preprocessing is linear in the common coding, so it goes into the weights, and all shards
-vote in one matrix product. Any other classifier is handed the very rows that its own pipeline would make.
+vote in one matrix product. Any other classifier is handed the rows that its own pipeline would make, in 64 bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from expunge._labels import codes_of
-from expunge.features import Features, num_rows
+from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.learners.protocol import ABSTAIN, Codes, Voter, count_votes
 from expunge.learners.table_rows import Coded, Coder, Preparation, Prepared
@@ -26,15 +26,19 @@ _DENSE = 256  # columns up to which a coded row is an ordinary array
 Shard = tuple[Preparation, Any] | int | None  # with a fitted classifier behind it; a constant class code; ⊥
 
 
-def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes: int) -> Voter | None:
-    """A voter for fitted pipelines, constant class codes and Nones (⊥); None where something else is among them."""
+def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes: int, single: Voter) -> Voter | None:
+    """A voter for fitted pipelines, constant class codes and Nones (⊥); None where something else is among them.
+
+    Rows of a sparse matrix, which may be very wide, are left to `single`.
+    """
     found = [_split(shard) if isinstance(shard, Pipeline) else shard for shard in shards]
     if not all(shard is None or isinstance(shard, int | tuple) for shard in found):
         return None
     coder = Coder.of([shard[0] for shard in found if isinstance(shard, tuple)])
     if coder is None:
         return None
-    return _linear_voter(found, coder, classes, num_classes) or PreparedVoter(found, coder, classes, num_classes)
+    linear = _linear_voter(found, coder, classes, num_classes, single)
+    return linear or PreparedVoter(found, coder, classes, num_classes, single)
 
 
 def _split(pipeline: Pipeline) -> tuple[Preparation, Any] | Pipeline:
@@ -46,7 +50,10 @@ def _split(pipeline: Pipeline) -> tuple[Preparation, Any] | Pipeline:
 class PreparedVoter:
     """Every shard's classifier is asked about its own rows, one after another."""
 
-    def __init__(self, shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int) -> None:
+    def __init__(
+        self, shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int, single: Voter
+    ) -> None:
+        self._single = single
         self._coder = coder
         self._classes = classes
         self._num_classes = num_classes
@@ -58,6 +65,8 @@ class PreparedVoter:
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""
+        if is_sparse(X):
+            return self._single.votes(X)
         table = np.full((num_rows(X), len(self._shards)), ABSTAIN, dtype=np.int32)
         first = 0
         for coded in self._coder.chunks(X):
@@ -84,7 +93,10 @@ class PreparedVoter:
 class TableVoter:
     """All shards' scores in one product; `is_fixed` says which of them vote the same whatever they are asked."""
 
-    def __init__(self, coder: Coder, voter: LinearVoter, is_fixed: NDArray[np.bool_], num_classes: int) -> None:
+    def __init__(
+        self, coder: Coder, voter: LinearVoter, is_fixed: NDArray[np.bool_], num_classes: int, single: Voter
+    ) -> None:
+        self._single = single
         self._coder = coder
         self._voter = voter
         self._is_fixed = is_fixed
@@ -92,6 +104,8 @@ class TableVoter:
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
+        if is_sparse(X):
+            return self._single.count(X)
         return np.concatenate([self._count(coded) for coded in self._coder.chunks(X)])
 
     def _count(self, coded: Coded) -> NDArray[np.int64]:
@@ -101,6 +115,8 @@ class TableVoter:
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""
+        if is_sparse(X):
+            return self._single.votes(X)
         return np.concatenate([self._votes(coded) for coded in self._coder.chunks(X)])
 
     def _votes(self, coded: Coded) -> Codes:
@@ -121,7 +137,7 @@ class TableVoter:
 
 
 def _linear_voter(
-    shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int
+    shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int, single: Voter
 ) -> TableVoter | None:
     """None where a classifier is not linear, or the weights would be too many."""
     width = 2 * coder.layout.num_numbers + coder.num_categories
@@ -137,7 +153,7 @@ def _linear_voter(
             return None
         votes.append(_folded(shard[0], scores, coder))
     is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
-    return TableVoter(coder, LinearVoter(votes, num_classes, width), is_fixed, num_classes)
+    return TableVoter(coder, LinearVoter(votes, num_classes, width), is_fixed, num_classes, single)
 
 
 def _folded(preparation: Preparation, scores: LinearScores, coder: Coder) -> LinearScores:
