@@ -25,22 +25,21 @@ class Tuning:
 class Tunings:
     """Of every kernel."""
 
-    forward: Tuning = Tuning(bounded=True)
-    deltas: Tuning = Tuning()
-    clip: Tuning = Tuning()
-    sums: Tuning = Tuning()
-    scores: Tuning = Tuning(bounded=True)
+    forward: Tuning = Tuning(ahead=1, convolve_once=True, bounded=True)
+    deltas: Tuning = Tuning(prefetch=False)
+    clip: Tuning = Tuning(ahead=1, prefetch=False)
+    sums: Tuning = Tuning(num_stages=2, prefetch=False)
+    scores: Tuning = Tuning(ahead=1, prefetch=False, convolve_once=True, bounded=True)
 
     @classmethod
     def of(cls, shape: Shape) -> Tunings:
-        """Those for one or for more channels, where registers are scarcer."""
+        """Those for one or for more channels."""
         own = cls()
         if shape.channels == 1:
             return own
-        return cls(
-            forward=replace(own.forward, ahead=1, convolve_once=True),
-            deltas=own.deltas,
-            clip=replace(own.clip, ahead=1),
-            sums=own.sums,
-            scores=replace(own.scores, ahead=1, convolve_once=True),
+        return replace(
+            own,
+            forward=replace(own.forward, prefetch=False),
+            deltas=replace(own.deltas, bounded=True),
+            clip=replace(own.clip, bounded=True),
         )
