@@ -58,17 +58,13 @@ def in_turns(shape: fused.Shape, kernels: list[str]) -> list[Candidate]:
 
 def candidates(shape: fused.Shape, kernels: list[str]) -> Iterator[Candidate]:
     """Every way for every kernel."""
-    flags = (False, True)
     for kernel in kernels:
-        convolves, loads = kernel in ("forward", "scores"), kernel in ("forward", "scores", "clip")
         own = getattr(Tunings.of(shape), kernel)
         choices = {
-            "num_warps": (4, 8),
-            "ahead": (1, 2) if loads else (own.ahead,),
-            "prefetch": flags,
-            "bounded": flags,
-            "convolve_once": flags if convolves else (own.convolve_once,),
-            "num_stages": (1, 2) if kernel == "sums" else (1,),
+            "num_warps": (4, 8) if kernel in ("clip", "deltas") else (4,),
+            "num_stages": (1, 2, 3),
+            "ahead": (1, 4) if kernel == "clip" else (own.ahead,),
+            "bounded": (False, True),
         }
         for values in itertools.product(*choices.values()):
             yield Candidate(kernel, Tuning(**dict(zip(choices, values, strict=True))))

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from expunge.learners.jax._fused.forward import first_code, second_code
 from expunge.learners.jax._fused.kernel import Kernel, dot
 from expunge.learners.jax._fused.layout import (
     CANDIDATES,
@@ -17,7 +18,6 @@ from expunge.learners.jax._fused.layout import (
     SECOND,
     TABLES,
     at,
-    first_places,
 )
 from expunge.learners.jax._fused.scratch import Scratch
 from expunge.learners.jax.layers import Array
@@ -33,35 +33,30 @@ def unpool_second(example: Array, scratch: Scratch) -> Array:
     total = jnp.zeros((GRID, SECOND), jnp.float32)
     for number, move in enumerate(MOVES):
         place = second_places(example, move)
-        won = scratch.win2[place] == number
+        won = scratch.win2[place] == second_code(number)
         total += jnp.where(won, scratch.da2[place].astype(jnp.float32), 0.0)
     return total
 
 
-def first_deltas(kernel: Kernel, example: Array, second: list[Array], scratch: Scratch) -> None:
-    """d1, the gradient before the first activation, at the pool's outputs: (64 blocks, 4 parities · 16)."""
-    moved = [scratch.d2[second_places(example, move)] for move in MOVES]
-    a1 = scratch.a1[at(GRID, 64, example * GRID * 64)]
-    delta = dot(moved[0], second[0].T)
-    for d2, tap in zip(moved[1:], second[1:], strict=True):
-        delta += dot(d2, tap.T)
-    d1 = delta * kernel.slope(a1.astype(jnp.float32))
-    scratch.d1[at(GRID, 64, (PAD + example * GRID) * 64)] = d1.astype(jnp.bfloat16)
+def first_deltas(kernel: Kernel, a1: Array, moved: list[Array], taps: list[Array]) -> Array:
+    """The gradient before the first activation, at the pool's outputs: (64 blocks, 16 · 4 parities)."""
+    delta = dot(moved[0], taps[0])
+    for d2, tap in zip(moved[1:], taps[1:], strict=True):
+        delta += dot(d2, tap)
+    return delta * kernel.slope(a1.astype(jnp.float32))
 
 
-def first_gradients(kernel: Kernel, example: Array, row: Array, table: Any, scratch: Scratch) -> tuple[Any, Array]:
+def first_gradients(kernel: Kernel, example: Array, row: Array, strips: Any, scratch: Scratch) -> tuple[Any, Array]:
     """Of every channel, patches times the gradients that the pool sends to them; and the bias's, in every row."""
     sums: list[Any] = [jnp.zeros((FILTER, FIRST), jnp.float32) for _ in range(kernel.shape.channels)]
-    bias = jnp.zeros((GRID, FIRST), jnp.float32)
+    sent = _unpool_first(example, scratch)
     for first in range(0, 4, kernel.tuning.ahead):
         parities = range(first, min(first + kernel.tuning.ahead, 4))
-        loaded = [kernel.patches(table, row, parity, 0) for parity in parities]
+        loaded = [kernel.patches(strips, row, parity) for parity in parities]
         for parity, planes in zip(parities, loaded, strict=True):
-            mine = _unpool_first(example, parity, scratch)
-            bias += column_sums(mine)
             for channel, plane in enumerate(planes):
-                sums[channel] += dot(plane.T, mine)
-    return [total * (1.0 / 255.0) for total in sums], bias
+                sums[channel] += dot(plane.T, sent[parity])
+    return [total * (1.0 / 255.0) for total in sums], column_sums(sum(sent))
 
 
 def column_sums(table: Array) -> Array:
@@ -69,13 +64,21 @@ def column_sums(table: Array) -> Array:
     return dot(jnp.ones((GRID, GRID), jnp.bfloat16), table)
 
 
-def _unpool_first(example: Array, parity: int, scratch: Scratch) -> Array:
-    """The gradient of the first convolution's output of one parity: of every window that it won, the delta."""
-    total = jnp.zeros((GRID, FIRST), jnp.bfloat16)
-    for out, candidates in enumerate(CANDIDATES):
-        for of, move in candidates:
-            if of == parity:
-                place = first_places(example, out, move)
-                won = scratch.win1[place] == TABLES.index((of, move))
-                total += jnp.where(won, scratch.d1[place], jnp.zeros((), jnp.bfloat16))
+def parts(table: Array) -> list[Array]:
+    """The inverse of `interleave`: (64, 16 · 4) as four tables (64, 16)."""
+    pairs = [jnp.unstack(half.reshape(GRID, FIRST, 2), axis=-1) for half in jnp.unstack(table.reshape(GRID, -1, 2), axis=-1)]
+    return [pairs[parity % 2][parity // 2] for parity in range(4)]
+
+
+def _unpool_first(example: Array, scratch: Scratch) -> list[Array]:
+    """The gradient of the first convolution's output of every parity: of every window that it won, the delta."""
+    total: list[Any] = [jnp.zeros((GRID, FIRST), jnp.bfloat16)] * 4
+    for move in MOVES:
+        place = at(GRID, 64, (PAD + example * GRID - move) * 64)
+        deltas, codes = parts(scratch.d1[place]), parts(scratch.win1[place])
+        for out, candidates in enumerate(CANDIDATES):
+            for of, by in candidates:
+                if by == move:
+                    won = codes[out] == first_code(TABLES.index((of, by)))
+                    total[of] += jnp.where(won, deltas[out], jnp.zeros((), jnp.bfloat16))
     return total

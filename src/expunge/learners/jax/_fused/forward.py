@@ -1,17 +1,21 @@
-"""The forward pass of a program's examples."""
+"""The forward pass of a program's examples.
+
+Nothing goes through memory between the layers. Rows are moved by a product with a matrix of ones and zeros, which is
+exact for bfloat16, so that outputs of products stay where they are, in registers, until the next product.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from expunge.learners.jax._fused.kernel import Kernel, dot, taps
+from expunge.learners.jax._fused.blocks import BLOCKS, FIELD
+from expunge.learners.jax._fused.kernel import Kernel, dot
 from expunge.learners.jax._fused.layout import (
     CANDIDATES,
-    FILTER,
     FIRST,
     GRID,
     GROUP,
@@ -26,10 +30,8 @@ from expunge.learners.jax._fused.layout import (
     Shape,
     Weights,
     at,
-    first_places,
     piece_places,
 )
-from expunge.learners.jax._fused.prefetch import over_examples, strips_ahead
 from expunge.learners.jax._fused.scratch import Scratch
 from expunge.learners.jax.layers import Array
 
@@ -37,101 +39,128 @@ OUTSIDE = 9  # the code of a pool's output that is none of the picture's
 
 
 def convolutions(
-    kernel: Kernel, rows: Any, table: Any, weights: Weights, scratch: Scratch, seen: list[Any], *, keeps: bool
+    kernel: Kernel, rows: Any, blocks: Any, filters: Any, taps: Any, moving: Any, weights: Weights, scratch: Scratch
 ) -> None:
-    """Both convolutions of all examples, one after another; with or without keeping every example's a1."""
-    filters = [weights.w1[at(FILTER, FIRST, channel * FILTER * FIRST)] for channel in range(kernel.shape.channels)]
-    second = taps(weights)
+    """Both convolutions of all examples, one after another; what the backward pass needs is kept where it has room."""
+    channels = kernel.shape.channels
+    first = [filters[at(FIELD, 4 * FIRST, channel * FIELD * 4 * FIRST)] for channel in range(channels)]
+    second = [taps[at(FIRST, 4 * SECOND, parity * FIRST * 4 * SECOND)] for parity in range(4)]
+    moves = load_moves(moving)
+    bias1, bias2 = weights.b1[jnp.arange(FIRST)][None, :], weights.b2[jnp.arange(SECOND)][None, :]
 
     def one(example: Array, nothing: Array) -> Array:
-        slot = example if keeps else 0
-        tables = _first_outputs(kernel, rows[example], table, filters, scratch)
-        _first_pool(kernel, slot, tables, weights, scratch)
-        kernel.barrier()
-        _second_layer(kernel, example, slot, second, weights, scratch)
+        start = kernel.known(rows[example]) * BLOCKS
+        planes = [jax.lax.bitcast_convert_type(plane[at(GRID, FIELD, start)], jnp.bfloat16) for plane in blocks]
+        a1 = _first_layer(kernel, example, planes, first, moves, bias1, scratch)
+        _second_layer(kernel, example, a1, second, moves, bias2, scratch)
         return nothing
 
-    over_examples(one, jnp.int32(0), strips_ahead(rows, table), seen)
+    jax.lax.fori_loop(0, GROUP, one, jnp.int32(0))
     kernel.barrier()
 
 
-def _first_outputs(kernel: Kernel, row: Array, table: Any, filters: list[Array], scratch: Scratch) -> Iterator[Array]:
-    """The first convolution at every table's places, a few loads ahead of the products that need them.
+def moving_matrices(direction: int) -> Array:
+    """For every move, flat: matrices that move the rows of a table up (1) or down (-1); zeros follow.
 
-    Moved tables are products of moved patches, or (`convolve_once`) what was stored, loaded from moved places.
+    They are an input of the kernels, since the compiler keeps in registers what a program makes itself.
     """
-    products = [place for place in TABLES if place[1] == 0 or not kernel.tuning.convolve_once]
-    found = []
-    for first in range(0, len(products), kernel.tuning.ahead):
-        some = products[first : first + kernel.tuning.ahead]
-        for (parity, _), planes in zip(some, [kernel.patches(table, row, *place) for place in some], strict=True):
-            z = dot(planes[0], filters[0])
-            for plane, weights in zip(planes[1:], filters[1:], strict=True):
-                z += dot(plane, weights)
-            if kernel.tuning.convolve_once:
-                scratch.z1[at(GRID, FIRST, parity * (GRID + PAD) * FIRST)] = z
-                found.append(z)
-            else:
-                yield z
-    if kernel.tuning.convolve_once:
-        kernel.barrier()
-        yield from found
-        for parity, move in TABLES[len(found) :]:
-            yield scratch.z1[at(GRID, FIRST, (parity * (GRID + PAD) + move) * FIRST)]
+    rows = np.arange(GRID)
+    matrices = [rows[None, :] == rows[:, None] + direction * move for move in MOVES]
+    return jnp.asarray(np.stack(matrices), jnp.bfloat16).reshape(-1)
 
 
-def _first_pool(kernel: Kernel, slot: Any, tables: Iterator[Array], weights: Weights, scratch: Scratch) -> None:
-    """Pool and activation: table number `slot` of a1, and which candidate won."""
+def load_moves(moving: Any) -> dict[int, Array]:
+    """By the move; loaded before a loop they stay in the multiprocessor."""
+    return {move: moving[at(GRID, GRID, number * GRID * GRID)] for number, move in enumerate(MOVES)}
+
+
+def interleave(parities: list[Array]) -> Array:
+    """Four tables (64, 16) as one (64, 16 · 4)."""
+    pairs = [jnp.stack([parities[one], parities[one + 2]], axis=-1).reshape(GRID, 2 * FIRST) for one in (0, 1)]
+    return jnp.stack(pairs, axis=-1).reshape(GRID, 4 * FIRST)
+
+
+def _first_layer(
+    kernel: Kernel,
+    example: Array,
+    planes: list[Array],
+    filters: list[Array],
+    moves: dict[int, Array],
+    bias: Array,
+    scratch: Scratch,
+) -> list[Array]:
+    """Convolution, pool, activation: a1 of every parity."""
+    z = dot(planes[0], filters[0])
+    for plane, own in zip(planes[1:], filters[1:], strict=True):
+        z += dot(plane, own)
+    half = z.astype(jnp.bfloat16)
+    coded = scratch.win1 is not None
     best: list[Any] = [None] * 4
-    code: list[Any] = [None] * 4
-    for number, z in enumerate(tables):
-        for parity in range(4):
-            if TABLES[number] not in CANDIDATES[parity]:
+    for move in MOVES:
+        table = dot(moves[move], half) if move else half.astype(jnp.float32)
+        for parity, own in enumerate(jnp.split(table, 4, axis=1)):
+            if (parity, move) not in TABLES:
                 continue
-            best[parity], code[parity] = _better(best[parity], code[parity], z, number, scratch.win1 is not None)
-    bias = weights.b1[jnp.arange(FIRST)][None, :]
-    for parity in range(4):
-        a1 = kernel.activate(best[parity] * (1.0 / 255.0) + bias)
-        scratch.a1[at(GRID, FIRST, slot * GRID * 64 + parity * FIRST, 64)] = a1.astype(jnp.bfloat16)
-        if scratch.win1 is not None:
-            scratch.win1[first_places(slot, parity, 0)] = code[parity]
+            mine = _with_code(own, first_code(TABLES.index((parity, move)))) if coded else own
+            for out, candidates in enumerate(CANDIDATES):
+                if (parity, move) in candidates:
+                    best[out] = mine if best[out] is None else jnp.maximum(best[out], mine)
+    a1 = [kernel.activate(one * (1.0 / 255.0) + bias).astype(jnp.bfloat16) for one in best]
+    if coded:
+        scratch.a1[at(GRID, 64, example * GRID * 64)] = interleave(a1)
+        scratch.win1[at(GRID, 64, (PAD + example * GRID) * 64)] = interleave([_code(one, 15) for one in best])
+    return a1
 
 
-def _better(best: Any, code: Any, z: Array, number: int, coded: bool) -> tuple[Array, Any]:
-    """The higher of two, the earlier among equals, and its number where it is wanted."""
-    mine = jnp.full(z.shape, number, jnp.int8) if coded else None
-    if best is None:
-        return z, mine
-    if not coded:
-        return jnp.maximum(best, z), None
-    higher = z > best
-    return jnp.where(higher, z, best), jnp.where(higher, mine, code)
+def first_code(number: int) -> int:
+    """Of a table of TABLES: the first one wins among equals that are not negative."""
+    return len(TABLES) - 1 - number
+
+
+def second_code(number: int) -> int:
+    """Of a move of MOVES."""
+    return len(MOVES) - 1 - number
+
+
+def _with_code(z: Array, code: int) -> Array:
+    """The same value of bfloat16's precision, with a code in the lowest bits: the higher value's code goes along."""
+    bits = jax.lax.bitcast_convert_type(z, jnp.int32) | code
+    return jax.lax.bitcast_convert_type(bits, jnp.float32)
+
+
+def _code(z: Array, mask: int) -> Array:
+    return (jax.lax.bitcast_convert_type(z, jnp.int32) & mask).astype(jnp.int8)
 
 
 def _second_layer(
-    kernel: Kernel, example: Array, slot: Any, second: list[Array], weights: Weights, scratch: Scratch
+    kernel: Kernel,
+    example: Array,
+    a1: list[Array],
+    taps: list[Array],
+    moves: dict[int, Array],
+    bias: Array,
+    scratch: Scratch,
 ) -> None:
-    """Convolution, pool, activation: a2, zero outside of the picture, and which candidate won.
-
-    Every example uses the same z1 and z2, and may use the same slot of a1: a barrier always lies between what an
-    example loads and what the next one stores there.
-    """
-    moved = [scratch.a1[at(GRID, 64, (slot * GRID + move) * 64)] for move in MOVES]
-    z2 = dot(moved[0], second[0])
-    for inputs, tap in zip(moved[1:], second[1:], strict=True):
-        z2 += dot(inputs, tap)
-    scratch.z2[at(GRID, SECOND, 0)] = z2
-    kernel.barrier()
+    """Convolution, pool, activation: a2, zero outside of the picture, and which candidate won."""
+    every = dot(a1[0], taps[0])
+    for inputs, own in zip(a1[1:], taps[1:], strict=True):
+        every += dot(inputs, own)
+    z2, *parts = jnp.split(every, 4, axis=1)
+    for move, part in zip(MOVES[1:], parts, strict=True):
+        z2 += dot(moves[move], part)
+    half = z2.astype(jnp.bfloat16)
     coded = scratch.win2 is not None
-    best, winner = _better(None, None, z2, 0, coded)
-    for number, move in enumerate(MOVES[1:], start=1):
-        best, winner = _better(best, winner, scratch.z2[at(GRID, SECOND, move * SECOND)], number, coded)
+    best: Any = None
+    for number, move in enumerate(MOVES):
+        table = dot(moves[move], half) if move else half.astype(jnp.float32)
+        mine = _with_code(table, second_code(number)) if coded else table
+        best = mine if best is None else jnp.maximum(best, mine)
     inside = _inside(kernel.shape)
-    a2 = jnp.where(inside, kernel.activate(best + weights.b2[jnp.arange(SECOND)][None, :]), 0.0)
+    a2 = jnp.where(inside, kernel.activate(best + bias), 0.0)
     place = at(GRID, SECOND, (PAD + example * GRID) * SECOND)
     scratch.a2[place] = a2.astype(jnp.bfloat16)
     if coded:
-        scratch.win2[place] = jnp.where(inside, winner, jnp.int8(OUTSIDE))
+        scratch.win2[place] = jnp.where(inside, _code(best, 3), jnp.int8(OUTSIDE))
 
 
 def _inside(shape: Shape) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.experimental.pallas import triton as plgpu
 
-from expunge.learners.jax._fused.layout import GRID, SECOND, Shape, Weights, at
+from expunge.learners.jax._fused.layout import Shape
 from expunge.learners.jax._fused.strips import MOST, table_places
 from expunge.learners.jax._fused.tuning import Tuning
 from expunge.learners.jax.layers import Array
@@ -16,11 +16,6 @@ from expunge.learners.jax.layers import Array
 def dot(left: Array, right: Array) -> Array:
     """A product of bfloat16 operands, summed in float32."""
     return jnp.dot(left.astype(jnp.bfloat16), right.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
-
-
-def taps(weights: Weights) -> list[Array]:
-    """The second convolution's weights, a table a tap. Loaded before a loop they stay in the multiprocessor."""
-    return [weights.w2[at(GRID, SECOND, tap * GRID * SECOND)] for tap in range(4)]
 
 
 class Kernel:
@@ -45,7 +40,10 @@ class Kernel:
         if not self._interpreted:
             plgpu.debug_barrier()
 
-    def patches(self, table: Any, row: Array, parity: int, move: int) -> list[Array]:
-        """The patches of one parity, moved, a table a channel."""
-        known = row & (MOST - 1) if self.tuning.bounded else row
-        return [plane[table_places(known, parity, move)] for plane in table]
+    def known(self, row: Array) -> Array:
+        """A picture's number, whose bound the compiler can see (`Tuning.bounded`)."""
+        return row & (MOST - 1) if self.tuning.bounded else row
+
+    def patches(self, strips: Any, row: Array, parity: int) -> list[Array]:
+        """The patches of one parity, a table a channel."""
+        return [plane[table_places(self.known(row), parity)] for plane in strips]

@@ -12,9 +12,10 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from expunge.learners.jax._fused.blocks import spread_filters, spread_taps, turned_taps
+from expunge.learners.jax._fused.forward import moving_matrices
 from expunge.learners.jax._fused.kernel import Kernel
 from expunge.learners.jax._fused.layout import FIRST, GROUP, OUT, Shape, Weights
-from expunge.learners.jax._fused.prefetch import LANES
 from expunge.learners.jax._fused.programs import (
     clip_program,
     delta_program,
@@ -22,7 +23,8 @@ from expunge.learners.jax._fused.programs import (
     score_program,
     sum_program,
 )
-from expunge.learners.jax._fused.scratch import DENSE_WIDTHS, ONE_TABLE, SCRATCH_SIZES, SCRATCH_TYPES, Dense, Own
+from expunge.learners.jax._fused.scratch import DENSE_WIDTHS, SCRATCH_SIZES, SCRATCH_TYPES, Dense, Own
+from expunge.learners.jax._fused.strips import Pictures
 from expunge.learners.jax._fused.tuning import Tuning, Tunings
 from expunge.learners.jax.layers import Array
 
@@ -48,6 +50,17 @@ def _half(weights: Weights) -> list[Array]:
     return [leaf.astype(jnp.bfloat16) if number % 2 == 0 else leaf for number, leaf in enumerate(flat)]
 
 
+def _of_models(values: Array) -> _Array:
+    return _Array(values.reshape(-1), of_model=int(np.prod(values.shape[1:])))
+
+
+def _seen(shape: Shape, table: Pictures, weights: Weights) -> list[_Array]:
+    """What the convolutions need in an order of their own: pictures, both filters, and matrices that move rows."""
+    w1, w2 = (leaf.astype(jnp.bfloat16) for leaf in (weights.w1, weights.w2))
+    filters, taps = _of_models(spread_filters(w1, shape.channels)), _of_models(spread_taps(w2))
+    return [*map(_Array, table.blocks), filters, taps, _Array(moving_matrices(1))]
+
+
 @dataclass(frozen=True)
 class _Launch:
     """Programs of one grid: a group of examples of a model each."""
@@ -62,8 +75,6 @@ class _Launch:
         """Run `program`; `outs` are (size, type) of what each program writes. Outputs are (models, groups, size)."""
         tuning: Tuning = getattr(self.tunings, name)
         kernel = Kernel(self.shape, tuning, interpreted=self.interpret)
-        if tuning.prefetch:
-            outs = [*outs, (LANES, jnp.float32)]
         count = self.models * self.groups
         if count * max(size for size, _ in outs) >= 2**31:
             raise ValueError(f"{self.models} models of {self.groups * GROUP} examples are too many for one call")
@@ -111,7 +122,7 @@ def _own(array: Array) -> _Array:
 
 def clipped_sums(
     shape: Shape,
-    table: tuple[Array, ...],
+    table: Pictures,
     rows: Array,
     labels: Array,
     weights: Weights,
@@ -125,33 +136,32 @@ def clipped_sums(
     if batch % GROUP:
         raise ValueError(f"the batch must be a multiple of {GROUP}, got {batch}")
     launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
-    planes = [_Array(plane) for plane in table]
-    half = [_Array(leaf.reshape(-1), of_model=leaf.shape[1]) for leaf in _half(weights)]
+    half, seen = list(map(_of_models, _half(weights))), _seen(shape, table, weights)
     kept = list(zip(SCRATCH_SIZES, SCRATCH_TYPES, strict=True))
     dense_outs = [(GROUP * width, jnp.float32) for width in DENSE_WIDTHS]
     found = launch.call(
         forward_program,
         "forward",
-        [launch.split(rows), launch.split(labels), *planes, *half],
-        kept[:7] + dense_outs,
+        [launch.split(rows), launch.split(labels), *seen, *half],
+        kept[:5] + dense_outs,
     )
-    a1, win1, _, _, a2, win2, da2 = found[:7]
-    dense = Dense(*found[7:11])
+    a1, win1, a2, win2, da2 = found[:5]
+    dense = Dense(*found[5:])
     sizes = [int(np.prod(size)) for size in shape.sizes()]
     outs = [(sizes[0], jnp.float32), (FIRST, jnp.float32), (GROUP, jnp.float32)]
-    d2, d1, *_ = launch.call(
+    d2, d1 = launch.call(
         delta_program,
         "deltas",
-        [half[2], *map(_own, (a1, win2, da2))],
-        kept[7:],
+        [_of_models(turned_taps(weights.w2.astype(jnp.bfloat16))), _Array(moving_matrices(-1)), *map(_own, (a1, win2, da2))],
+        kept[5:],
     )
-    g1, gb1, factors, *_ = launch.call(
+    g1, gb1, factors = launch.call(
         partial(clip_program, clip_norm),
         "clip",
-        [launch.split(rows), *planes, *map(_own, (a1, win1, d2, d1, dense.norms))],
+        [launch.split(rows), *map(_Array, table.strips), *map(_own, (a1, win1, d2, d1, dense.norms))],
         outs,
     )
-    g2, gb2, g3, gb3, g4, gb4, *_ = launch.call(
+    g2, gb2, g3, gb3, g4, gb4 = launch.call(
         sum_program,
         "sums",
         [*map(_own, (a1, d2, a2, dense.h3, dense.delta3, dense.delta4, factors))],
@@ -165,7 +175,7 @@ def clipped_sums(
 
 def scores(
     shape: Shape,
-    table: tuple[Array, ...],
+    table: Pictures,
     rows: Array,
     weights: Weights,
     *,
@@ -177,13 +187,11 @@ def scores(
     if batch % GROUP:
         raise ValueError(f"the number of examples must be a multiple of {GROUP}, got {batch}")
     launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
-    planes = [_Array(plane) for plane in table]
-    half = [_Array(leaf.reshape(-1), of_model=leaf.shape[1]) for leaf in _half(weights)]
-    kept = [(ONE_TABLE, jnp.bfloat16), *((SCRATCH_SIZES[place], SCRATCH_TYPES[place]) for place in (2, 3, 4))]
+    half, seen = list(map(_of_models, _half(weights))), _seen(shape, table, weights)
     found = launch.call(
         score_program,
         "scores",
-        [launch.split(rows), *planes, *half],
-        [(GROUP * OUT, jnp.float32), *kept],
+        [launch.split(rows), *seen, *half],
+        [(GROUP * OUT, jnp.float32), (SCRATCH_SIZES.a2, SCRATCH_TYPES.a2)],
     )[0]
     return found.reshape(models, batch, OUT)[:, :, : shape.num_classes]

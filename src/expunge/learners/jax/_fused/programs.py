@@ -14,8 +14,8 @@ from expunge.learners.jax._fused.backward import (
     second_places,
     unpool_second,
 )
-from expunge.learners.jax._fused.forward import OUTSIDE, convolutions, hidden_layers
-from expunge.learners.jax._fused.kernel import Kernel, dot, taps
+from expunge.learners.jax._fused.forward import OUTSIDE, convolutions, hidden_layers, load_moves
+from expunge.learners.jax._fused.kernel import Kernel, dot
 from expunge.learners.jax._fused.layout import (
     FILTER,
     FIRST,
@@ -31,7 +31,6 @@ from expunge.learners.jax._fused.layout import (
     at,
     piece_places,
 )
-from expunge.learners.jax._fused.prefetch import Source, over_examples, strips_ahead, tables_ahead
 from expunge.learners.jax._fused.scratch import Dense, Scratch
 from expunge.learners.jax.layers import Array
 
@@ -39,12 +38,12 @@ from expunge.learners.jax.layers import Array
 def forward_program(kernel: Kernel, *refs: Any) -> None:
     """The forward pass, the dense layers' backward pass, and the gradient before the last pictures' activation."""
     channels = kernel.shape.channels
-    rows, labels, table = refs[0], refs[1], refs[2 : 2 + channels]
-    weights, outs = Weights(*refs[2 + channels : 10 + channels]), refs[10 + channels :]
-    scratch, dense, seen = Scratch(*outs[:7]), Dense(*outs[7:11]), list(outs[11:])
+    rows, labels, blocks, spread = refs[0], refs[1], refs[2 : 2 + channels], refs[2 + channels : 5 + channels]
+    weights, outs = Weights(*refs[5 + channels : 13 + channels]), refs[13 + channels :]
+    scratch, dense = Scratch(*outs[:5]), Dense(*outs[5:])
     scratch.a1[at(PAD, 64, GROUP * GRID * 64)] = jnp.zeros((PAD, 64), jnp.bfloat16)
     scratch.win2[at(PAD, SECOND, 0)] = jnp.full((PAD, SECOND), OUTSIDE, jnp.int8)
-    convolutions(kernel, rows, table, weights, scratch, seen, keeps=True)
+    convolutions(kernel, rows, blocks, *spread, weights, scratch)
     h3, z4, a2_square = hidden_layers(kernel, weights, scratch)
     delta4 = _softmax_delta(z4, labels[jnp.arange(GROUP)])
     delta3 = dot(delta4, weights.w4[at(HIDDEN, OUT, 0)].T) * kernel.slope(h3)
@@ -74,35 +73,37 @@ def _softmax_delta(z4: Array, labels: Array) -> Array:
 
 def delta_program(kernel: Kernel, *refs: Any) -> None:
     """The gradients of both convolutions' outputs, of every example."""
-    w2, a1, win2, da2, d2, d1, *seen = refs
-    second = taps(Weights(None, None, w2, None, None, None, None, None))
-    scratch = Scratch(a1=a1, win2=win2, da2=da2, d2=d2, d1=d1)
+    turned, moving, a1, win2, da2, d2, d1 = refs
+    taps = [turned[at(SECOND, 64, tap * SECOND * 64)] for tap in range(4)]
+    moves, scratch = load_moves(moving), Scratch(win2=win2, da2=da2)
     d2[at(PAD, SECOND, 0)] = jnp.zeros((PAD, SECOND), jnp.bfloat16)
     d1[at(PAD, 64, 0)] = jnp.zeros((PAD, 64), jnp.bfloat16)
 
     def one(example: Array, nothing: Array) -> Array:
-        d2[second_places(example, 0)] = unpool_second(example, scratch).astype(jnp.bfloat16)
-        kernel.barrier()
-        first_deltas(kernel, example, second, scratch)
+        delta2 = unpool_second(example, scratch).astype(jnp.bfloat16)
+        moved = [dot(moves[move], delta2).astype(jnp.bfloat16) for move in MOVES]
+        d2[second_places(example, 0)] = moved[0]
+        delta1 = first_deltas(kernel, a1[at(GRID, 64, example * GRID * 64)], moved, taps)
+        d1[at(GRID, 64, (PAD + example * GRID) * 64)] = delta1.astype(jnp.bfloat16)
         return nothing
 
-    ahead = [*tables_ahead([a1], 64), *tables_ahead([win2, da2], SECOND, PAD)]
-    over_examples(one, jnp.int32(0), ahead, seen)
+    jax.lax.fori_loop(0, GROUP, one, jnp.int32(0))
 
 
 def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
     """Of every example the norm of its gradient and the factor; the clipped sum of the first convolution's."""
     channels = kernel.shape.channels
     rows, table = refs[0], refs[1 : 1 + channels]
-    a1, win1, d2, d1, norms, g1, gb1, factors, *seen = refs[1 + channels :]
+    a1, win1, d2, d1, norms, g1, gb1, factors = refs[1 + channels :]
     scratch = Scratch(a1=a1, win1=win1, d2=d2, d1=d1)
 
     def one(example: Array, carry: Any) -> Any:
         own, bias1 = first_gradients(kernel, example, rows[example], table, scratch)
-        delta = d2[second_places(example, 0)]
-        squares = column_sums(delta) ** 2 * (1.0 / GRID)
-        for move in MOVES:
-            squares += dot(a1[at(GRID, 64, (example * GRID + move) * 64)].T, delta) ** 2
+        inputs = a1[at(GRID, 64, example * GRID * 64)].T
+        deltas = [d2[second_places(example, move)] for move in MOVES]
+        squares = column_sums(deltas[0]) ** 2 * (1.0 / GRID)
+        for delta in deltas:
+            squares += dot(inputs, delta) ** 2
         first = sum(part**2 for part in own) + bias1**2 * (1.0 / GRID)
         square = norms[example] + jnp.sum(jnp.sum(squares, axis=1) + jnp.sum(first, axis=1))
         factor = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-24)))
@@ -111,8 +112,7 @@ def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
         return [total + factor * part for total, part in zip(sums, own, strict=True)], bias + factor * bias1
 
     start = [jnp.zeros((FILTER, FIRST), jnp.float32)] * channels, jnp.zeros((GRID, FIRST), jnp.float32)
-    ahead: list[Source] = [*strips_ahead(rows, table), *tables_ahead([a1], 64), *tables_ahead([win1, d1], 64, PAD)]
-    sums, bias = over_examples(one, start, [*ahead, *tables_ahead([d2], SECOND, PAD)], seen)
+    sums, bias = jax.lax.fori_loop(0, GROUP, one, start)
     for channel in range(channels):
         g1[at(FILTER, FIRST, channel * FILTER * FIRST)] = sums[channel]
     gb1[jnp.arange(FIRST)] = jnp.sum(bias, axis=0) * (1.0 / GRID)
@@ -120,18 +120,16 @@ def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
 
 def sum_program(kernel: Kernel, *refs: Any) -> None:
     """The clipped sums of the second convolution and of the dense layers."""
-    a1, d2, a2, h3, delta3, delta4, factors, g2, gb2, g3, gb3, g4, gb4, *seen = refs
+    a1, d2, a2, h3, delta3, delta4, factors, g2, gb2, g3, gb3, g4, gb4 = refs
 
     def second(example: Array, carry: Any) -> Any:
         sums, bias = carry
-        scaled = d2[second_places(example, 0)].astype(jnp.float32) * factors[example]
-        half = scaled.astype(jnp.bfloat16)
-        inputs = [a1[at(GRID, 64, (example * GRID + move) * 64)] for move in MOVES]
-        return [total + dot(own.T, half) for total, own in zip(sums, inputs, strict=True)], bias + scaled
+        inputs = a1[at(GRID, 64, example * GRID * 64)].T
+        scaled = [d2[second_places(example, move)].astype(jnp.float32) * factors[example] for move in MOVES]
+        return [total + dot(inputs, one) for total, one in zip(sums, scaled, strict=True)], bias + scaled[0]
 
     nothing = jnp.zeros((GRID, SECOND), jnp.float32)
-    ahead = [*tables_ahead([a1], 64), *tables_ahead([d2], SECOND, PAD)]
-    sums, bias = over_examples(second, ([nothing] * 4, nothing), ahead, seen)
+    sums, bias = jax.lax.fori_loop(0, GROUP, second, ([nothing] * 4, nothing))
     for tap in range(4):
         g2[at(GRID, SECOND, tap * GRID * SECOND)] = sums[tap]
     gb2[jnp.arange(SECOND)] = jnp.sum(bias, axis=0)
@@ -153,9 +151,9 @@ def sum_program(kernel: Kernel, *refs: Any) -> None:
 def score_program(kernel: Kernel, *refs: Any) -> None:
     """Forward only: the scores of GROUP examples."""
     channels = kernel.shape.channels
-    rows, table, weights = refs[0], refs[1 : 1 + channels], Weights(*refs[1 + channels : 9 + channels])
-    out, a1, z1, z2, a2, *seen = refs[9 + channels :]
-    scratch = Scratch(a1=a1, z1=z1, z2=z2, a2=a2)
-    convolutions(kernel, rows, table, weights, scratch, seen, keeps=False)
+    rows, blocks, spread = refs[0], refs[1 : 1 + channels], refs[1 + channels : 4 + channels]
+    weights, (out, a2) = Weights(*refs[4 + channels : 12 + channels]), refs[12 + channels :]
+    scratch = Scratch(a2=a2)
+    convolutions(kernel, rows, blocks, *spread, weights, scratch)
     _, z4, _ = hidden_layers(kernel, weights, scratch)
     out[at(GROUP, OUT, 0)] = z4

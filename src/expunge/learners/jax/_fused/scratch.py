@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from expunge.learners.jax._fused.layout import FIRST, GRID, GROUP, HIDDEN, OUT, PAD, SECOND
+from expunge.learners.jax._fused.layout import GRID, GROUP, HIDDEN, OUT, PAD, SECOND
 from expunge.learners.jax.layers import Array
 
 
@@ -26,10 +26,8 @@ class Own:
 class Scratch(NamedTuple):
     """Arrays of a program, of all its examples unless it says otherwise; None where a kernel does without."""
 
-    a1: Any = None  # bfloat16, GROUP tables of (64, 64), and PAD rows of zeros after them; or one, and PAD rows
+    a1: Any = None  # bfloat16, GROUP tables of (64, 16 · 4), and PAD rows of zeros after them
     win1: Any = None  # int8, PAD rows, then GROUP tables of (64, 64): which of TABLES won
-    z1: Any = None  # float32, one example's 4 tables of (64, 16), PAD rows after each
-    z2: Any = None  # float32, one example's table of (64, 32), PAD rows after it
     a2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32)
     win2: Any = None  # int8, PAD rows of none, then GROUP tables of (64, 32): which of MOVES won
     da2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32): the gradient before the second activation
@@ -37,12 +35,9 @@ class Scratch(NamedTuple):
     d1: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 64)
 
 
-ONE_TABLE = (GRID + PAD) * 64  # an a1 that every example uses anew
 SCRATCH_SIZES = Scratch(
     a1=(GROUP * GRID + PAD) * 64,
     win1=(PAD + GROUP * GRID) * 64,
-    z1=4 * (GRID + PAD) * FIRST,
-    z2=(GRID + PAD) * SECOND,
     a2=(PAD + GROUP * GRID) * SECOND,
     win2=(PAD + GROUP * GRID) * SECOND,
     da2=(PAD + GROUP * GRID) * SECOND,
@@ -50,7 +45,7 @@ SCRATCH_SIZES = Scratch(
     d1=(PAD + GROUP * GRID) * 64,
 )
 SCRATCH_TYPES = Scratch(
-    jnp.bfloat16, jnp.int8, jnp.float32, jnp.float32, jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.bfloat16, jnp.bfloat16
+    jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.bfloat16, jnp.bfloat16
 )
 
 

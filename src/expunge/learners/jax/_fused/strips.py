@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
+from expunge.learners.jax._fused.blocks import block_plane
 from expunge.learners.jax._fused.layout import FILTER, GRID, SIDE, Shape
 from expunge.learners.jax.layers import Array
 
@@ -15,7 +18,14 @@ PICTURE = _ROWS * _STRIP
 MOST = 1 << 17  # pictures of a table, the zero at its end included: more would not fit into 31 bits
 
 
-def patch_table(images: Array, shape: Shape) -> tuple[Array, ...]:
+class Pictures(NamedTuple):
+    """A flat array a channel each."""
+
+    blocks: tuple[Array, ...]  # (images, 64 blocks, 128 pixels)
+    strips: tuple[Array, ...]  # (images, 38 rows, 16 places, 8 pixels)
+
+
+def patch_table(images: Array, shape: Shape) -> Pictures:
     """Every row of every 8 × 8 patch: a flat array a channel, of (images + 1, 38 rows, 16 places, 8 pixels).
 
     A patch is 8 rows of this, so patches that overlap up and down share them: 9.7 kB an image and channel, which stays
@@ -27,8 +37,9 @@ def patch_table(images: Array, shape: Shape) -> tuple[Array, ...]:
         raise ValueError(f"a table holds fewer than {MOST} pictures, got {number}")
     pictures = jnp.asarray(images, jnp.uint8).reshape(number, side, side, shape.channels)
     after = _ROWS - 3 - side
-    edges = ((0, 1), (3, after), (3, after))
-    return tuple(_plane(jnp.pad(pictures[..., channel], edges)) for channel in range(shape.channels))
+    edges = ((0, 0), (3, after), (3, after))
+    canvases = [jnp.pad(pictures[..., channel], edges) for channel in range(shape.channels)]
+    return Pictures(tuple(map(block_plane, canvases)), tuple(map(_plane, canvases)))
 
 
 @jax.jit  # type: ignore[untyped-decorator]
@@ -38,14 +49,13 @@ def _plane(canvas: Array) -> Array:
     return jnp.stack(pixels, axis=-1).astype(jnp.bfloat16).reshape(-1)
 
 
-def table_places(row: Array, parity: int, move: int) -> Array:
-    """Where the patches of one parity are, moved by whole blocks: (64 blocks, 64 pixels).
+def table_places(row: Array, parity: int) -> Array:
+    """Where the patches of one parity are: (64 blocks, 64 pixels).
 
     Eight pixels that follow each other do so in memory too; divisions are written so that the compiler sees it.
     """
     block = jax.lax.broadcasted_iota(jnp.int32, (GRID, FILTER), 0)
     pixel = jax.lax.broadcasted_iota(jnp.int32, (GRID, FILTER), 1)
-    up, across = move // SIDE, move % SIDE
-    start = row * PICTURE + (4 * up + 2 * (parity // 2)) * _STRIP + (2 * across + parity % 2) * SIDE
+    start = row * PICTURE + 2 * (parity // 2) * _STRIP + (parity % 2) * SIDE
     down = jax.lax.div(block, SIDE) * (4 * _STRIP) + jax.lax.rem(block, SIDE) * (2 * SIDE)
     return start + down + jax.lax.div(pixel, SIDE) * _STRIP + jax.lax.rem(pixel, SIDE)

@@ -13,9 +13,7 @@ class Tuning:
 
     num_warps: int = 4
     num_stages: int = 1  # more only where no program loads what it has stored: the compiler moves loads ahead
-    ahead: int = 2  # tables of patches loaded before the first of them is used
-    prefetch: bool = True  # whether the next example's cache lines are asked for ahead
-    convolve_once: bool = False  # moved outputs of the first convolution through memory, not by more products
+    ahead: int = 4  # tables of patches loaded before the first of them is used
     # Whether the compiler is told how large a program's and a picture's number can be. It then adds constants to
     # addresses where that costs nothing; otherwise it may keep every table's addresses in registers.
     bounded: bool = False
@@ -25,11 +23,11 @@ class Tuning:
 class Tunings:
     """Of every kernel."""
 
-    forward: Tuning = Tuning(ahead=1, convolve_once=True, bounded=True)
-    deltas: Tuning = Tuning(prefetch=False)
-    clip: Tuning = Tuning(ahead=1, prefetch=False)
-    sums: Tuning = Tuning(num_stages=2, prefetch=False)
-    scores: Tuning = Tuning(ahead=1, prefetch=False, convolve_once=True, bounded=True)
+    forward: Tuning = Tuning(num_stages=2)
+    deltas: Tuning = Tuning()
+    clip: Tuning = Tuning(ahead=1)
+    sums: Tuning = Tuning(num_stages=2)
+    scores: Tuning = Tuning(num_stages=2)
 
     @classmethod
     def of(cls, shape: Shape) -> Tunings:
@@ -37,9 +35,4 @@ class Tunings:
         own = cls()
         if shape.channels == 1:
             return own
-        return replace(
-            own,
-            forward=replace(own.forward, prefetch=False),
-            deltas=replace(own.deltas, bounded=True),
-            clip=replace(own.clip, bounded=True),
-        )
+        return replace(own, forward=replace(own.forward, num_stages=1), scores=replace(own.scores, num_stages=1))
