@@ -37,9 +37,10 @@ def spread_filters(w1: Array, channels: int) -> Array:
 
 
 def spread_taps(w2: Array) -> Array:
-    """(models, 4 taps · 16 · 4 parities, 32) in another order: (models, 4 parities, 16, 4 taps · 32)."""
+    """(models, 4 taps · 16 · 4 parities, 32) in another order: (models, 4 parities, 2, 16, 2 taps · 32)."""
     models = w2.shape[0]
-    return w2.reshape(models, 4, FIRST, 4, SECOND).transpose(0, 3, 2, 1, 4).reshape(models, 4, FIRST, 4 * SECOND)
+    cut = w2.reshape(models, 2, 2, FIRST, 4, SECOND).transpose(0, 4, 1, 3, 2, 5)
+    return cut.reshape(models, 4, 2, FIRST, 2 * SECOND)
 
 
 def turned_taps(w2: Array) -> Array:

@@ -6,6 +6,7 @@ exact for bfloat16, so that outputs of products stay where they are, in register
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import jax
@@ -44,7 +45,10 @@ def convolutions(
     """Both convolutions of all examples, one after another; what the backward pass needs is kept where it has room."""
     channels = kernel.shape.channels
     first = [filters[at(FIELD, 4 * FIRST, channel * FIELD * 4 * FIRST)] for channel in range(channels)]
-    second = [taps[at(FIRST, 4 * SECOND, parity * FIRST * 4 * SECOND)] for parity in range(4)]
+    second = [
+        [taps[at(FIRST, 2 * SECOND, (parity * 2 + half) * FIRST * 2 * SECOND)] for half in range(2)]
+        for parity in range(4)
+    ]
     moves = load_moves(moving)
     bias1, bias2 = weights.b1[jnp.arange(FIRST)][None, :], weights.b2[jnp.arange(SECOND)][None, :]
 
@@ -93,23 +97,50 @@ def _first_layer(
     z = dot(planes[0], filters[0])
     for plane, own in zip(planes[1:], filters[1:], strict=True):
         z += dot(plane, own)
-    half = z.astype(jnp.bfloat16)
+    parities = jnp.split(z.astype(jnp.bfloat16), 4, axis=1)
     coded = scratch.win1 is not None
-    best: list[Any] = [None] * 4
-    for move in MOVES:
-        table = dot(moves[move], half) if move else half.astype(jnp.float32)
-        for parity, own in enumerate(jnp.split(table, 4, axis=1)):
-            if (parity, move) not in TABLES:
-                continue
-            mine = _with_code(own, first_code(TABLES.index((parity, move)))) if coded else own
-            for out, candidates in enumerate(CANDIDATES):
-                if (parity, move) in candidates:
-                    best[out] = mine if best[out] is None else jnp.maximum(best[out], mine)
+    best = _pool_with_codes(parities, moves) if coded else _pool(parities, moves)
     a1 = [kernel.activate(one * (1.0 / 255.0) + bias).astype(jnp.bfloat16) for one in best]
     if coded:
         scratch.a1[at(GRID, 64, example * GRID * 64)] = interleave(a1)
         scratch.win1[at(GRID, 64, (PAD + example * GRID) * 64)] = interleave([_code(one, 15) for one in best])
     return a1
+
+
+def beside(left: Array, right: Array) -> Array:
+    """Two tables of one width, side by side."""
+    return jnp.stack([left, right], axis=-1).transpose(0, 2, 1).reshape(GRID, -1)
+
+
+def _moved(matrix: Array, *tables: Array) -> list[Array]:
+    """One table, or two at once."""
+    if len(tables) == 1:
+        return [dot(matrix, tables[0])]
+    return list(jnp.split(dot(matrix, beside(*tables)), 2, axis=1))
+
+
+def _pool(z: list[Array], moves: dict[int, Array]) -> list[Array]:
+    """First of neighbours across, then of neighbours down."""
+    across = [one.astype(jnp.bfloat16) for one in _moved(moves[1], z[0], z[2])]
+    rows = [jnp.maximum(z[0], z[1]), jnp.maximum(z[1], across[0]), jnp.maximum(z[2], z[3]), jnp.maximum(z[3], across[1])]
+    down = [one.astype(jnp.bfloat16) for one in _moved(moves[SIDE], rows[0], rows[1])]
+    below = [rows[2], rows[3], down[0], down[1]]
+    return [jnp.maximum(rows[parity], below[parity]).astype(jnp.float32) for parity in range(4)]
+
+
+def _pool_with_codes(z: list[Array], moves: dict[int, Array]) -> list[Array]:
+    """The same, with the number of the candidate that won in the lowest bits."""
+    best: list[Any] = [None] * 4
+    for move in MOVES:
+        needed = [parity for parity, by in TABLES if by == move]
+        sources = [z[parity] for parity in needed]
+        tables = _moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
+        for parity, table in zip(needed, tables, strict=True):
+            own = _with_code(table, first_code(TABLES.index((parity, move))))
+            for out, candidates in enumerate(CANDIDATES):
+                if (parity, move) in candidates:
+                    best[out] = own if best[out] is None else jnp.maximum(best[out], own)
+    return best
 
 
 def first_code(number: int) -> int:
@@ -136,25 +167,28 @@ def _second_layer(
     kernel: Kernel,
     example: Array,
     a1: list[Array],
-    taps: list[Array],
+    taps: list[list[Array]],
     moves: dict[int, Array],
     bias: Array,
     scratch: Scratch,
 ) -> None:
     """Convolution, pool, activation: a2, zero outside of the picture, and which candidate won."""
-    every = dot(a1[0], taps[0])
-    for inputs, own in zip(a1[1:], taps[1:], strict=True):
-        every += dot(inputs, own)
-    z2, *parts = jnp.split(every, 4, axis=1)
-    for move, part in zip(MOVES[1:], parts, strict=True):
-        z2 += dot(moves[move], part)
+    rows = []
+    for pair in range(2):
+        both = dot(a1[0], taps[0][pair])
+        for inputs, own in zip(a1[1:], taps[1:], strict=True):
+            both += dot(inputs, own[pair])
+        left, right = jnp.split(both, 2, axis=1)
+        rows.append(left + dot(moves[1], right))
+    z2 = rows[0] + dot(moves[SIDE], rows[1])
     half = z2.astype(jnp.bfloat16)
     coded = scratch.win2 is not None
-    best: Any = None
-    for number, move in enumerate(MOVES):
-        table = dot(moves[move], half) if move else half.astype(jnp.float32)
-        mine = _with_code(table, second_code(number)) if coded else table
-        best = mine if best is None else jnp.maximum(best, mine)
+    if coded:
+        tables = [half.astype(jnp.float32), *(dot(moves[move], half) for move in MOVES[1:])]
+        best = reduce(jnp.maximum, [_with_code(z, second_code(number)) for number, z in enumerate(tables)])
+    else:
+        across = jnp.maximum(half, dot(moves[1], half).astype(jnp.bfloat16))
+        best = jnp.maximum(across, dot(moves[SIDE], across).astype(jnp.bfloat16)).astype(jnp.float32)
     inside = _inside(kernel.shape)
     a2 = jnp.where(inside, kernel.activate(best + bias), 0.0)
     place = at(GRID, SECOND, (PAD + example * GRID) * SECOND)
