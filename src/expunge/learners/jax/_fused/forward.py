@@ -78,12 +78,6 @@ def load_moves(moving: Any) -> dict[int, Array]:
     return {move: moving[at(GRID, GRID, number * GRID * GRID)] for number, move in enumerate(MOVES)}
 
 
-def interleave(parities: list[Array]) -> Array:
-    """Four tables (64, 16) as one (64, 16 · 4)."""
-    pairs = [jnp.stack([parities[one], parities[one + 2]], axis=-1).reshape(GRID, 2 * FIRST) for one in (0, 1)]
-    return jnp.stack(pairs, axis=-1).reshape(GRID, 4 * FIRST)
-
-
 def _first_layer(
     kernel: Kernel,
     example: Array,
@@ -102,8 +96,8 @@ def _first_layer(
     best = _pool_with_codes(parities, moves) if coded else _pool(parities, moves)
     a1 = [kernel.activate(one * (1.0 / 255.0) + bias).astype(jnp.bfloat16) for one in best]
     if coded:
-        scratch.a1[at(GRID, 64, example * GRID * 64)] = interleave(a1)
-        scratch.win1[at(GRID, 64, (PAD + example * GRID) * 64)] = interleave([_code(one, 15) for one in best])
+        scratch.a1[at(GRID, 64, example * GRID * 64)] = together(a1)
+        scratch.win1[at(GRID, 64, example * GRID * 64)] = together([_code(one, 15) for one in best])
     return a1
 
 
@@ -112,7 +106,12 @@ def beside(left: Array, right: Array) -> Array:
     return jnp.stack([left, right], axis=-1).transpose(0, 2, 1).reshape(GRID, -1)
 
 
-def _moved(matrix: Array, *tables: Array) -> list[Array]:
+def together(parities: list[Array]) -> Array:
+    """All four parities."""
+    return beside(beside(*parities[:2]), beside(*parities[2:]))
+
+
+def moved(matrix: Array, *tables: Array) -> list[Array]:
     """One table, or two at once."""
     if len(tables) == 1:
         return [dot(matrix, tables[0])]
@@ -121,9 +120,9 @@ def _moved(matrix: Array, *tables: Array) -> list[Array]:
 
 def _pool(z: list[Array], moves: dict[int, Array]) -> list[Array]:
     """First of neighbours across, then of neighbours down."""
-    across = [one.astype(jnp.bfloat16) for one in _moved(moves[1], z[0], z[2])]
+    across = [one.astype(jnp.bfloat16) for one in moved(moves[1], z[0], z[2])]
     rows = [jnp.maximum(z[0], z[1]), jnp.maximum(z[1], across[0]), jnp.maximum(z[2], z[3]), jnp.maximum(z[3], across[1])]
-    down = [one.astype(jnp.bfloat16) for one in _moved(moves[SIDE], rows[0], rows[1])]
+    down = [one.astype(jnp.bfloat16) for one in moved(moves[SIDE], rows[0], rows[1])]
     below = [rows[2], rows[3], down[0], down[1]]
     return [jnp.maximum(rows[parity], below[parity]).astype(jnp.float32) for parity in range(4)]
 
@@ -134,7 +133,7 @@ def _pool_with_codes(z: list[Array], moves: dict[int, Array]) -> list[Array]:
     for move in MOVES:
         needed = [parity for parity, by in TABLES if by == move]
         sources = [z[parity] for parity in needed]
-        tables = _moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
+        tables = moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
         for parity, table in zip(needed, tables, strict=True):
             own = _with_code(table, first_code(TABLES.index((parity, move))))
             for out, candidates in enumerate(CANDIDATES):

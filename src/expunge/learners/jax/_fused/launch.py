@@ -149,16 +149,16 @@ def clipped_sums(
     dense = Dense(*found[5:])
     sizes = [int(np.prod(size)) for size in shape.sizes()]
     outs = [(sizes[0], jnp.float32), (FIRST, jnp.float32), (GROUP, jnp.float32)]
-    d2, d1 = launch.call(
+    d2, sent = launch.call(
         delta_program,
         "deltas",
-        [_of_models(turned_taps(weights.w2.astype(jnp.bfloat16))), _Array(moving_matrices(-1)), *map(_own, (a1, win2, da2))],
+        [_of_models(turned_taps(weights.w2.astype(jnp.bfloat16))), _Array(moving_matrices(-1)), *map(_own, (a1, win1, win2, da2))],
         kept[5:],
     )
     g1, gb1, factors = launch.call(
         partial(clip_program, clip_norm),
         "clip",
-        [launch.split(rows), *map(_Array, table.strips), *map(_own, (a1, win1, d2, d1, dense.norms))],
+        [launch.split(rows), *map(_Array, table.strips), *map(_own, (a1, d2, sent, dense.norms))],
         outs,
     )
     g2, gb2, g3, gb3, g4, gb4 = launch.call(
