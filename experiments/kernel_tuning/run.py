@@ -61,8 +61,8 @@ def candidates(shape: fused.Shape, kernels: list[str]) -> Iterator[Candidate]:
     for kernel in kernels:
         own = getattr(Tunings.of(shape), kernel)
         choices = {
-            "num_warps": (4, 8) if kernel in ("clip", "deltas") else (4,),
-            "num_stages": (1, 2, 3),
+            "num_warps": (own.num_warps,),
+            "num_stages": (1,) if kernel == "clip" else (1, 2),
             "ahead": (1, 4) if kernel == "clip" else (own.ahead,),
             "bounded": (False, True),
         }

@@ -51,16 +51,14 @@ def unpool_first(d1: Array, codes: Array, moves: dict[int, Array]) -> list[Array
 
     `d1` and `codes` are at the pool's outputs: (64 blocks, 4 parities · 16).
     """
-    deltas, winners = jnp.split(d1.astype(jnp.bfloat16), 4, axis=1), jnp.split(codes, 4, axis=1)
+    deltas, winners = jnp.split(d1, 4, axis=1), jnp.split(codes, 4, axis=1)
 
     def won(of: int, move: int) -> Array:
-        code, total = first_code(TABLES.index((of, move))), jnp.zeros((GRID, FIRST), jnp.bfloat16)
-        for out, candidates in enumerate(CANDIDATES):
-            if (of, move) in candidates:
-                total += jnp.where(winners[out] == code, deltas[out], jnp.zeros((), jnp.bfloat16))
-        return total
+        code = first_code(TABLES.index((of, move)))
+        outs = [out for out, candidates in enumerate(CANDIDATES) if (of, move) in candidates]
+        return sum(jnp.where(winners[out] == code, deltas[out], 0.0) for out in outs)
 
-    found: list[Array] = [won(parity, 0).astype(jnp.float32) for parity in range(4)]
+    found: list[Array] = [won(parity, 0) for parity in range(4)]
     for move in MOVES[1:]:
         needed = [parity for parity, by in TABLES if by == move]
         for parity, table in zip(needed, moved(moves[move], *(won(of, move) for of in needed)), strict=True):

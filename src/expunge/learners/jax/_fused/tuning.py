@@ -23,7 +23,7 @@ class Tuning:
 class Tunings:
     """Of every kernel."""
 
-    forward: Tuning = Tuning(num_stages=2)
+    forward: Tuning = Tuning(bounded=True)
     deltas: Tuning = Tuning()
     clip: Tuning = Tuning(ahead=1)
     sums: Tuning = Tuning(num_stages=2)
@@ -35,4 +35,4 @@ class Tunings:
         own = cls()
         if shape.channels == 1:
             return own
-        return replace(own, forward=replace(own.forward, num_stages=1), scores=replace(own.scores, num_stages=1))
+        return replace(own, forward=Tuning(), scores=Tuning())
