@@ -63,7 +63,6 @@ def candidates(shape: fused.Shape, kernels: list[str]) -> Iterator[Candidate]:
         choices = {
             "num_warps": (own.num_warps,),
             "num_stages": (1,) if kernel == "clip" else (1, 2),
-            "ahead": (1, 4) if kernel == "clip" else (own.ahead,),
             "bounded": (False, True),
         }
         for values in itertools.product(*choices.values()):

@@ -89,7 +89,7 @@ def test_a_batch_is_whole_groups() -> None:
 def test_scores_do_not_depend_on_how_the_kernel_is_tuned() -> None:
     shape, images, _, parameters, rows, _ = problem(*KINDS[0])
     table, weights = fused.patch_table(images, shape), fused.native(parameters, shape)
-    other = fused.Tunings(scores=fused.Tuning(num_stages=1, ahead=3, bounded=True))
+    other = fused.Tunings(scores=fused.Tuning(num_stages=2, bounded=True))
     one, two = (
         jax.jit(lambda tunings=tunings: fused.scores(shape, table, rows, weights, tunings=tunings, interpret=True))()
         for tunings in (None, other)

@@ -19,7 +19,7 @@ from expunge.learners.jax._batches import capacity, shuffled_orders
 from expunge.reproduction.rows import CHECK_EVERY, CLIP_NORM, MOMENTUM, Experiment
 from expunge.reproduction.white_box.scoring import Table
 
-_LEAST_SHARE = 4  # orders are drawn for shards of at least a quarter of the full size; smaller ones reuse them
+_LEAST_SHARE = 3  # orders are drawn for shards of at least a third of the full size; smaller ones reuse them
 
 
 @dataclass(frozen=True)

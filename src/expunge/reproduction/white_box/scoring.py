@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from expunge.learners.jax import _fused as fused
 
-Table = tuple[Any, ...]  # `fused.patch_table` of some images
+Table = fused.Pictures
 
 
 @jax.jit  # type: ignore[untyped-decorator]

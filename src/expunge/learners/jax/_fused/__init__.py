@@ -7,11 +7,12 @@ clipped gradients come out. Operands of products are bfloat16, sums float32.
 
 from expunge.learners.jax._fused.launch import clipped_sums, scores
 from expunge.learners.jax._fused.layout import GROUP, Shape, Weights, native, standard
-from expunge.learners.jax._fused.strips import patch_table
+from expunge.learners.jax._fused.strips import Pictures, patch_table
 from expunge.learners.jax._fused.tuning import Tuning, Tunings
 
 __all__ = [
     "GROUP",
+    "Pictures",
     "Shape",
     "Tuning",
     "Tunings",

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
-from expunge.learners.jax._fused.forward import first_code, moved, second_code
+from expunge.learners.jax._fused.forward import first_code, second_code
 from expunge.learners.jax._fused.kernel import Kernel, dot
 from expunge.learners.jax._fused.layout import (
     CANDIDATES,
-    FILTER,
     FIRST,
     GRID,
     MOVES,
     PAD,
     SECOND,
+    SIDE,
     TABLES,
     at,
 )
@@ -46,39 +47,46 @@ def first_deltas(kernel: Kernel, a1: Array, moved: list[Array], taps: list[Array
     return delta * kernel.slope(a1.astype(jnp.float32))
 
 
-def unpool_first(d1: Array, codes: Array, moves: dict[int, Array]) -> list[Array]:
-    """The gradient of the first convolution's output of every parity: of every window that it won, the delta.
-
-    `d1` and `codes` are at the pool's outputs: (64 blocks, 4 parities · 16).
-    """
-    deltas, winners = jnp.split(d1, 4, axis=1), jnp.split(codes, 4, axis=1)
-
-    def won(of: int, move: int) -> Array:
-        code = first_code(TABLES.index((of, move)))
-        outs = [out for out, candidates in enumerate(CANDIDATES) if (of, move) in candidates]
-        return sum(jnp.where(winners[out] == code, deltas[out], 0.0) for out in outs)
-
-    found: list[Array] = [won(parity, 0) for parity in range(4)]
-    for move in MOVES[1:]:
-        needed = [parity for parity, by in TABLES if by == move]
-        for parity, table in zip(needed, moved(moves[move], *(won(of, move) for of in needed)), strict=True):
-            found[parity] += table
-    return found
-
-
-def first_gradients(kernel: Kernel, example: Array, row: Array, strips: Any, sent: Any) -> tuple[Any, Array]:
+def first_gradients(kernel: Kernel, example: Array, row: Array, strips: Any, scratch: Scratch) -> tuple[Any, Array]:
     """Of every channel, patches times the gradients that the pool sends to them; and the bias's, in every row."""
-    sums: list[Any] = [jnp.zeros((FILTER, FIRST), jnp.float32) for _ in range(kernel.shape.channels)]
-    deltas = [sent[at(GRID, FIRST, example * GRID * 64 + parity * FIRST, 64)] for parity in range(4)]
-    for first in range(0, 4, kernel.tuning.ahead):
-        parities = range(first, min(first + kernel.tuning.ahead, 4))
-        loaded = [kernel.patches(strips, row, parity) for parity in parities]
-        for parity, planes in zip(parities, loaded, strict=True):
-            for channel, plane in enumerate(planes):
-                sums[channel] += dot(plane.T, deltas[parity])
-    return [total * (1.0 / 255.0) for total in sums], column_sums(sum(deltas))
+    sent = _unpool_first(example, scratch)
+    rows = [jnp.stack(sent[first : first + 2], axis=-1) for first in (0, 2)]
+    stacked = jnp.stack(rows, axis=-1).transpose(3, 2, 0, 1).reshape(4 * GRID, FIRST)
+    sums = [dot(plane.T, stacked) * (1.0 / 255.0) for plane in kernel.patches(strips, row)]
+    return sums, column_sums(sum(sent))
+
+
+def moved_deltas(example: Array, scratch: Scratch) -> Array:
+    """An example's d2, moved back by all moves: (64 blocks, 4 moves · 32)."""
+    row = jax.lax.broadcasted_iota(jnp.int32, (GRID, 4 * SECOND), 0)
+    column = jax.lax.broadcasted_iota(jnp.int32, (GRID, 4 * SECOND), 1)
+    number = jax.lax.div(column, SECOND)
+    move = jax.lax.rem(number, 2) + jax.lax.div(number, 2) * SIDE
+    return scratch.d2[(PAD + example * GRID + row - move) * SECOND + jax.lax.rem(column, SECOND)]
 
 
 def column_sums(table: Array) -> Array:
     """Of (64, width), in each of 64 rows: a product is cheaper than a reduction, and sums in float32 too."""
     return dot(jnp.ones((GRID, GRID), jnp.bfloat16), table)
+
+
+def parts(table: Array) -> list[Array]:
+    """The inverse of `interleave`: (64, 16 · 4) as four tables (64, 16)."""
+    pairs = [
+        jnp.unstack(half.reshape(GRID, FIRST, 2), axis=-1) for half in jnp.unstack(table.reshape(GRID, -1, 2), axis=-1)
+    ]
+    return [pairs[parity % 2][parity // 2] for parity in range(4)]
+
+
+def _unpool_first(example: Array, scratch: Scratch) -> list[Array]:
+    """The gradient of the first convolution's output of every parity: of every window that it won, the delta."""
+    total: list[Any] = [jnp.zeros((GRID, FIRST), jnp.bfloat16)] * 4
+    for move in MOVES:
+        place = at(GRID, 64, (PAD + example * GRID - move) * 64)
+        deltas, codes = parts(scratch.d1[place]), parts(scratch.win1[place])
+        for out, candidates in enumerate(CANDIDATES):
+            for of, by in candidates:
+                if by == move:
+                    won = codes[out] == first_code(TABLES.index((of, by)))
+                    total[of] += jnp.where(won, deltas[out], jnp.zeros((), jnp.bfloat16))
+    return total

@@ -37,12 +37,12 @@ def spread_filters(w1: Array, channels: int) -> Array:
 
 
 def spread_taps(w2: Array) -> Array:
-    """(models, 4 taps · 4 parities · 16, 32) in another order: (models, 4 parities, 2, 16, 2 taps · 32)."""
+    """(models, 4 taps · 16 · 4 parities, 32) in another order: (models, 2, 4 parities · 16, 2 taps · 32)."""
     models = w2.shape[0]
-    cut = w2.reshape(models, 2, 2, 4, FIRST, SECOND).transpose(0, 3, 1, 4, 2, 5)
-    return cut.reshape(models, 4, 2, FIRST, 2 * SECOND)
+    cut = w2.reshape(models, 2, 2, FIRST, 4, SECOND).transpose(0, 1, 4, 3, 2, 5)
+    return cut.reshape(models, 2, GRID, 2 * SECOND)
 
 
 def turned_taps(w2: Array) -> Array:
-    """The same, every tap turned: (models, 4 taps, 32, 4 parities · 16)."""
+    """The same, every tap turned: (models, 4 taps, 32, 16 · 4 parities)."""
     return w2.reshape(w2.shape[0], 4, GRID, SECOND).swapaxes(2, 3)

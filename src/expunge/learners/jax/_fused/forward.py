@@ -45,10 +45,7 @@ def convolutions(
     """Both convolutions of all examples, one after another; what the backward pass needs is kept where it has room."""
     channels = kernel.shape.channels
     first = [filters[at(FIELD, 4 * FIRST, channel * FIELD * 4 * FIRST)] for channel in range(channels)]
-    second = [
-        [taps[at(FIRST, 2 * SECOND, (parity * 2 + half) * FIRST * 2 * SECOND)] for half in range(2)]
-        for parity in range(4)
-    ]
+    second = [taps[at(GRID, 2 * SECOND, pair * GRID * 2 * SECOND)] for pair in range(2)]
     moves = load_moves(moving)
     bias1, bias2 = weights.b1[jnp.arange(FIRST)][None, :], weights.b2[jnp.arange(SECOND)][None, :]
 
@@ -78,6 +75,12 @@ def load_moves(moving: Any) -> dict[int, Array]:
     return {move: moving[at(GRID, GRID, number * GRID * GRID)] for number, move in enumerate(MOVES)}
 
 
+def interleave(parities: list[Array]) -> Array:
+    """Four tables (64, 16) as one (64, 16 · 4)."""
+    pairs = [jnp.stack([parities[one], parities[one + 2]], axis=-1).reshape(GRID, 2 * FIRST) for one in (0, 1)]
+    return jnp.stack(pairs, axis=-1).reshape(GRID, 4 * FIRST)
+
+
 def _first_layer(
     kernel: Kernel,
     example: Array,
@@ -96,8 +99,8 @@ def _first_layer(
     best = _pool_with_codes(parities, moves) if coded else _pool(parities, moves)
     a1 = [kernel.activate(one * (1.0 / 255.0) + bias).astype(jnp.bfloat16) for one in best]
     if coded:
-        scratch.a1[at(GRID, 64, example * GRID * 64)] = together(a1)
-        scratch.win1[at(GRID, 64, example * GRID * 64)] = together([_code(one, 15) for one in best])
+        scratch.a1[at(GRID, 64, example * GRID * 64)] = interleave(a1)
+        scratch.win1[at(GRID, 64, (PAD + example * GRID) * 64)] = interleave([_code(one, 15) for one in best])
     return a1
 
 
@@ -106,12 +109,7 @@ def beside(left: Array, right: Array) -> Array:
     return jnp.stack([left, right], axis=-1).transpose(0, 2, 1).reshape(GRID, -1)
 
 
-def together(parities: list[Array]) -> Array:
-    """All four parities."""
-    return beside(beside(*parities[:2]), beside(*parities[2:]))
-
-
-def moved(matrix: Array, *tables: Array) -> list[Array]:
+def _moved(matrix: Array, *tables: Array) -> list[Array]:
     """One table, or two at once."""
     if len(tables) == 1:
         return [dot(matrix, tables[0])]
@@ -120,9 +118,14 @@ def moved(matrix: Array, *tables: Array) -> list[Array]:
 
 def _pool(z: list[Array], moves: dict[int, Array]) -> list[Array]:
     """First of neighbours across, then of neighbours down."""
-    across = [one.astype(jnp.bfloat16) for one in moved(moves[1], z[0], z[2])]
-    rows = [jnp.maximum(z[0], z[1]), jnp.maximum(z[1], across[0]), jnp.maximum(z[2], z[3]), jnp.maximum(z[3], across[1])]
-    down = [one.astype(jnp.bfloat16) for one in moved(moves[SIDE], rows[0], rows[1])]
+    across = [one.astype(jnp.bfloat16) for one in _moved(moves[1], z[0], z[2])]
+    rows = [
+        jnp.maximum(z[0], z[1]),
+        jnp.maximum(z[1], across[0]),
+        jnp.maximum(z[2], z[3]),
+        jnp.maximum(z[3], across[1]),
+    ]
+    down = [one.astype(jnp.bfloat16) for one in _moved(moves[SIDE], rows[0], rows[1])]
     below = [rows[2], rows[3], down[0], down[1]]
     return [jnp.maximum(rows[parity], below[parity]).astype(jnp.float32) for parity in range(4)]
 
@@ -133,7 +136,7 @@ def _pool_with_codes(z: list[Array], moves: dict[int, Array]) -> list[Array]:
     for move in MOVES:
         needed = [parity for parity, by in TABLES if by == move]
         sources = [z[parity] for parity in needed]
-        tables = moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
+        tables = _moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
         for parity, table in zip(needed, tables, strict=True):
             own = _with_code(table, first_code(TABLES.index((parity, move))))
             for out, candidates in enumerate(CANDIDATES):
@@ -166,18 +169,15 @@ def _second_layer(
     kernel: Kernel,
     example: Array,
     a1: list[Array],
-    taps: list[list[Array]],
+    taps: list[Array],
     moves: dict[int, Array],
     bias: Array,
     scratch: Scratch,
 ) -> None:
     """Convolution, pool, activation: a2, zero outside of the picture, and which candidate won."""
-    rows = []
+    rows, inputs = [], beside(beside(*a1[:2]), beside(*a1[2:]))
     for pair in range(2):
-        both = dot(a1[0], taps[0][pair])
-        for inputs, own in zip(a1[1:], taps[1:], strict=True):
-            both += dot(inputs, own[pair])
-        left, right = jnp.split(both, 2, axis=1)
+        left, right = jnp.split(dot(inputs, taps[pair]), 2, axis=1)
         rows.append(left + dot(moves[1], right))
     z2 = rows[0] + dot(moves[SIDE], rows[1])
     half = z2.astype(jnp.bfloat16)

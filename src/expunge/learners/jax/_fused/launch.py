@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton as plgpu
 from expunge.learners.jax._fused.blocks import spread_filters, spread_taps, turned_taps
 from expunge.learners.jax._fused.forward import moving_matrices
 from expunge.learners.jax._fused.kernel import Kernel
-from expunge.learners.jax._fused.layout import FIRST, GROUP, OUT, Shape, Weights
+from expunge.learners.jax._fused.layout import FIRST, GRID, GROUP, OUT, SECOND, Shape, Weights
 from expunge.learners.jax._fused.programs import (
     clip_program,
     delta_program,
@@ -149,16 +149,20 @@ def clipped_sums(
     dense = Dense(*found[5:])
     sizes = [int(np.prod(size)) for size in shape.sizes()]
     outs = [(sizes[0], jnp.float32), (FIRST, jnp.float32), (GROUP, jnp.float32)]
-    d2, sent = launch.call(
+    d2, d1 = launch.call(
         delta_program,
         "deltas",
-        [_of_models(turned_taps(weights.w2.astype(jnp.bfloat16))), _Array(moving_matrices(-1)), *map(_own, (a1, win1, win2, da2))],
+        [
+            _of_models(turned_taps(weights.w2.astype(jnp.bfloat16))),
+            _Array(moving_matrices(-1)),
+            *map(_own, (a1, win2, da2)),
+        ],
         kept[5:],
     )
     g1, gb1, factors = launch.call(
         partial(clip_program, clip_norm),
         "clip",
-        [launch.split(rows), *map(_Array, table.strips), *map(_own, (a1, d2, sent, dense.norms))],
+        [launch.split(rows), *map(_Array, table.strips), *map(_own, (a1, win1, d2, d1, dense.norms))],
         outs,
     )
     g2, gb2, g3, gb3, g4, gb4 = launch.call(
@@ -168,9 +172,9 @@ def clipped_sums(
         [(sizes[place], jnp.float32) for place in range(2, 8)],
     )
     parts = (g1, gb1, g2, gb2, g3, gb3, g4, gb4)
-    return Weights(
-        *(jnp.sum(part, axis=1).reshape(models, *size) for part, size in zip(parts, shape.sizes(), strict=True))
-    )
+    sums = [jnp.sum(part, axis=1) for part in parts]
+    sums[2] = sums[2].reshape(models, GRID, 4, SECOND).swapaxes(1, 2)
+    return Weights(*(total.reshape(models, *size) for total, size in zip(sums, shape.sizes(), strict=True)))
 
 
 def scores(

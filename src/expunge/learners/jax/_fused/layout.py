@@ -42,7 +42,7 @@ class Weights(NamedTuple):
 
     w1: Array  # (channels · 64, 16)
     b1: Array
-    w2: Array  # (4 taps · 4 parities · 16, 32)
+    w2: Array  # (4 taps · 16 · 4 parities, 32)
     b2: Array
     w3: Array  # (rows · columns · 32, 32), columns beyond the picture have no effect
     b3: Array
@@ -105,7 +105,7 @@ def native(parameters: Any, shape: Shape) -> Weights:
     models = first["bias"].shape[0]
     w1 = first["weights"].transpose(0, 3, 1, 2, 4).reshape(models, -1, FIRST)
     cut = second["weights"].reshape(models, 2, 2, 2, 2, FIRST, SECOND)  # tap and place of rows, then of columns
-    w2 = cut.transpose(0, 1, 3, 2, 4, 5, 6).reshape(models, 4 * GRID, SECOND)
+    w2 = cut.transpose(0, 1, 3, 5, 2, 4, 6).reshape(models, 4 * GRID, SECOND)
     last = shape.last_side
     w3 = third["weights"].reshape(models, last, last, SECOND, HIDDEN)
     w3 = jnp.pad(w3, ((0, 0), (0, 0), (0, shape.columns - last), (0, 0), (0, 0))).reshape(models, -1, HIDDEN)
@@ -119,7 +119,7 @@ def standard(weights: Weights, shape: Shape) -> Any:
     """The inverse of `native`: the layers of `paper_network`."""
     models = weights.b1.shape[0]
     w1 = weights.w1.reshape(models, shape.channels, 8, 8, FIRST).transpose(0, 2, 3, 1, 4)
-    w2 = weights.w2.reshape(models, 2, 2, 2, 2, FIRST, SECOND).transpose(0, 1, 3, 2, 4, 5, 6)
+    w2 = weights.w2.reshape(models, 2, 2, FIRST, 2, 2, SECOND).transpose(0, 1, 4, 2, 5, 3, 6)
     w2 = w2.reshape(models, 4, 4, FIRST, SECOND)
     last = shape.last_side
     w3 = weights.w3.reshape(models, last, shape.columns, SECOND, HIDDEN)[:, :, :last].reshape(models, -1, HIDDEN)

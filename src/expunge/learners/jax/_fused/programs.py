@@ -11,11 +11,11 @@ from expunge.learners.jax._fused.backward import (
     column_sums,
     first_deltas,
     first_gradients,
+    moved_deltas,
     second_places,
-    unpool_first,
     unpool_second,
 )
-from expunge.learners.jax._fused.forward import OUTSIDE, convolutions, hidden_layers, load_moves, together
+from expunge.learners.jax._fused.forward import OUTSIDE, convolutions, hidden_layers, load_moves
 from expunge.learners.jax._fused.kernel import Kernel, dot
 from expunge.learners.jax._fused.layout import (
     FILTER,
@@ -42,6 +42,7 @@ def forward_program(kernel: Kernel, *refs: Any) -> None:
     rows, labels, blocks, spread = refs[0], refs[1], refs[2 : 2 + channels], refs[2 + channels : 5 + channels]
     weights, outs = Weights(*refs[5 + channels : 13 + channels]), refs[13 + channels :]
     scratch, dense = Scratch(*outs[:5]), Dense(*outs[5:])
+    scratch.a1[at(PAD, 64, GROUP * GRID * 64)] = jnp.zeros((PAD, 64), jnp.bfloat16)
     scratch.win2[at(PAD, SECOND, 0)] = jnp.full((PAD, SECOND), OUTSIDE, jnp.int8)
     convolutions(kernel, rows, blocks, *spread, weights, scratch)
     h3, z4, a2_square = hidden_layers(kernel, weights, scratch)
@@ -73,18 +74,18 @@ def _softmax_delta(z4: Array, labels: Array) -> Array:
 
 def delta_program(kernel: Kernel, *refs: Any) -> None:
     """The gradients of both convolutions' outputs, of every example."""
-    turned, moving, a1, win1, win2, da2, d2, sent = refs
+    turned, moving, a1, win2, da2, d2, d1 = refs
     taps = [turned[at(SECOND, 64, tap * SECOND * 64)] for tap in range(4)]
     moves, scratch = load_moves(moving), Scratch(win2=win2, da2=da2)
     d2[at(PAD, SECOND, 0)] = jnp.zeros((PAD, SECOND), jnp.bfloat16)
+    d1[at(PAD, 64, 0)] = jnp.zeros((PAD, 64), jnp.bfloat16)
 
     def one(example: Array, nothing: Array) -> Array:
         delta2 = unpool_second(example, scratch).astype(jnp.bfloat16)
         moved = [dot(moves[move], delta2).astype(jnp.bfloat16) for move in MOVES]
         d2[second_places(example, 0)] = moved[0]
-        own = at(GRID, 64, example * GRID * 64)
-        deltas = unpool_first(first_deltas(kernel, a1[own], moved, taps), win1[own], moves)
-        sent[own] = together([delta.astype(jnp.bfloat16) for delta in deltas])
+        delta1 = first_deltas(kernel, a1[at(GRID, 64, example * GRID * 64)], moved, taps)
+        d1[at(GRID, 64, (PAD + example * GRID) * 64)] = delta1.astype(jnp.bfloat16)
         return nothing
 
     jax.lax.fori_loop(0, GROUP, one, jnp.int32(0))
@@ -94,17 +95,15 @@ def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
     """Of every example the norm of its gradient and the factor; the clipped sum of the first convolution's."""
     channels = kernel.shape.channels
     rows, table = refs[0], refs[1 : 1 + channels]
-    a1, d2, sent, norms, g1, gb1, factors = refs[1 + channels :]
+    a1, win1, d2, d1, norms, g1, gb1, factors = refs[1 + channels :]
+    scratch = Scratch(a1=a1, win1=win1, d2=d2, d1=d1)
 
     def one(example: Array, carry: Any) -> Any:
-        own, bias1 = first_gradients(kernel, example, rows[example], table, sent)
-        inputs = a1[at(GRID, 64, example * GRID * 64)].T
-        deltas = [d2[second_places(example, move)] for move in MOVES]
-        squares = column_sums(deltas[0]) ** 2 * (1.0 / GRID)
-        for delta in deltas:
-            squares += dot(inputs, delta) ** 2
+        own, bias1 = first_gradients(kernel, example, rows[example], table, scratch)
+        squares = column_sums(d2[second_places(example, 0)]) ** 2 * (1.0 / GRID)
+        second = dot(a1[at(GRID, 64, example * GRID * 64)].T, moved_deltas(example, scratch)) ** 2
         first = sum(part**2 for part in own) + bias1**2 * (1.0 / GRID)
-        square = norms[example] + jnp.sum(jnp.sum(squares, axis=1) + jnp.sum(first, axis=1))
+        square = norms[example] + jnp.sum(jnp.sum(squares, axis=1) + jnp.sum(first, axis=1) + jnp.sum(second, axis=1))
         factor = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-24)))
         factors[example] = factor
         sums, bias = carry
@@ -120,17 +119,17 @@ def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
 def sum_program(kernel: Kernel, *refs: Any) -> None:
     """The clipped sums of the second convolution and of the dense layers."""
     a1, d2, a2, h3, delta3, delta4, factors, g2, gb2, g3, gb3, g4, gb4 = refs
+    scratch = Scratch(d2=d2)
 
     def second(example: Array, carry: Any) -> Any:
         sums, bias = carry
         inputs = a1[at(GRID, 64, example * GRID * 64)].T
-        scaled = [d2[second_places(example, move)].astype(jnp.float32) * factors[example] for move in MOVES]
-        return [total + dot(inputs, one) for total, one in zip(sums, scaled, strict=True)], bias + scaled[0]
+        scaled = moved_deltas(example, scratch).astype(jnp.float32) * factors[example]
+        return sums + dot(inputs, scaled), bias + d2[second_places(example, 0)].astype(jnp.float32) * factors[example]
 
-    nothing = jnp.zeros((GRID, SECOND), jnp.float32)
-    sums, bias = jax.lax.fori_loop(0, GROUP, second, ([nothing] * 4, nothing))
-    for tap in range(4):
-        g2[at(GRID, SECOND, tap * GRID * SECOND)] = sums[tap]
+    start = jnp.zeros((GRID, 4 * SECOND), jnp.float32), jnp.zeros((GRID, SECOND), jnp.float32)
+    sums, bias = jax.lax.fori_loop(0, GROUP, second, start)
+    g2[at(GRID, 4 * SECOND, 0)] = sums
     gb2[jnp.arange(SECOND)] = jnp.sum(bias, axis=0)
     factor = factors[jnp.arange(GROUP)][:, None]
     scaled3 = delta3[at(GROUP, HIDDEN, 0)] * factor

@@ -26,27 +26,25 @@ class Own:
 class Scratch(NamedTuple):
     """Arrays of a program, of all its examples unless it says otherwise; None where a kernel does without."""
 
-    a1: Any = None  # bfloat16, GROUP tables of (64, 4 · 16)
-    win1: Any = None  # int8, GROUP tables of (64, 4 · 16): which of TABLES won
+    a1: Any = None  # bfloat16, GROUP tables of (64, 16 · 4), and PAD rows of zeros after them
+    win1: Any = None  # int8, PAD rows, then GROUP tables of (64, 64): which of TABLES won
     a2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32)
     win2: Any = None  # int8, PAD rows of none, then GROUP tables of (64, 32): which of MOVES won
     da2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32): the gradient before the second activation
     d2: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 32)
-    sent: Any = None  # bfloat16, GROUP tables of (64, 4 · 16): the gradient of the first convolution's output
+    d1: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 64)
 
 
 SCRATCH_SIZES = Scratch(
-    a1=GROUP * GRID * 64,
-    win1=GROUP * GRID * 64,
+    a1=(GROUP * GRID + PAD) * 64,
+    win1=(PAD + GROUP * GRID) * 64,
     a2=(PAD + GROUP * GRID) * SECOND,
     win2=(PAD + GROUP * GRID) * SECOND,
     da2=(PAD + GROUP * GRID) * SECOND,
     d2=(PAD + GROUP * GRID) * SECOND,
-    sent=GROUP * GRID * 64,
+    d1=(PAD + GROUP * GRID) * 64,
 )
-SCRATCH_TYPES = Scratch(
-    jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.bfloat16, jnp.bfloat16
-)
+SCRATCH_TYPES = Scratch(jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.int8, jnp.bfloat16, jnp.bfloat16, jnp.bfloat16)
 
 
 class Dense(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from expunge.learners.jax._fused.layout import Shape
 
@@ -13,7 +13,6 @@ class Tuning:
 
     num_warps: int = 4
     num_stages: int = 1  # more only where no program loads what it has stored: the compiler moves loads ahead
-    ahead: int = 4  # tables of patches loaded before the first of them is used
     # Whether the compiler is told how large a program's and a picture's number can be. It then adds constants to
     # addresses where that costs nothing; otherwise it may keep every table's addresses in registers.
     bounded: bool = False
@@ -25,14 +24,11 @@ class Tunings:
 
     forward: Tuning = Tuning(bounded=True)
     deltas: Tuning = Tuning()
-    clip: Tuning = Tuning(ahead=1)
+    clip: Tuning = Tuning()
     sums: Tuning = Tuning(num_stages=2)
-    scores: Tuning = Tuning(num_stages=2)
+    scores: Tuning = Tuning()
 
     @classmethod
     def of(cls, shape: Shape) -> Tunings:
-        """Those for one or for more channels."""
-        own = cls()
-        if shape.channels == 1:
-            return own
-        return replace(own, forward=Tuning(), scores=Tuning())
+        """Those for one or for more channels, where registers are scarcer."""
+        return cls() if shape.channels == 1 else cls(forward=Tuning())
