@@ -11,6 +11,7 @@ from expunge.learners.jax._fused.forward import first_code, second_code
 from expunge.learners.jax._fused.kernel import Kernel, dot
 from expunge.learners.jax._fused.layout import (
     CANDIDATES,
+    FILTER,
     FIRST,
     GRID,
     MOVES,
@@ -49,11 +50,12 @@ def first_deltas(kernel: Kernel, a1: Array, moved: list[Array], taps: list[Array
 
 def first_gradients(kernel: Kernel, example: Array, row: Array, strips: Any, scratch: Scratch) -> tuple[Any, Array]:
     """Of every channel, patches times the gradients that the pool sends to them; and the bias's, in every row."""
+    sums: list[Any] = [jnp.zeros((FILTER, FIRST), jnp.float32) for _ in range(kernel.shape.channels)]
     sent = _unpool_first(example, scratch)
-    rows = [jnp.stack(sent[first : first + 2], axis=-1) for first in (0, 2)]
-    stacked = jnp.stack(rows, axis=-1).transpose(3, 2, 0, 1).reshape(4 * GRID, FIRST)
-    sums = [dot(plane.T, stacked) * (1.0 / 255.0) for plane in kernel.patches(strips, row)]
-    return sums, column_sums(sum(sent))
+    for parity in range(4):
+        for channel, plane in enumerate(strips):
+            sums[channel] += dot(kernel.patches(plane, row, parity).T, sent[parity])
+    return [total * (1.0 / 255.0) for total in sums], column_sums(sum(sent))
 
 
 def moved_deltas(example: Array, scratch: Scratch) -> Array:

@@ -45,7 +45,10 @@ def convolutions(
     """Both convolutions of all examples, one after another; what the backward pass needs is kept where it has room."""
     channels = kernel.shape.channels
     first = [filters[at(FIELD, 4 * FIRST, channel * FIELD * 4 * FIRST)] for channel in range(channels)]
-    second = [taps[at(GRID, 2 * SECOND, pair * GRID * 2 * SECOND)] for pair in range(2)]
+    second = [
+        [taps[at(FIRST, 2 * SECOND, (pair * 4 + parity) * FIRST * 2 * SECOND)] for pair in range(2)]
+        for parity in range(4)
+    ]
     moves = load_moves(moving)
     bias1, bias2 = weights.b1[jnp.arange(FIRST)][None, :], weights.b2[jnp.arange(SECOND)][None, :]
 
@@ -169,15 +172,18 @@ def _second_layer(
     kernel: Kernel,
     example: Array,
     a1: list[Array],
-    taps: list[Array],
+    taps: list[list[Array]],
     moves: dict[int, Array],
     bias: Array,
     scratch: Scratch,
 ) -> None:
     """Convolution, pool, activation: a2, zero outside of the picture, and which candidate won."""
-    rows, inputs = [], beside(beside(*a1[:2]), beside(*a1[2:]))
+    rows = []
     for pair in range(2):
-        left, right = jnp.split(dot(inputs, taps[pair]), 2, axis=1)
+        both = dot(a1[0], taps[0][pair])
+        for inputs, own in zip(a1[1:], taps[1:], strict=True):
+            both += dot(inputs, own[pair])
+        left, right = jnp.split(both, 2, axis=1)
         rows.append(left + dot(moves[1], right))
     z2 = rows[0] + dot(moves[SIDE], rows[1])
     half = z2.astype(jnp.bfloat16)

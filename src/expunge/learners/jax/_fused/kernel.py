@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -45,7 +44,7 @@ class Kernel:
         """A picture's number, whose bound the compiler can see (`Tuning.bounded`)."""
         return row & (MOST - 1) if self.tuning.bounded else row
 
-    def patches(self, strips: Any, row: Array) -> Iterator[Array]:
-        """The patches of all parities, a table a channel, one after another: together they take too many registers."""
-        for plane in strips:
-            yield plane[table_places(self.known(row))]
+    def patches(self, plane: Any, row: Array, parity: int) -> Array:
+        """The patches of one parity and channel."""
+        found: Array = plane[table_places(self.known(row), parity)]
+        return found

@@ -100,10 +100,13 @@ def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
 
     def one(example: Array, carry: Any) -> Any:
         own, bias1 = first_gradients(kernel, example, rows[example], table, scratch)
-        squares = column_sums(d2[second_places(example, 0)]) ** 2 * (1.0 / GRID)
-        second = dot(a1[at(GRID, 64, example * GRID * 64)].T, moved_deltas(example, scratch)) ** 2
+        inputs = a1[at(GRID, 64, example * GRID * 64)].T
+        deltas = [d2[second_places(example, move)] for move in MOVES]
+        squares = column_sums(deltas[0]) ** 2 * (1.0 / GRID)
+        for delta in deltas:
+            squares += dot(inputs, delta) ** 2
         first = sum(part**2 for part in own) + bias1**2 * (1.0 / GRID)
-        square = norms[example] + jnp.sum(jnp.sum(squares, axis=1) + jnp.sum(first, axis=1) + jnp.sum(second, axis=1))
+        square = norms[example] + jnp.sum(jnp.sum(squares, axis=1) + jnp.sum(first, axis=1))
         factor = jnp.minimum(1.0, clip_norm * jax.lax.rsqrt(jnp.maximum(square, 1e-24)))
         factors[example] = factor
         sums, bias = carry

@@ -49,14 +49,13 @@ def _plane(canvas: Array) -> Array:
     return jnp.stack(pixels, axis=-1).astype(jnp.bfloat16).reshape(-1)
 
 
-def table_places(row: Array) -> Array:
-    """Where the patches of all parities are: (4 parities · 64 blocks, 64 pixels).
+def table_places(row: Array, parity: int) -> Array:
+    """Where the patches of one parity are: (64 blocks, 64 pixels).
 
     Eight pixels that follow each other do so in memory too; divisions are written so that the compiler sees it.
     """
-    place = jax.lax.broadcasted_iota(jnp.int32, (4 * GRID, FILTER), 0)
-    pixel = jax.lax.broadcasted_iota(jnp.int32, (4 * GRID, FILTER), 1)
-    parity, block = jax.lax.div(place, GRID), jax.lax.rem(place, GRID)
-    start = row * PICTURE + jax.lax.div(parity, 2) * (2 * _STRIP) + jax.lax.rem(parity, 2) * SIDE
+    block = jax.lax.broadcasted_iota(jnp.int32, (GRID, FILTER), 0)
+    pixel = jax.lax.broadcasted_iota(jnp.int32, (GRID, FILTER), 1)
+    start = row * PICTURE + 2 * (parity // 2) * _STRIP + (parity % 2) * SIDE
     down = jax.lax.div(block, SIDE) * (4 * _STRIP) + jax.lax.rem(block, SIDE) * (2 * SIDE)
     return start + down + jax.lax.div(pixel, SIDE) * _STRIP + jax.lax.rem(pixel, SIDE)
