@@ -6,6 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -46,3 +47,15 @@ def test_the_label_only_page(monkeypatch, capsys, tmp_path):
     assert "| deletions | accuracy unlearned |" in page
     assert "Made by `python experiments/label_only/run.py --quick --seed 0`" in page
     assert page.splitlines()[4] in capsys.readouterr().out
+
+
+def test_ties_are_deleted_with_the_first_models():
+    """Scores so high that a difference loses what tells two models apart; the third knows the least."""
+    script = runpy.run_path(str(EXPERIMENTS / "table" / "ties.py"))
+    scores = np.zeros((4, 2, 10), np.float32)
+    scores[:, :, 3] = np.array([16.5, 18, 8, 17])[:, None]
+    found = script["chances"](scores, np.array([3, 3]))
+    assert [int(way.argmax(axis=0)[0]) for way in found.values()] == [1, 0, 1]
+    home = np.array([1, 1])
+    assert script["line"]("way", found["float64"], home) == "| way | 0.000 | 1.000 | 1.0000 |"
+    assert script["line"]("way", found["score - logsumexp, float32"], home) == "| way | 1.000 | 1.000 | 0.0000 |"

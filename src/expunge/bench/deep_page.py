@@ -36,6 +36,15 @@ patches cut by space-to-depth, from pools as maxima of slices, and from a loop t
 
 The other side is DP-SGD as it is usually written: a compiled step, called in a loop, with JAX's own convolutions."""
 
+ON_GPU = """\
+On a GPU the paper's network has kernels of its own, for experiments with thousands of models; other networks, and the
+learner, run layer by layer. The kernels do arithmetic that is not counted above: filters are spread over all that four
+neighbouring places see, so that one product serves them all, and the rows of a table are moved by a product with ones
+and zeros. Before, tables went through memory to be moved; products are the faster way, since they leave everything in
+registers and need half as many barriers. What is left is waiting: an example is some 40 products of 64 rows one after
+another, and registers and shared memory have room for two or three programs on a multiprocessor, too few to hide every
+wait. `python experiments/kernel_tuning/run.py --seconds 0` says how long each kernel takes."""
+
 ONE_SHARD = """\
 On a CPU one shard of k costs 1/k of the processor time of all of them, and a call's own cost on top. In wall time all
 shards use all cores and one shard uses one, so that its share is larger by the number of cores.
@@ -50,7 +59,7 @@ def to_page(records: Sequence[Record]) -> str:
     parts = ["# Performance of networks", INTRODUCTION, "## What an example costs", _costs(), _limits()]
     for record in records:
         parts += _section(record)
-    parts += ["## On a CPU", ON_CPU, "## Retraining one shard", ONE_SHARD]
+    parts += ["## On a CPU", ON_CPU, "## On a GPU", f"{ON_GPU} {_traffic()}", "## Retraining one shard", ONE_SHARD]
     return "\n\n".join(parts) + "\n"
 
 
@@ -137,8 +146,19 @@ def _limits() -> str:
         f"At {_PEAK / 1e12:.0f} TFLOP/s (bfloat16, an H200's data sheet) they would allow "
         f"{_PEAK / operations / 1e6:.0f} M example-gradients a second of the MNIST network; compiled layer by layer, "
         f"its patches alone allow {_BANDWIDTH / moved / 1e6:.0f} M/s at {_BANDWIDTH / 1e12:.1f} TB/s, whatever the "
-        "arithmetic. The fused kernel makes the patches of the first convolution once for a whole dataset, and keeps "
-        "the rest of an example in scratch, most of it in cache."
+        "arithmetic."
+    )
+
+
+def _traffic() -> str:
+    from expunge.learners.jax import _fused as fused
+
+    shapes = fused.Shape(28, 1, _NUM_CLASSES, "tanh"), fused.Shape(32, 3, _NUM_CLASSES, "relu")
+    mnist, cifar = (fused.example_bytes(shape) for shape in shapes)
+    return (
+        f"An example moves {mnist / 1e3:.0f} kB between kernels (CIFAR-10 network: {cifar / 1e3:.0f} kB), caches left "
+        f"aside, which at {_BANDWIDTH / 1e12:.1f} TB/s would allow {_BANDWIDTH / mnist / 1e6:.0f} M/s "
+        f"({_BANDWIDTH / cifar / 1e6:.0f} M/s): the nearest limit."
     )
 
 

@@ -29,7 +29,6 @@ PEAK = 989e12  # bfloat16 operations a second of an H100 or H200, by its data sh
 _NUM_CLASSES = 10
 _CLIP_NORM = 0.1
 _BATCHES = 2  # of trials: the first one compiles
-_TRIALS_ROW = "mnist-k6-0.4"
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -59,7 +58,7 @@ class _Sizes:
     forward: tuple[tuple[_Kind, int, int], ...]
     images: int
     steps: int
-    trials: int
+    trials: tuple[tuple[str, int], ...]  # rows of the table, and how many trials of each at once
     repeats: int
 
 
@@ -75,7 +74,7 @@ _FULL = _Sizes(
     forward=((_MNIST, 96, 4992), (_CIFAR, 96, 4992)),
     images=50_000,  # as many as the datasets have: no cache holds them
     steps=20,
-    trials=50,
+    trials=(("mnist-k6-0.4", 50), ("cifar-10-k6-0.15", 20)),
     repeats=5,
 )
 _QUICK = _Sizes(
@@ -84,7 +83,7 @@ _QUICK = _Sizes(
     forward=((_MNIST, 1, 16),),
     images=20,
     steps=1,
-    trials=1,
+    trials=(("quick", 1),),
     repeats=1,
 )
 
@@ -92,20 +91,20 @@ _QUICK = _Sizes(
 def num_steps(*, quick: bool) -> int:
     """How far `lines` advances its progress bar in all."""
     sizes = _QUICK if quick else _FULL
-    return sizes.repeats * (len(sizes.fused) + len(sizes.layered) + len(sizes.forward)) + _BATCHES
+    return sizes.repeats * (len(sizes.fused) + len(sizes.layered) + len(sizes.forward)) + _BATCHES * len(sizes.trials)
 
 
 def lines(*, quick: bool, advance: Advance) -> list[Line]:
     """Seconds of an example beside what its arithmetic takes at the chip's full rate; checks; a trial.
 
-    Without MNIST (`EXPUNGE_DATA`) the last two lines are left out.
+    Without MNIST or CIFAR-10 (`EXPUNGE_DATA`) the lines of its trials are left out.
     """
     sizes = _QUICK if quick else _FULL
     measure = partial(_measure, sizes=sizes, advance=advance)
     found = [measure(_fused_run, *given) for given in sizes.fused]
     found += [measure(_layered_run, *given) for given in sizes.layered]
     found += [measure(_forward_run, *given) for given in sizes.forward]
-    return [*found, *_trial_lines(sizes, advance, quick=quick)]
+    return found + [line for name, trials in sizes.trials for line in _trial_lines(name, trials, advance)]
 
 
 @dataclass(frozen=True)
@@ -242,10 +241,10 @@ def _timed(function: Callable[..., Any], *arguments: Any, **options: Any) -> tup
     return found, perf_counter() - began
 
 
-def _trial_lines(sizes: _Sizes, advance: Advance, *, quick: bool) -> list[Line]:
+def _trial_lines(name: str, trials: int, advance: Advance) -> list[Line]:
     """Whole trials as the table runs them; all of the first batch is warming up."""
     try:
-        row, pictures, engine = _quick_setting() if quick else _table_setting()
+        row, pictures, engine = _quick_setting() if name == "quick" else _table_setting(name)
     except InputError:
         advance(_BATCHES)
         return []
@@ -253,10 +252,10 @@ def _trial_lines(sizes: _Sizes, advance: Advance, *, quick: bool) -> list[Line]:
     for batch in range(_BATCHES):
         engine.trainings.clear()
         engine.choices.clear()
-        numbers = range(batch * sizes.trials, (batch + 1) * sizes.trials)
-        seconds.append(_timed(run_trials, row, engine, pictures, seed=0, numbers=numbers)[1] / sizes.trials)
+        numbers = range(batch * trials, (batch + 1) * trials)
+        seconds.append(_timed(run_trials, row, engine, pictures, seed=0, numbers=numbers)[1] / trials)
         advance(1)
-    models = sizes.trials * row.num_shards
+    models = trials * row.num_shards
     return [
         Line.cost(
             f"choosing among {row.num_checks} checks: {row.title}, {models} models",
@@ -265,12 +264,12 @@ def _trial_lines(sizes: _Sizes, advance: Advance, *, quick: bool) -> list[Line]:
             engine.trainings,
             target=Target.ratio_at_most(0.25),
         ),
-        Line.alone(f"a trial of the white-box experiment: {row.title}, {sizes.trials} at once", seconds[-1:]),
+        Line.alone(f"a trial of the white-box experiment: {row.title}, {trials} at once", seconds[-1:]),
     ]
 
 
-def _table_setting() -> tuple[Row, Pictures, _Watched]:
-    row = next(row for row in table_rows() if row.name == _TRIALS_ROW)
+def _table_setting(name: str) -> tuple[Row, Pictures, _Watched]:
+    row = next(row for row in table_rows() if row.name == name)
     pictures = load_pictures(row.experiment)
     return row, pictures, _Watched(row.experiment, pictures)
 

@@ -124,3 +124,12 @@ def test_a_table_too_large_for_the_kernels_places_is_refused() -> None:
 
     with pytest.raises(ValueError, match="fewer than 131072 pictures, got 131072"):
         fused.patch_table(Many(), fused.Shape(28, 1, 10, "tanh"))
+
+
+def test_what_an_example_moves_is_counted() -> None:
+    """Of 28 × 28 × 1, in bytes: 7 arrays written, 10 loaded, both orders of a picture, and sums of 16 examples."""
+    table = 64 * 64
+    kept = {"a1": 2 * table, "win1": table, "a2": table, "win2": table // 2, "da2": table, "d2": table, "d1": 2 * table}
+    loaded = [*kept, "a1", "a1", "d2"]
+    expected = sum(kept.values()) + sum(kept[name] for name in loaded) + 2 * (64 * 128 + 38 * 128) + 8 * 27_000 / 16
+    assert fused.example_bytes(fused.Shape(28, 1, 10, "tanh")) == pytest.approx(expected, rel=0.02)

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from expunge.learners.jax import _fused as fused
-from expunge.learners.jax._fused.blocks import BLOCKS
-from expunge.learners.jax._fused.strips import PICTURE
+from expunge.learners.jax._fused.pictures import BLOCKS, STRIPS
 from expunge.reproduction import EXPERIMENTS
 from expunge.reproduction.white_box import examiner, lockstep, scoring
 
@@ -38,7 +37,7 @@ def test_programs_of_a_hundred_trials_are_translated(experiment):
         return fused.Weights(*(array(jnp.float32, *leading, *size) for size in shape.sizes()))
 
     def table(images):
-        blocks, strips = array(jnp.int16, images * BLOCKS), array(jnp.bfloat16, images * PICTURE)
+        blocks, strips = array(jnp.int16, images * BLOCKS), array(jnp.bfloat16, images * STRIPS)
         return fused.Pictures((blocks,) * channels, (strips,) * channels)
 
     numbers = array(jnp.float32), array(jnp.float32)

@@ -63,13 +63,19 @@ class LayerEngine:
 
     def chances(self, weights: Any, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """One model after another."""
-        found = [self._scores(weights, model, self._pictures.X[own]) for model, own in enumerate(rows)]
+        found = [self.scores(weights, model, self._pictures.X[own]) for model, own in enumerate(rows)]
         return np.asarray(log_chances(jnp.asarray(np.stack(found)), jnp.asarray(self._pictures.y[rows])))
 
     def test_scores(self, weights: Any) -> NDArray[np.float32]:
         """One model after another."""
         models = range(jax.tree.leaves(weights)[0].shape[0])
-        return np.stack([self._scores(weights, model, self._pictures.X_test) for model in models])
+        return np.stack([self.scores(weights, model, self._pictures.X_test) for model in models])
+
+    def scores(self, weights: Any, model: int, X: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Of one model, (images, classes)."""
+        own = jax.tree.map(lambda leaf: leaf[model], weights)
+        parts = [np.asarray(self._apply(own, X[at : at + _AT_ONCE])) for at in range(0, len(X), _AT_ONCE)]
+        return np.concatenate(parts)
 
     def _recipe(self, noise_multiplier: float) -> Recipe:
         experiment = self._experiment
@@ -100,8 +106,3 @@ class LayerEngine:
             jnp.asarray(key),
         )
         return training_program(recipe, room, 1, resumes=True)(shard, self._checks, start)
-
-    def _scores(self, weights: Any, model: int, X: NDArray[np.uint8]) -> NDArray[np.float32]:
-        own = jax.tree.map(lambda leaf: leaf[model], weights)
-        parts = [np.asarray(self._apply(own, X[at : at + _AT_ONCE])) for at in range(0, len(X), _AT_ONCE)]
-        return np.concatenate(parts)

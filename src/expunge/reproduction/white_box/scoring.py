@@ -17,9 +17,9 @@ Table = fused.Pictures
 
 @jax.jit  # type: ignore[untyped-decorator]
 def log_chances(scores: Any, labels: Any) -> Any:
-    """log softmax at the labels."""
-    own = jnp.take_along_axis(scores, labels[:, :, None], axis=2)[:, :, 0]
-    return own - jax.nn.logsumexp(scores, axis=2)
+    """log softmax at the labels, relative to the highest score: models are told apart by how near to one they are."""
+    found = jax.nn.log_softmax(scores, axis=2)
+    return jnp.take_along_axis(found, labels[:, :, None], axis=2)[:, :, 0]
 
 
 @partial(jax.jit, static_argnames=("shape", "part", "interpret"))

@@ -1,13 +1,15 @@
 """The paper's network in a few kernels: forward, backward, norms and clipped sums, for many models, on a GPU.
 
 Compiled layer by layer the network is bound by memory: its intermediate values are large and its matrices narrow. Here
-one program of a Pallas (Triton) kernel takes `GROUP` examples of one model through everything, and only the sums of
-clipped gradients come out. Operands of products are bfloat16, sums float32.
+one program of a Pallas (Triton) kernel takes `GROUP` examples of one model through the forward pass, another through
+the gradients of activations, and so on; only the sums of clipped gradients come out. Operands of products are bfloat16,
+sums float32.
 """
 
 from expunge.learners.jax._fused.launch import clipped_sums, scores
 from expunge.learners.jax._fused.layout import GROUP, Shape, Weights, native, standard
-from expunge.learners.jax._fused.strips import Pictures, patch_table
+from expunge.learners.jax._fused.pictures import Pictures, patch_table
+from expunge.learners.jax._fused.scratch import example_bytes
 from expunge.learners.jax._fused.tuning import Tuning, Tunings
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "Tunings",
     "Weights",
     "clipped_sums",
+    "example_bytes",
     "native",
     "patch_table",
     "scores",

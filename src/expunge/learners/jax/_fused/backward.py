@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from expunge.learners.jax._fused.forward import first_code, second_code
-from expunge.learners.jax._fused.kernel import Kernel, dot
+from expunge.learners.jax._fused.kernel import Kernel
 from expunge.learners.jax._fused.layout import (
     CANDIDATES,
     FILTER,
@@ -21,7 +21,9 @@ from expunge.learners.jax._fused.layout import (
     TABLES,
     at,
 )
+from expunge.learners.jax._fused.pictures import load_patches
 from expunge.learners.jax._fused.scratch import Scratch
+from expunge.learners.jax._fused.tables import column_sums, cut_parities, dot
 from expunge.learners.jax.layers import Array
 
 
@@ -54,30 +56,18 @@ def first_gradients(kernel: Kernel, example: Array, row: Array, strips: Any, scr
     sent = _unpool_first(example, scratch)
     for parity in range(4):
         for channel, plane in enumerate(strips):
-            sums[channel] += dot(kernel.patches(plane, row, parity).T, sent[parity])
+            sums[channel] += dot(load_patches(plane, kernel.known(row), parity).T, sent[parity])
     return [total * (1.0 / 255.0) for total in sums], column_sums(sum(sent))
 
 
-def moved_deltas(example: Array, scratch: Scratch) -> Array:
-    """An example's d2, moved back by all moves: (64 blocks, 4 moves · 32)."""
+def moved_deltas(example: Array, d2: Any) -> Array:
+    """An example's table of d2, moved back by all moves: (64 blocks, 4 moves · 32)."""
     row = jax.lax.broadcasted_iota(jnp.int32, (GRID, 4 * SECOND), 0)
     column = jax.lax.broadcasted_iota(jnp.int32, (GRID, 4 * SECOND), 1)
     number = jax.lax.div(column, SECOND)
-    move = jax.lax.rem(number, 2) + jax.lax.div(number, 2) * SIDE
-    return scratch.d2[(PAD + example * GRID + row - move) * SECOND + jax.lax.rem(column, SECOND)]
-
-
-def column_sums(table: Array) -> Array:
-    """Of (64, width), in each of 64 rows: a product is cheaper than a reduction, and sums in float32 too."""
-    return dot(jnp.ones((GRID, GRID), jnp.bfloat16), table)
-
-
-def parts(table: Array) -> list[Array]:
-    """The inverse of `interleave`: (64, 16 · 4) as four tables (64, 16)."""
-    pairs = [
-        jnp.unstack(half.reshape(GRID, FIRST, 2), axis=-1) for half in jnp.unstack(table.reshape(GRID, -1, 2), axis=-1)
-    ]
-    return [pairs[parity % 2][parity // 2] for parity in range(4)]
+    move = jax.lax.rem(number, 2) + jax.lax.div(number, 2) * SIDE  # MOVES[number]
+    found: Array = d2[(PAD + example * GRID + row - move) * SECOND + jax.lax.rem(column, SECOND)]
+    return found
 
 
 def _unpool_first(example: Array, scratch: Scratch) -> list[Array]:
@@ -85,7 +75,7 @@ def _unpool_first(example: Array, scratch: Scratch) -> list[Array]:
     total: list[Any] = [jnp.zeros((GRID, FIRST), jnp.bfloat16)] * 4
     for move in MOVES:
         place = at(GRID, 64, (PAD + example * GRID - move) * 64)
-        deltas, codes = parts(scratch.d1[place]), parts(scratch.win1[place])
+        deltas, codes = cut_parities(scratch.d1[place]), cut_parities(scratch.win1[place])
         for out, candidates in enumerate(CANDIDATES):
             for of, by in candidates:
                 if by == move:

@@ -1,7 +1,8 @@
 """The forward pass of a program's examples.
 
-Nothing goes through memory between the layers. Rows are moved by a product with a matrix of ones and zeros, which is
-exact for bfloat16, so that outputs of products stay where they are, in registers, until the next product.
+Nothing goes through memory between the layers: rows are moved by a product with a matrix of ones and zeros, so that
+outputs of products stay where they are, in registers, until the next product needs them. What is compared in a pool is
+rounded to bfloat16 before.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from expunge.learners.jax._fused.blocks import BLOCKS, FIELD
-from expunge.learners.jax._fused.kernel import Kernel, dot
+from expunge.learners.jax._fused.kernel import Kernel
 from expunge.learners.jax._fused.layout import (
     CANDIDATES,
     FIRST,
@@ -33,55 +32,36 @@ from expunge.learners.jax._fused.layout import (
     at,
     piece_places,
 )
+from expunge.learners.jax._fused.pictures import FIELD, load_blocks
 from expunge.learners.jax._fused.scratch import Scratch
+from expunge.learners.jax._fused.tables import dot, interleave, load_moves, moved
 from expunge.learners.jax.layers import Array
 
 OUTSIDE = 9  # the code of a pool's output that is none of the picture's
 
 
-def convolutions(
-    kernel: Kernel, rows: Any, blocks: Any, filters: Any, taps: Any, moving: Any, weights: Weights, scratch: Scratch
-) -> None:
-    """Both convolutions of all examples, one after another; what the backward pass needs is kept where it has room."""
-    channels = kernel.shape.channels
-    first = [filters[at(FIELD, 4 * FIRST, channel * FIELD * 4 * FIRST)] for channel in range(channels)]
-    second = [
-        [taps[at(FIRST, 2 * SECOND, (pair * 4 + parity) * FIRST * 2 * SECOND)] for pair in range(2)]
-        for parity in range(4)
+def convolutions(kernel: Kernel, rows: Any, blocks: Any, moving: Any, weights: Weights, scratch: Scratch) -> None:
+    """Both convolutions of all examples, one after another; `weights` as by `forward_operands`.
+
+    What the backward pass needs is kept if there is scratch memory for it.
+    """
+    filters = [weights.w1[at(FIELD, 64, channel * FIELD * 64)] for channel in range(kernel.shape.channels)]
+    taps = [
+        [weights.w2[at(FIRST, 2 * SECOND, (pair * 4 + parity) * FIRST * 2 * SECOND)] for parity in range(4)]
+        for pair in range(2)
     ]
     moves = load_moves(moving)
     bias1, bias2 = weights.b1[jnp.arange(FIRST)][None, :], weights.b2[jnp.arange(SECOND)][None, :]
 
     def one(example: Array, nothing: Array) -> Array:
-        start = kernel.known(rows[example]) * BLOCKS
-        planes = [jax.lax.bitcast_convert_type(plane[at(GRID, FIELD, start)], jnp.bfloat16) for plane in blocks]
-        a1 = _first_layer(kernel, example, planes, first, moves, bias1, scratch)
-        _second_layer(kernel, example, a1, second, moves, bias2, scratch)
+        row = kernel.known(rows[example])
+        planes = [load_blocks(plane, row) for plane in blocks]
+        a1 = _first_layer(kernel, example, planes, filters, moves, bias1, scratch)
+        _second_layer(kernel, example, a1, taps, moves, bias2, scratch)
         return nothing
 
     jax.lax.fori_loop(0, GROUP, one, jnp.int32(0))
     kernel.barrier()
-
-
-def moving_matrices(direction: int) -> Array:
-    """For every move, flat: matrices that move the rows of a table up (1) or down (-1); zeros follow.
-
-    They are an input of the kernels, since the compiler keeps in registers what a program makes itself.
-    """
-    rows = np.arange(GRID)
-    matrices = [rows[None, :] == rows[:, None] + direction * move for move in MOVES]
-    return jnp.asarray(np.stack(matrices), jnp.bfloat16).reshape(-1)
-
-
-def load_moves(moving: Any) -> dict[int, Array]:
-    """By the move; loaded before a loop they stay in the multiprocessor."""
-    return {move: moving[at(GRID, GRID, number * GRID * GRID)] for number, move in enumerate(MOVES)}
-
-
-def interleave(parities: list[Array]) -> Array:
-    """Four tables (64, 16) as one (64, 16 · 4)."""
-    pairs = [jnp.stack([parities[one], parities[one + 2]], axis=-1).reshape(GRID, 2 * FIRST) for one in (0, 1)]
-    return jnp.stack(pairs, axis=-1).reshape(GRID, 4 * FIRST)
 
 
 def _first_layer(
@@ -107,28 +87,16 @@ def _first_layer(
     return a1
 
 
-def beside(left: Array, right: Array) -> Array:
-    """Two tables of one width, side by side."""
-    return jnp.stack([left, right], axis=-1).transpose(0, 2, 1).reshape(GRID, -1)
-
-
-def _moved(matrix: Array, *tables: Array) -> list[Array]:
-    """One table, or two at once."""
-    if len(tables) == 1:
-        return [dot(matrix, tables[0])]
-    return list(jnp.split(dot(matrix, beside(*tables)), 2, axis=1))
-
-
 def _pool(z: list[Array], moves: dict[int, Array]) -> list[Array]:
     """First of neighbours across, then of neighbours down."""
-    across = [one.astype(jnp.bfloat16) for one in _moved(moves[1], z[0], z[2])]
+    across = [one.astype(jnp.bfloat16) for one in moved(moves[1], z[0], z[2])]
     rows = [
         jnp.maximum(z[0], z[1]),
         jnp.maximum(z[1], across[0]),
         jnp.maximum(z[2], z[3]),
         jnp.maximum(z[3], across[1]),
     ]
-    down = [one.astype(jnp.bfloat16) for one in _moved(moves[SIDE], rows[0], rows[1])]
+    down = [one.astype(jnp.bfloat16) for one in moved(moves[SIDE], rows[0], rows[1])]
     below = [rows[2], rows[3], down[0], down[1]]
     return [jnp.maximum(rows[parity], below[parity]).astype(jnp.float32) for parity in range(4)]
 
@@ -139,7 +107,7 @@ def _pool_with_codes(z: list[Array], moves: dict[int, Array]) -> list[Array]:
     for move in MOVES:
         needed = [parity for parity, by in TABLES if by == move]
         sources = [z[parity] for parity in needed]
-        tables = _moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
+        tables = moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
         for parity, table in zip(needed, tables, strict=True):
             own = _with_code(table, first_code(TABLES.index((parity, move))))
             for out, candidates in enumerate(CANDIDATES):
@@ -179,10 +147,10 @@ def _second_layer(
 ) -> None:
     """Convolution, pool, activation: a2, zero outside of the picture, and which candidate won."""
     rows = []
-    for pair in range(2):
-        both = dot(a1[0], taps[0][pair])
-        for inputs, own in zip(a1[1:], taps[1:], strict=True):
-            both += dot(inputs, own[pair])
+    for first, *others in taps:
+        both = dot(a1[0], first)
+        for inputs, own in zip(a1[1:], others, strict=True):
+            both += dot(inputs, own)
         left, right = jnp.split(both, 2, axis=1)
         rows.append(left + dot(moves[1], right))
     z2 = rows[0] + dot(moves[SIDE], rows[1])

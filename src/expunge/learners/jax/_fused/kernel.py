@@ -1,21 +1,14 @@
-"""What all programs share: the activation, the barrier, products, and the patches of the first convolution."""
+"""What all programs share: the activation, the barrier, and what the compiler is told."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax.numpy as jnp
 from jax.experimental.pallas import triton as plgpu
 
 from expunge.learners.jax._fused.layout import Shape
-from expunge.learners.jax._fused.strips import MOST, table_places
+from expunge.learners.jax._fused.pictures import MOST
 from expunge.learners.jax._fused.tuning import Tuning
 from expunge.learners.jax.layers import Array
-
-
-def dot(left: Array, right: Array) -> Array:
-    """A product of bfloat16 operands, summed in float32."""
-    return jnp.dot(left.astype(jnp.bfloat16), right.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
 
 
 class Kernel:
@@ -43,8 +36,3 @@ class Kernel:
     def known(self, row: Array) -> Array:
         """A picture's number, whose bound the compiler can see (`Tuning.bounded`)."""
         return row & (MOST - 1) if self.tuning.bounded else row
-
-    def patches(self, plane: Any, row: Array, parity: int) -> Array:
-        """The patches of one parity and channel."""
-        found: Array = plane[table_places(self.known(row), parity)]
-        return found

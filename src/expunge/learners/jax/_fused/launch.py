@@ -12,10 +12,10 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from expunge.learners.jax._fused.blocks import spread_filters, spread_taps, turned_taps
-from expunge.learners.jax._fused.forward import moving_matrices
 from expunge.learners.jax._fused.kernel import Kernel
 from expunge.learners.jax._fused.layout import FIRST, GRID, GROUP, OUT, SECOND, Shape, Weights
+from expunge.learners.jax._fused.operands import forward_operands, moving_matrices, turned_taps
+from expunge.learners.jax._fused.pictures import Pictures
 from expunge.learners.jax._fused.programs import (
     clip_program,
     delta_program,
@@ -24,7 +24,6 @@ from expunge.learners.jax._fused.programs import (
     sum_program,
 )
 from expunge.learners.jax._fused.scratch import DENSE_WIDTHS, SCRATCH_SIZES, SCRATCH_TYPES, Dense, Own
-from expunge.learners.jax._fused.strips import Pictures
 from expunge.learners.jax._fused.tuning import Tuning, Tunings
 from expunge.learners.jax.layers import Array
 
@@ -44,21 +43,14 @@ class _Array:
         return ref if self.of_program is None else Own(ref, program * self.of_program)
 
 
-def _half(weights: Weights) -> list[Array]:
-    """Flat weights a model, matrices in bfloat16 and biases in float32."""
-    flat = [leaf.reshape(leaf.shape[0], -1) for leaf in weights]
-    return [leaf.astype(jnp.bfloat16) if number % 2 == 0 else leaf for number, leaf in enumerate(flat)]
-
-
 def _of_models(values: Array) -> _Array:
     return _Array(values.reshape(-1), of_model=int(np.prod(values.shape[1:])))
 
 
-def _seen(shape: Shape, table: Pictures, weights: Weights) -> list[_Array]:
-    """What the convolutions need in an order of their own: pictures, both filters, and matrices that move rows."""
-    w1, w2 = (leaf.astype(jnp.bfloat16) for leaf in (weights.w1, weights.w2))
-    filters, taps = _of_models(spread_filters(w1, shape.channels)), _of_models(spread_taps(w2))
-    return [*map(_Array, table.blocks), filters, taps, _Array(moving_matrices(1))]
+def _forward_inputs(shape: Shape, table: Pictures, weights: Weights) -> list[_Array]:
+    """What the convolutions need: matrices that move rows, pictures, and weights."""
+    operands = map(_of_models, forward_operands(weights, shape.channels))
+    return [_Array(moving_matrices(1)), *map(_Array, table.blocks), *operands]
 
 
 @dataclass(frozen=True)
@@ -136,13 +128,12 @@ def clipped_sums(
     if batch % GROUP:
         raise ValueError(f"the batch must be a multiple of {GROUP}, got {batch}")
     launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
-    half, seen = list(map(_of_models, _half(weights))), _seen(shape, table, weights)
     kept = list(zip(SCRATCH_SIZES, SCRATCH_TYPES, strict=True))
     dense_outs = [(GROUP * width, jnp.float32) for width in DENSE_WIDTHS]
     found = launch.call(
         forward_program,
         "forward",
-        [launch.split(rows), launch.split(labels), *seen, *half],
+        [launch.split(rows), launch.split(labels), *_forward_inputs(shape, table, weights)],
         kept[:5] + dense_outs,
     )
     a1, win1, a2, win2, da2 = found[:5]
@@ -152,11 +143,7 @@ def clipped_sums(
     d2, d1 = launch.call(
         delta_program,
         "deltas",
-        [
-            _of_models(turned_taps(weights.w2.astype(jnp.bfloat16))),
-            _Array(moving_matrices(-1)),
-            *map(_own, (a1, win2, da2)),
-        ],
+        [_of_models(turned_taps(weights.w2)), _Array(moving_matrices(-1)), *map(_own, (a1, win2, da2))],
         kept[5:],
     )
     g1, gb1, factors = launch.call(
@@ -173,6 +160,7 @@ def clipped_sums(
     )
     parts = (g1, gb1, g2, gb2, g3, gb3, g4, gb4)
     sums = [jnp.sum(part, axis=1) for part in parts]
+    # The second convolution's are (16 · 4 parities, 4 taps · 32).
     sums[2] = sums[2].reshape(models, GRID, 4, SECOND).swapaxes(1, 2)
     return Weights(*(total.reshape(models, *size) for total, size in zip(sums, shape.sizes(), strict=True)))
 
@@ -191,11 +179,10 @@ def scores(
     if batch % GROUP:
         raise ValueError(f"the number of examples must be a multiple of {GROUP}, got {batch}")
     launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
-    half, seen = list(map(_of_models, _half(weights))), _seen(shape, table, weights)
     found = launch.call(
         score_program,
         "scores",
-        [launch.split(rows), *seen, *half],
+        [launch.split(rows), *_forward_inputs(shape, table, weights)],
         [(GROUP * OUT, jnp.float32), (SCRATCH_SIZES.a2, SCRATCH_TYPES.a2)],
     )[0]
     return found.reshape(models, batch, OUT)[:, :, : shape.num_classes]

@@ -2,10 +2,9 @@
 
 All pictures live on an 8 × 8 grid of 2 × 2 blocks, row = 8·i + j. The first convolution's outputs, at most 16 × 16, are
 four tables (64 blocks, 16 channels), one for each place within a block, called the parity. A pool of window 2 and
-stride 1 then compares whole tables, some of them moved by one block, which is the same product over rows moved by 1, 8
-or 9; nothing is shuffled. The second convolution has filters of 4 × 4 and stride 2: it is four taps, each a block with
-all its parities, so again tables moved by 0, 1, 8 and 9 rows. What lies outside of a picture is masked where it could
-do harm.
+stride 1 then compares whole tables, some of them moved by one block, which is by 1, 8 or 9 rows. The second convolution
+has filters of 4 × 4 and stride 2: it is four taps, each a block with all its parities, so again tables moved by 0, 1, 8
+and 9 rows. What lies outside of a picture is masked where it could do harm.
 """
 
 from __future__ import annotations
@@ -135,11 +134,6 @@ def at(rows: int, width: int, start: Any, stride: int | None = None) -> Array:
     down = jax.lax.broadcasted_iota(jnp.int32, (rows, width), 0)
     across = jax.lax.broadcasted_iota(jnp.int32, (rows, width), 1)
     return start + down * (width if stride is None else stride) + across
-
-
-def first_places(example: Any, parity: int, move: int) -> Array:
-    """Of one parity in an example's table of win1 and d1, moved back."""
-    return at(GRID, FIRST, (PAD + example * GRID - move) * 64 + parity * FIRST, 64)
 
 
 def piece_places(shape: Shape, piece: Array) -> Array:

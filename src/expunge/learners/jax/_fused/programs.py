@@ -8,15 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from expunge.learners.jax._fused.backward import (
-    column_sums,
     first_deltas,
     first_gradients,
     moved_deltas,
     second_places,
     unpool_second,
 )
-from expunge.learners.jax._fused.forward import OUTSIDE, convolutions, hidden_layers, load_moves
-from expunge.learners.jax._fused.kernel import Kernel, dot
+from expunge.learners.jax._fused.forward import OUTSIDE, convolutions, hidden_layers
+from expunge.learners.jax._fused.kernel import Kernel
 from expunge.learners.jax._fused.layout import (
     FILTER,
     FIRST,
@@ -33,18 +32,18 @@ from expunge.learners.jax._fused.layout import (
     piece_places,
 )
 from expunge.learners.jax._fused.scratch import Dense, Scratch
+from expunge.learners.jax._fused.tables import column_sums, dot, load_moves
 from expunge.learners.jax.layers import Array
 
 
 def forward_program(kernel: Kernel, *refs: Any) -> None:
     """The forward pass, the dense layers' backward pass, and the gradient before the last pictures' activation."""
     channels = kernel.shape.channels
-    rows, labels, blocks, spread = refs[0], refs[1], refs[2 : 2 + channels], refs[2 + channels : 5 + channels]
-    weights, outs = Weights(*refs[5 + channels : 13 + channels]), refs[13 + channels :]
+    rows, labels, moving, blocks, refs = *refs[:3], refs[3 : 3 + channels], refs[3 + channels :]
+    weights, outs = Weights(*refs[:8]), refs[8:]
     scratch, dense = Scratch(*outs[:5]), Dense(*outs[5:])
-    scratch.a1[at(PAD, 64, GROUP * GRID * 64)] = jnp.zeros((PAD, 64), jnp.bfloat16)
     scratch.win2[at(PAD, SECOND, 0)] = jnp.full((PAD, SECOND), OUTSIDE, jnp.int8)
-    convolutions(kernel, rows, blocks, *spread, weights, scratch)
+    convolutions(kernel, rows, blocks, moving, weights, scratch)
     h3, z4, a2_square = hidden_layers(kernel, weights, scratch)
     delta4 = _softmax_delta(z4, labels[jnp.arange(GROUP)])
     delta3 = dot(delta4, weights.w4[at(HIDDEN, OUT, 0)].T) * kernel.slope(h3)
@@ -94,12 +93,12 @@ def delta_program(kernel: Kernel, *refs: Any) -> None:
 def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
     """Of every example the norm of its gradient and the factor; the clipped sum of the first convolution's."""
     channels = kernel.shape.channels
-    rows, table = refs[0], refs[1 : 1 + channels]
+    rows, strips = refs[0], refs[1 : 1 + channels]
     a1, win1, d2, d1, norms, g1, gb1, factors = refs[1 + channels :]
-    scratch = Scratch(a1=a1, win1=win1, d2=d2, d1=d1)
+    scratch = Scratch(win1=win1, d1=d1)
 
     def one(example: Array, carry: Any) -> Any:
-        own, bias1 = first_gradients(kernel, example, rows[example], table, scratch)
+        own, bias1 = first_gradients(kernel, example, rows[example], strips, scratch)
         inputs = a1[at(GRID, 64, example * GRID * 64)].T
         deltas = [d2[second_places(example, move)] for move in MOVES]
         squares = column_sums(deltas[0]) ** 2 * (1.0 / GRID)
@@ -122,13 +121,15 @@ def clip_program(clip_norm: float, kernel: Kernel, *refs: Any) -> None:
 def sum_program(kernel: Kernel, *refs: Any) -> None:
     """The clipped sums of the second convolution and of the dense layers."""
     a1, d2, a2, h3, delta3, delta4, factors, g2, gb2, g3, gb3, g4, gb4 = refs
-    scratch = Scratch(d2=d2)
 
     def second(example: Array, carry: Any) -> Any:
         sums, bias = carry
         inputs = a1[at(GRID, 64, example * GRID * 64)].T
-        scaled = moved_deltas(example, scratch).astype(jnp.float32) * factors[example]
-        return sums + dot(inputs, scaled), bias + d2[second_places(example, 0)].astype(jnp.float32) * factors[example]
+        scaled, own = (
+            deltas.astype(jnp.float32) * factors[example]
+            for deltas in (moved_deltas(example, d2), d2[second_places(example, 0)])
+        )
+        return sums + dot(inputs, scaled), bias + own
 
     start = jnp.zeros((GRID, 4 * SECOND), jnp.float32), jnp.zeros((GRID, SECOND), jnp.float32)
     sums, bias = jax.lax.fori_loop(0, GROUP, second, start)
@@ -152,9 +153,9 @@ def sum_program(kernel: Kernel, *refs: Any) -> None:
 def score_program(kernel: Kernel, *refs: Any) -> None:
     """Forward only: the scores of GROUP examples."""
     channels = kernel.shape.channels
-    rows, blocks, spread = refs[0], refs[1 : 1 + channels], refs[1 + channels : 4 + channels]
-    weights, (out, a2) = Weights(*refs[4 + channels : 12 + channels]), refs[12 + channels :]
+    rows, moving, blocks, refs = *refs[:2], refs[2 : 2 + channels], refs[2 + channels :]
+    weights, (out, a2) = Weights(*refs[:8]), refs[8:]
     scratch = Scratch(a2=a2)
-    convolutions(kernel, rows, blocks, *spread, weights, scratch)
+    convolutions(kernel, rows, blocks, moving, weights, scratch)
     _, z4, _ = hidden_layers(kernel, weights, scratch)
     out[at(GROUP, OUT, 0)] = z4

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from expunge.learners.jax._fused.layout import GRID, GROUP, HIDDEN, OUT, PAD, SECOND
+from expunge.learners.jax._fused.layout import GRID, GROUP, HIDDEN, OUT, PAD, SECOND, Shape
+from expunge.learners.jax._fused.pictures import BLOCKS, STRIPS
 from expunge.learners.jax.layers import Array
 
 
@@ -26,17 +28,17 @@ class Own:
 class Scratch(NamedTuple):
     """Arrays of a program, of all its examples unless it says otherwise; None where a kernel does without."""
 
-    a1: Any = None  # bfloat16, GROUP tables of (64, 16 · 4), and PAD rows of zeros after them
-    win1: Any = None  # int8, PAD rows, then GROUP tables of (64, 64): which of TABLES won
+    a1: Any = None  # bfloat16, GROUP tables of (64, 16 · 4 parities)
+    win1: Any = None  # int8, PAD rows, then GROUP tables of (64, 16 · 4): which of TABLES won
     a2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32)
-    win2: Any = None  # int8, PAD rows of none, then GROUP tables of (64, 32): which of MOVES won
+    win2: Any = None  # int8, PAD rows of OUTSIDE, then GROUP tables of (64, 32): which of MOVES won
     da2: Any = None  # bfloat16, PAD rows, then GROUP tables of (64, 32): the gradient before the second activation
     d2: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 32)
-    d1: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 64)
+    d1: Any = None  # bfloat16, PAD rows of zeros, then GROUP tables of (64, 16 · 4)
 
 
 SCRATCH_SIZES = Scratch(
-    a1=(GROUP * GRID + PAD) * 64,
+    a1=GROUP * GRID * 64,
     win1=(PAD + GROUP * GRID) * 64,
     a2=(PAD + GROUP * GRID) * SECOND,
     win2=(PAD + GROUP * GRID) * SECOND,
@@ -57,3 +59,16 @@ class Dense(NamedTuple):
 
 
 DENSE_WIDTHS = Dense(HIDDEN, HIDDEN, OUT, 1)
+
+_LOADED = ("a1", "win2", "da2", "a1", "win1", "d2", "d1", "a1", "d2", "a2")  # by the kernels after the forward pass
+
+
+def example_bytes(shape: Shape) -> int:
+    """What an example moves through a device's memory: everything that a kernel needs once, caches aside."""
+    places = Scratch(
+        *(size * jnp.dtype(kind).itemsize for size, kind in zip(SCRATCH_SIZES, SCRATCH_TYPES, strict=True))
+    )
+    kept = sum(places) + sum(getattr(places, name) for name in _LOADED)
+    sums = 2 * 4 * sum(prod(size) for size in shape.sizes())  # written by a group, read to be added up
+    pictures = 2 * (BLOCKS + STRIPS) * shape.channels
+    return int(pictures + (kept + sums) // GROUP)

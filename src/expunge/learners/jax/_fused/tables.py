@@ -1,0 +1,47 @@
+"""Tables of 64 rows within a program: moved, cut and put together, without a way through memory of our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from expunge.learners.jax._fused.layout import FIRST, GRID, MOVES, at
+from expunge.learners.jax.layers import Array
+
+
+def dot(left: Array, right: Array) -> Array:
+    """A product of bfloat16 operands, summed in float32."""
+    return jnp.dot(left.astype(jnp.bfloat16), right.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+
+
+def load_moves(moving: Any) -> dict[int, Array]:
+    """`moving_matrices` by the move; loaded before a loop they stay in the multiprocessor."""
+    return {move: moving[at(GRID, GRID, number * GRID * GRID)] for number, move in enumerate(MOVES)}
+
+
+def moved(matrix: Array, *tables: Array) -> list[Array]:
+    """One table moved, or two in one product; exact, since every value is one of bfloat16 times one."""
+    if len(tables) == 1:
+        return [dot(matrix, tables[0])]
+    left, right = tables
+    beside = jnp.stack([left, right], axis=-1).transpose(0, 2, 1).reshape(GRID, -1)
+    return list(jnp.split(dot(matrix, beside), 2, axis=1))
+
+
+def interleave(parities: list[Array]) -> Array:
+    """Four tables (64, 16) as one (64, 16 · 4): a word that is loaded holds all parities of a value."""
+    pairs = [jnp.stack([parities[one], parities[one + 2]], axis=-1).reshape(GRID, 2 * FIRST) for one in (0, 1)]
+    return jnp.stack(pairs, axis=-1).reshape(GRID, 4 * FIRST)
+
+
+def cut_parities(table: Array) -> list[Array]:
+    """The inverse of `interleave`."""
+    halves = [half.reshape(GRID, FIRST, 2) for half in jnp.unstack(table.reshape(GRID, 2 * FIRST, 2), axis=-1)]
+    pairs = [jnp.unstack(half, axis=-1) for half in halves]
+    return [pairs[parity % 2][parity // 2] for parity in range(4)]
+
+
+def column_sums(table: Array) -> Array:
+    """Of (64, width), in each of 64 rows: a product is cheaper than a reduction, and sums in float32 too."""
+    return dot(jnp.ones((GRID, GRID), jnp.bfloat16), table)
