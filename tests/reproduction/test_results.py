@@ -67,6 +67,28 @@ def test_folders_merge_and_merging_again_changes_nothing(tmp_path, tiny_row, mak
         take_in(here, tmp_path / "nowhere", [tiny_row], Variant())
 
 
+def test_trials_of_an_earlier_attack_are_shown_but_not_done_and_never_mixed(tmp_path, tiny_row, make_trials):
+    earlier = RowResults(tiny_row, Variant(), make_trials([0, 1, 5], seed=1), (RUN,), attack=1)
+    assert not earlier.is_current
+    assert earlier.missing(3) == [0, 1, 2]
+    assert earlier.first(2).numbers.tolist() == [0, 1]
+    again = replace(RUN, device="another")
+    later = earlier.add(make_trials([1], seed=2), again)
+    assert (later.trials.numbers.tolist(), later.runs, later.is_current) == ([1], (again,), True)
+    assert earlier.merge(later) == later == later.merge(earlier)
+    write_results(tmp_path / "here", earlier)
+    write_results(tmp_path / "there", later)
+    assert read_results(tmp_path / "here", tiny_row, Variant()).attack == 1
+    assert take_in(tmp_path / "here", tmp_path / "there", [tiny_row], Variant()) == 1
+    assert read_results(tmp_path / "here", tiny_row, Variant()).missing(2) == [0]
+
+
+def test_a_later_attack_is_refused(tmp_path, tiny_row, make_trials):
+    write_results(tmp_path, RowResults(tiny_row, Variant(), make_trials([0]), (RUN,), attack=3))
+    with pytest.raises(InputError, match=r"attack's form 3, and this version knows up to 2"):
+        read_results(tmp_path, tiny_row, Variant())
+
+
 def test_variants_are_kept_apart(tmp_path, tiny_row, make_trials):
     fixed = Variant(has_fixed_partition=True)
     write_results(tmp_path, RowResults(tiny_row, fixed, make_trials([0]), (RUN,)))

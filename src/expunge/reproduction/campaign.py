@@ -127,7 +127,7 @@ class Campaign:
     def _batches(self, results: RowResults) -> Iterator[list[int]]:
         """Missing numbers, the last batch filled up with numbers that come after all others."""
         missing = results.missing(self.num_trials)
-        used = 0 if results.trials is None else int(results.trials.numbers.max()) + 1
+        used = 0 if results.trials is None or not results.is_current else int(results.trials.numbers.max()) + 1
         spare = max(self.num_trials, used)
         missing += range(spare, spare + -len(missing) % self.batch)
         for first in range(0, len(missing), self.batch):

@@ -116,6 +116,8 @@ def describe(table: TablePage) -> str:
     verdicts = table.verdicts
     done = sum(not results.missing(table.num_trials) for results in table.results)
     trials = f"{done} of {len(table.results)} rows are done, with {table.num_trials} trials each"
+    if earlier := sum(not results.is_current for results in table.results):
+        trials += f"; {earlier} were run with an earlier form of the attack and have to be run again"
     if not verdicts:
         return f"{trials}."
     even = sum(verdict.control.is_consistent for verdict in verdicts)

@@ -24,6 +24,9 @@ from expunge.reproduction.rows import Row
 from expunge.reproduction.trials import Trials, array_names
 
 FORMAT = 1  # raise it when a reader of this version would misread the file; keep reading older ones
+# Which form of the attack made the trials: 1 compared probabilities that tied for want of digits. Trials of an earlier
+# form are shown, but count as not done, and go when the first of this form are there.
+ATTACK = 2
 
 # What reading a damaged archive can raise: its parts are compressed, and name how.
 _DAMAGES = (
@@ -65,6 +68,12 @@ class RowResults:
     variant: Variant
     trials: Trials | None
     runs: tuple[Run, ...] = ()
+    attack: int = ATTACK
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the trials, if any, were made by this version's form of the attack."""
+        return self.trials is None or self.attack == ATTACK
 
     @property
     def num_trials(self) -> int:
@@ -78,7 +87,7 @@ class RowResults:
 
     def missing(self, num_trials: int) -> list[int]:
         """Which of the trials 0 to `num_trials` − 1 are not there yet."""
-        done = set() if self.trials is None else set(self.trials.numbers.tolist())
+        done = set() if self.trials is None or not self.is_current else set(self.trials.numbers.tolist())
         return [number for number in range(num_trials) if number not in done]
 
     def first(self, num_trials: int) -> Trials | None:
@@ -88,22 +97,26 @@ class RowResults:
 
     def add(self, trials: Trials, run: Run) -> RowResults:
         """With more trials; `run` replaces its own earlier record."""
+        if not self.is_current:
+            return RowResults(self.row, self.variant, trials, (run,))
         together = trials if self.trials is None else self.trials.merge(trials)
         others = tuple(old for old in self.runs if _key(old) != _key(run))
         return replace(self, trials=together, runs=(*others, run))
 
     def merge(self, other: RowResults) -> RowResults:
-        """Both files' trials and runs; of a trial that is in both, this one's."""
+        """Both files' trials and runs; of a trial that is in both, this one's; of two forms of the attack the later."""
         if (self.row.name, self.variant) != (other.row.name, other.variant):
             raise InputError(f"results of {other.row.name} cannot be merged into those of {self.row.name}")
         if other.trials is None:
             return self
+        if self.trials is not None and self.attack != other.attack:
+            return max(self, other, key=lambda results: results.attack)
         together = other.trials if self.trials is None else self.trials.merge(other.trials)
         longest: dict[tuple[str, str, str], Run] = {}
         for run in (*self.runs, *other.runs):
             known = longest.get(_key(run))
             longest[_key(run)] = run if known is None or run.num_trials > known.num_trials else known
-        return replace(self, trials=together, runs=tuple(sorted(longest.values(), key=_key)))
+        return replace(self, trials=together, runs=tuple(sorted(longest.values(), key=_key)), attack=other.attack)
 
 
 def _key(run: Run) -> tuple[str, str, str]:
@@ -126,11 +139,13 @@ def read_results(folder: Path, row: Row, variant: Variant) -> RowResults:
         raise InputError(f"{path} is not a file of trials, or is damaged") from None
     if about.get("format") != FORMAT:
         raise InputError(f"{path} has the format {about.get('format')!r}, and this version reads {FORMAT}")
+    if (attack := about.get("attack", 1)) not in range(1, ATTACK + 1):
+        raise InputError(f"{path} was made with the attack's form {attack!r}, and this version knows up to {ATTACK}")
     if (about.get("row"), about.get("variant")) != (row.name, asdict(variant)):
         raise InputError(f"{path} holds trials of another row: {about.get('row')}")
     try:
         trials = Trials(**arrays, num_held_out=about["num_held_out"])
-        return RowResults(row, variant, trials, tuple(Run(**run) for run in about["runs"]))
+        return RowResults(row, variant, trials, tuple(Run(**run) for run in about["runs"]), attack)
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is not a file of trials, or is damaged: {error}") from None
 
@@ -165,6 +180,7 @@ def write_results(folder: Path, results: RowResults) -> Path:
         "format": FORMAT,
         "row": results.row.name,
         "variant": asdict(results.variant),
+        "attack": results.attack,
         "num_held_out": trials.num_held_out,
         "runs": [asdict(run) for run in results.runs],
     }
@@ -193,5 +209,5 @@ def take_in(folder: Path, other: Path, rows: Iterable[Row], variant: Variant) ->
         ours = read_results(folder, row, variant)
         together = ours.merge(theirs)
         write_results(folder, together)
-        added += together.num_trials - ours.num_trials
+        added += together.num_trials - (ours.num_trials if ours.attack == together.attack else 0)
     return added
