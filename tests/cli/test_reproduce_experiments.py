@@ -83,6 +83,22 @@ def test_missing_data_is_one_line(expunge, tmp_path, monkeypatch):
     monkeypatch.setenv("EXPUNGE_DATA", str(tmp_path))
     done = expunge("reproduce", "table", "--rows", "mnist-k2-0", "--results", tmp_path / "r", code=2)
     assert "mnist is not in" in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_without_a_gpu_it_says_what_to_expect_once_when_trials_begin(capsys):
+    pytest.importorskip("jax")
+    from expunge.cli.reproduce.table import _announced
+
+    asked = []
+    make = _announced(lambda row, pictures, *, has_fixed_partition: asked.append((row, has_fixed_partition)))
+    assert capsys.readouterr().err == ""
+    for row in table_rows()[:2]:
+        make(row, None, has_fixed_partition=True)
+    assert asked == [(row, True) for row in table_rows()[:2]]
+    told = capsys.readouterr().err.strip().splitlines()
+    assert len(told) == 1
+    assert "JAX sees no GPU here" in told[0]
 
 
 def test_figure1_needs_trials(expunge, tmp_path):

@@ -22,7 +22,7 @@ from expunge.execution import make_executor
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _MOST_AT_ONCE = 8
-_LEAST_TRIALS = 4
+_LEAST_TRIALS, _MOST_TRIALS = 4, 10_000_000
 _HEADER_FAILURE = 1e-3
 
 
@@ -71,6 +71,8 @@ def audit(
     """
     if isinstance(num_trials, bool) or not isinstance(num_trials, int) or num_trials < _LEAST_TRIALS:
         raise ParameterError(f"num_trials must be a whole number of at least {_LEAST_TRIALS}, got {num_trials!r}")
+    if num_trials > _MOST_TRIALS:
+        raise ParameterError(f"num_trials must be at most {_MOST_TRIALS:,}, got {num_trials:,}")
     for name, value in (("significance", significance), ("confidence", confidence)):
         if not 0 < value < 1:
             raise ParameterError(f"{name} must be in (0, 1), got {value!r}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from expunge.cli.output import console, progress, show_json, show_table
+from expunge.cli.output import complain, console, progress, show_json, show_table
 from expunge.cli.reproduce.group import (
     RESULTS,
     AsJson,
@@ -26,7 +26,7 @@ from expunge.cli.reproduce.group import (
 from expunge.errors import InputError
 
 if TYPE_CHECKING:
-    from expunge.reproduction import Accuracy, MakeRunner, Row, TablePage, Variant
+    from expunge.reproduction import Accuracy, MakeRunner, Pictures, Row, RunTrials, TablePage, Variant
 
 QUICK_TRIALS = 40
 _QUICK_BATCH = 20
@@ -154,9 +154,23 @@ def _runner(*, quick: bool) -> tuple[MakeRunner, str]:
 
         return StandIn, "CPU (stand-in)"
     from expunge.guarantees import default_cache_folder
-    from expunge.reproduction.white_box import WhiteBox, device_name
+    from expunge.reproduction.white_box import WhiteBox, device_name, is_on_gpu
 
-    return WhiteBox(cache=default_cache_folder() / "compiled"), device_name()
+    made = WhiteBox(cache=default_cache_folder() / "compiled")
+    return made if is_on_gpu() else _announced(made), device_name()
+
+
+def _announced(make_runner: MakeRunner) -> MakeRunner:
+    """Says what to expect when the first trials are about to begin, and not if they cannot."""
+    rows: list[Row] = []
+
+    def make(row: Row, pictures: Pictures, *, has_fixed_partition: bool) -> RunTrials:
+        if not rows:
+            complain("JAX sees no GPU here: a trial takes minutes and a row more than a day; --quick is a stand-in")
+        rows.append(row)
+        return make_runner(row, pictures, has_fixed_partition=has_fixed_partition)
+
+    return make
 
 
 def _download(rows: Sequence[Row]) -> None:

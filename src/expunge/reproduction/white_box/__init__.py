@@ -9,7 +9,7 @@ from expunge.reproduction.white_box.batch import run_trials
 from expunge.reproduction.white_box.engine import Engine
 from expunge.reproduction.white_box.fused import FusedEngine
 from expunge.reproduction.white_box.layered import LayerEngine
-from expunge.reproduction.white_box.runner import WhiteBox, device_name, make_engine
+from expunge.reproduction.white_box.runner import WhiteBox, device_name, is_on_gpu, make_engine
 from expunge.reproduction.white_box.selection import Examiner, choose_checks
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "WhiteBox",
     "choose_checks",
     "device_name",
+    "is_on_gpu",
     "make_engine",
     "run_trials",
 ]

@@ -75,7 +75,12 @@ class WhiteBox:
 
 def make_engine(experiment: Experiment, pictures: Pictures) -> Engine:
     """The fused one on a GPU, the other elsewhere."""
-    return (FusedEngine if jax.default_backend() == "gpu" else LayerEngine)(experiment, pictures)
+    return (FusedEngine if is_on_gpu() else LayerEngine)(experiment, pictures)
+
+
+def is_on_gpu() -> bool:
+    """Whether JAX's default device is one."""
+    return bool(jax.default_backend() == "gpu")
 
 
 def row_seed(row: Row, *, has_fixed_partition: bool) -> int:
