@@ -64,6 +64,19 @@ def test_clipped_sums_are_those_of_the_layers_in_half_precision(kind: tuple[int,
     assert distance(wrong_labels, expected) > 0.5
 
 
+def test_pictures_that_are_mostly_dark() -> None:
+    """Where a whole patch is zero all candidates of a pool tie at zero; the bias's gradient comes from there too."""
+    shape, images, network, parameters, rows, labels = problem(*KINDS[0])
+    images = images * (np.arange(28) > 20)[:, None].astype(np.uint8)
+    table, weights = fused.patch_table(images, shape), fused.native(parameters, shape)
+    given = shape, table, jnp.asarray(rows), jnp.asarray(labels), weights
+    found = fused.standard(jax.jit(lambda: fused.clipped_sums(*given, clip_norm=0.1, interpret=True))(), shape)
+    sums = jax.vmap(lambda own, x, y: clipped_sum(network, cross_entropy, own, x, y, jnp.ones(BATCH), 0.1))
+    expected = jax.jit(sums)(parameters, images[rows].astype(np.float32) / 255, labels)
+    assert distance(found[0]["bias"], expected[0]["bias"]) < 0.05
+    assert distance(found, expected) < 0.1
+
+
 def test_scores_are_those_of_the_layers_in_half_precision() -> None:
     """Of the network with more channels; its other kernels' forward pass is the same code."""
     shape, images, network, parameters, rows, _ = problem(*KINDS[1])

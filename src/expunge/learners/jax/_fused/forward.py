@@ -1,8 +1,8 @@
 """The forward pass of a program's examples.
 
 Nothing goes through memory between the layers: rows are moved by a product with a matrix of ones and zeros, so that
-outputs of products stay where they are, in registers, until the next product needs them. What is compared in a pool is
-rounded to bfloat16 before.
+outputs of products stay where they are, in registers, until the next product needs them. What is moved so, or compared
+in a pool, is rounded to bfloat16 before.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from expunge.learners.jax._fused.tables import dot, interleave, load_moves, move
 from expunge.learners.jax.layers import Array
 
 OUTSIDE = 9  # the code of a pool's output that is none of the picture's
+# Added to what codes are put on: zero with a code would be so small that a device may take it for zero.
+_TINY = 2.0**-100
 
 
 def convolutions(kernel: Kernel, rows: Any, blocks: Any, moving: Any, weights: Weights, scratch: Scratch) -> None:
@@ -77,8 +79,8 @@ def _first_layer(
     z = dot(planes[0], filters[0])
     for plane, own in zip(planes[1:], filters[1:], strict=True):
         z += dot(plane, own)
-    parities = jnp.split(z.astype(jnp.bfloat16), 4, axis=1)
     coded = scratch.win1 is not None
+    parities = jnp.split((z + _TINY if coded else z).astype(jnp.bfloat16), 4, axis=1)
     best = _pool_with_codes(parities, moves) if coded else _pool(parities, moves)
     a1 = [kernel.activate(one * (1.0 / 255.0) + bias).astype(jnp.bfloat16) for one in best]
     if coded:
@@ -117,7 +119,7 @@ def _pool_with_codes(z: list[Array], moves: dict[int, Array]) -> list[Array]:
 
 
 def first_code(number: int) -> int:
-    """Of a table of TABLES: the first one wins among equals that are not negative."""
+    """Of a table of TABLES: among equals that are not negative the first one wins."""
     return len(TABLES) - 1 - number
 
 
@@ -154,8 +156,8 @@ def _second_layer(
         left, right = jnp.split(both, 2, axis=1)
         rows.append(left + dot(moves[1], right))
     z2 = rows[0] + dot(moves[SIDE], rows[1])
-    half = z2.astype(jnp.bfloat16)
     coded = scratch.win2 is not None
+    half = (z2 + _TINY if coded else z2).astype(jnp.bfloat16)
     if coded:
         tables = [half.astype(jnp.float32), *(dot(moves[move], half) for move in MOVES[1:])]
         best = reduce(jnp.maximum, [_with_code(z, second_code(number)) for number, z in enumerate(tables)])

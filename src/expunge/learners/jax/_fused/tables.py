@@ -21,7 +21,7 @@ def load_moves(moving: Any) -> dict[int, Array]:
 
 
 def moved(matrix: Array, *tables: Array) -> list[Array]:
-    """One table moved, or two in one product; exact, since every value is one of bfloat16 times one."""
+    """One table moved, or two in one product; exact for bfloat16, since every value is one of them times one."""
     if len(tables) == 1:
         return [dot(matrix, tables[0])]
     left, right = tables
