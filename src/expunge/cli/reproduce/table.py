@@ -117,7 +117,7 @@ def run_table(
     make_runner, device = _runner(quick=quick)
     campaign = Campaign(
         folder=folder,
-        make_runner=make_runner,
+        make_runner=_announced(make_runner) if not quick and _is_slow() else make_runner,
         num_trials=trials,
         batch=batch,
         command=this_command(),
@@ -154,10 +154,15 @@ def _runner(*, quick: bool) -> tuple[MakeRunner, str]:
 
         return StandIn, "CPU (stand-in)"
     from expunge.guarantees import default_cache_folder
-    from expunge.reproduction.white_box import WhiteBox, device_name, is_on_gpu
+    from expunge.reproduction.white_box import WhiteBox, device_name
 
-    made = WhiteBox(cache=default_cache_folder() / "compiled")
-    return made if is_on_gpu() else _announced(made), device_name()
+    return WhiteBox(cache=default_cache_folder() / "compiled"), device_name()
+
+
+def _is_slow() -> bool:
+    from expunge.reproduction.white_box import is_on_gpu
+
+    return not is_on_gpu()
 
 
 def _announced(make_runner: MakeRunner) -> MakeRunner:
