@@ -23,7 +23,7 @@ from expunge.learners.jax import Network, paper_network
 from expunge.learners.jax import _fused as fused
 from expunge.learners.jax._gradients import clipped_sum, cross_entropy
 from expunge.reproduction import Experiment, Pictures, Row, load_pictures, table_rows
-from expunge.reproduction.white_box import FusedEngine, run_trials
+from expunge.reproduction.white_box import FusedEngine, is_on_gpu, run_trials
 
 PEAK = 989e12  # bfloat16 operations a second of an H100 or H200, by its data sheet
 _NUM_CLASSES = 10
@@ -285,4 +285,4 @@ def _quick_setting() -> tuple[Row, Pictures, _Watched]:
 
 
 def _is_interpreted() -> bool:
-    return bool(jax.default_backend() != "gpu")
+    return not is_on_gpu()

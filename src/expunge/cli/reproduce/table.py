@@ -117,7 +117,7 @@ def run_table(
     make_runner, device = _runner(quick=quick)
     campaign = Campaign(
         folder=folder,
-        make_runner=_announced(make_runner) if not quick and _is_slow() else make_runner,
+        make_runner=make_runner if quick else _announced(make_runner),
         num_trials=trials,
         batch=batch,
         command=this_command(),
@@ -159,20 +159,17 @@ def _runner(*, quick: bool) -> tuple[MakeRunner, str]:
     return WhiteBox(cache=default_cache_folder() / "compiled"), device_name()
 
 
-def _is_slow() -> bool:
+def _announced(make_runner: MakeRunner) -> MakeRunner:
+    """Without a GPU, says what to expect when the first trials are about to begin, and not if they cannot."""
     from expunge.reproduction.white_box import is_on_gpu
 
-    return not is_on_gpu()
-
-
-def _announced(make_runner: MakeRunner) -> MakeRunner:
-    """Says what to expect when the first trials are about to begin, and not if they cannot."""
-    rows: list[Row] = []
+    is_told = is_on_gpu()
 
     def make(row: Row, pictures: Pictures, *, has_fixed_partition: bool) -> RunTrials:
-        if not rows:
-            complain("JAX sees no GPU here: a trial takes minutes and a row more than a day; --quick is a stand-in")
-        rows.append(row)
+        nonlocal is_told
+        if not is_told:
+            complain("JAX sees no GPU here: a trial takes minutes and a row most of a day or longer; try --quick")
+            is_told = True
         return make_runner(row, pictures, has_fixed_partition=has_fixed_partition)
 
     return make
