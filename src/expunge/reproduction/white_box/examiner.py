@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.learners.jax import _fused as fused
-from expunge.reproduction.white_box.scoring import Table, fill_up, gather, scores_in_parts
+from expunge.reproduction.white_box.scoring import Table, fill_up, make_operands, scores_in_parts
 from expunge.reproduction.white_box.selection import Ints
 
 _OTHERS = 1.0  # what all models together say about an image weighs as much as one check of its own
@@ -38,7 +38,8 @@ class FusedExaminer:
     ) -> None:
         self.num_checks, self.num_models = checks.b1.shape[:2]
         self.num_images, self.block = len(labels), block
-        self._shape, self._table, self._checks = shape, table, checks
+        self._shape, self._table = shape, table
+        self._operands = make_operands(checks, shape.channels)
         self._labels = jnp.asarray(labels)
         self._at_once, self._part, self._interpret = at_once, part, interpret
         self._order: Any = None
@@ -46,13 +47,19 @@ class FusedExaminer:
     def study(self, checks: Ints) -> Ints:
         """Forward passes of all models of a check at a time."""
         rows = np.tile(np.arange(self.num_images, dtype=np.int32), (self.num_models, 1))
-        padded, models = jnp.asarray(fill_up(rows, self._part)), jnp.arange(self.num_models)
+        padded = jnp.asarray(fill_up(rows, self._part))
+        models = jnp.arange(self.num_models, dtype=jnp.int32)
         votes: Any = jnp.zeros((self.num_models, self.num_images), jnp.int32)
         counts = []
         for check in checks.tolist():
-            own = gather(self._checks, jnp.full(self.num_models, check), models)
             found = scores_in_parts(
-                self._table, padded, own, shape=self._shape, part=self._part, interpret=self._interpret
+                self._table,
+                padded,
+                self._operands,
+                check * self.num_models + models,
+                shape=self._shape,
+                part=self._part,
+                interpret=self._interpret,
             )
             votes, count = _add_errors(votes, found, self._labels)
             counts.append(count)
@@ -65,7 +72,7 @@ class FusedExaminer:
         pieces = np.split(wanted, wanted.shape[1] // self._at_once, axis=1)
         counts = [
             _count_errors(
-                self._checks,
+                self._operands,
                 self._order,
                 self._table,
                 self._labels,
@@ -96,7 +103,7 @@ def _hardest_first(votes: Any, block: int) -> Any:
 
 @partial(jax.jit, static_argnames=("shape", "block", "interpret"))
 def _count_errors(
-    checks: fused.Weights,
+    operands: fused.Weights,
     order: Any,
     table: Table,
     labels: Any,
@@ -109,6 +116,7 @@ def _count_errors(
     check, model, number = wanted
     places = number[:, None] * block + jnp.arange(block)
     rows = order[model[:, None], places]
-    found = fused.scores(shape, table, rows, gather(checks, check, model), interpret=interpret)
+    owners = check * order.shape[0] + model
+    found = fused.owners_scores(shape, table, rows, operands, owners, interpret=interpret)
     wrong = jnp.argmax(found, axis=2) != labels[rows]
     return jnp.sum(wrong & (places < len(labels)), axis=1)

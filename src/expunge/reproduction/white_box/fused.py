@@ -18,7 +18,14 @@ from expunge.reproduction.white_box.engine import NUM_CLASSES
 from expunge.reproduction.white_box.examiner import FusedExaminer
 from expunge.reproduction.white_box.lockstep import Plan, train_all
 from expunge.reproduction.white_box.partitions import repeated
-from expunge.reproduction.white_box.scoring import Table, fill_up, gather, log_chances, scores_in_parts
+from expunge.reproduction.white_box.scoring import (
+    Table,
+    fill_up,
+    gather,
+    log_chances,
+    make_operands,
+    scores_in_parts,
+)
 from expunge.reproduction.white_box.selection import choose_checks
 
 
@@ -113,7 +120,10 @@ class FusedEngine:
         return np.asarray(self._scores(self._test_table, jnp.asarray(places), weights))[:, :number]
 
     def _scores(self, table: Table, places: Any, weights: fused.Weights) -> Any:
-        return scores_in_parts(table, places, weights, shape=self._shape, part=self._part, interpret=self._interpret)
+        operands, owners = make_operands(weights, self._shape.channels), jnp.arange(places.shape[0], dtype=jnp.int32)
+        return scores_in_parts(
+            table, places, operands, owners, shape=self._shape, part=self._part, interpret=self._interpret
+        )
 
 
 @partial(jax.jit, static_argnames="shape")

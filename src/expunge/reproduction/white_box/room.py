@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import jax
@@ -22,12 +23,15 @@ _SPARE = 0.9  # of the memory: the rest is images, evaluation and what falls bet
 def trial_bytes(experiment: Experiment, shape: fused.Shape) -> int:
     """What one trial takes on the device with the fused kernel: mostly the weights of every check of its models."""
     plan = Plan.of(experiment, shape, interpret=False)
-    weights = _FLOAT * sum(prod(size) for size in shape.sizes())
+    one = fused.Weights(*(jax.ShapeDtypeStruct((1, *size), np.float32) for size in shape.sizes()))
+    weights = sum(leaf.size * leaf.dtype.itemsize for leaf in one)
+    forward = jax.eval_shape(partial(fused.forward_operands, channels=shape.channels), one)
+    operands = sum(leaf.size * leaf.dtype.itemsize for leaf in forward)
     programs = experiment.batch_size // fused.GROUP
     kept = sum(size * np.dtype(kind).itemsize for size, kind in zip(SCRATCH_SIZES, SCRATCH_TYPES, strict=True))
     dense = _FLOAT * fused.GROUP * sum(DENSE_WIDTHS)
     model = (
-        plan.num_checks * weights
+        plan.num_checks * (weights + operands)
         + _COPIES * _PLACE * plan.num_epochs * plan.room
         + programs * (kept + dense + weights)
         + _COPIES * _FLOAT * NUM_CLASSES * experiment.num_points

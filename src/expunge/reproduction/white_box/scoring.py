@@ -24,13 +24,30 @@ def log_chances(scores: Any, labels: Any) -> Any:
 
 @partial(jax.jit, static_argnames=("shape", "part", "interpret"))
 def scores_in_parts(
-    table: Table, rows: Any, weights: fused.Weights, *, shape: fused.Shape, part: int, interpret: bool
+    table: Table,
+    rows: Any,
+    operands: fused.Weights,
+    owners: Any,
+    *,
+    shape: fused.Shape,
+    part: int,
+    interpret: bool,
 ) -> Any:
-    """(models, images, classes), `part` images at a time: every program of the kernel has scratch memory of its own."""
-    models = rows.shape[0]
-    parts = rows.reshape(models, -1, part).swapaxes(0, 1)
-    found = jax.lax.map(lambda own: fused.scores(shape, table, own, weights, interpret=interpret), parts)
-    return found.swapaxes(0, 1).reshape(models, -1, shape.num_classes)
+    """(owners, images, classes), `part` images at a time: every program of the kernel has scratch memory of its own."""
+    lines = rows.shape[0]
+    parts = rows.reshape(lines, -1, part).swapaxes(0, 1)
+    found = jax.lax.map(
+        lambda own: fused.owners_scores(shape, table, own, operands, owners, interpret=interpret), parts
+    )
+    return found.swapaxes(0, 1).reshape(lines, -1, shape.num_classes)
+
+
+@partial(jax.jit, static_argnames="channels")
+def make_operands(weights: fused.Weights, channels: int) -> Any:
+    """What forward passes multiply with, of all models, whatever axes they lie on: these are made one."""
+    leading = weights.b1.ndim - 1
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[leading:]), weights)
+    return fused.forward_operands(flat, channels)
 
 
 def fill_up(rows: NDArray[np.int32], part: int) -> NDArray[np.int32]:

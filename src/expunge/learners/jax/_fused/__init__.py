@@ -6,8 +6,9 @@ the gradients of activations, and so on; only the sums of clipped gradients come
 sums float32.
 """
 
-from expunge.learners.jax._fused.launch import clipped_sums, scores
+from expunge.learners.jax._fused.launch import clipped_sums, owners_scores, scores
 from expunge.learners.jax._fused.layout import GROUP, Shape, Weights, native, standard
+from expunge.learners.jax._fused.operands import forward_operands
 from expunge.learners.jax._fused.pictures import Pictures, patch_table
 from expunge.learners.jax._fused.scratch import example_bytes
 from expunge.learners.jax._fused.tuning import Tuning, Tunings
@@ -21,7 +22,9 @@ __all__ = [
     "Weights",
     "clipped_sums",
     "example_bytes",
+    "forward_operands",
     "native",
+    "owners_scores",
     "patch_table",
     "scores",
     "standard",

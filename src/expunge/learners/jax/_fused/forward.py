@@ -32,7 +32,7 @@ from expunge.learners.jax._fused.layout import (
     at,
     piece_places,
 )
-from expunge.learners.jax._fused.pictures import FIELD, load_blocks
+from expunge.learners.jax._fused.pictures import field_parts, load_fields
 from expunge.learners.jax._fused.scratch import Scratch
 from expunge.learners.jax._fused.tables import dot, interleave, load_moves, moved
 from expunge.learners.jax.layers import Array
@@ -42,12 +42,13 @@ OUTSIDE = 9  # the code of a pool's output that is none of the picture's
 _TINY = 2.0**-100
 
 
-def convolutions(kernel: Kernel, rows: Any, blocks: Any, moving: Any, weights: Weights, scratch: Scratch) -> None:
+def convolutions(kernel: Kernel, rows: Any, fields: Any, moving: Any, weights: Weights, scratch: Scratch) -> None:
     """Both convolutions of all examples, one after another; `weights` as by `forward_operands`.
 
     What the backward pass needs is kept if there is scratch memory for it.
     """
-    filters = [weights.w1[at(FIELD, 64, channel * FIELD * 64)] for channel in range(kernel.shape.channels)]
+    parts = field_parts(kernel.shape.channels)
+    filters = [weights.w1[at(width, 64, sum(parts[:number]) * 64)] for number, width in enumerate(parts)]
     taps = [
         [weights.w2[at(FIRST, 2 * SECOND, (pair * 4 + parity) * FIRST * 2 * SECOND)] for parity in range(4)]
         for pair in range(2)
@@ -57,8 +58,8 @@ def convolutions(kernel: Kernel, rows: Any, blocks: Any, moving: Any, weights: W
 
     def one(example: Array, nothing: Array) -> Array:
         row = kernel.known(rows[example])
-        planes = [load_blocks(plane, row) for plane in blocks]
-        a1 = _first_layer(kernel, example, planes, filters, moves, bias1, scratch)
+        seen = load_fields(fields, row, kernel.shape.channels)
+        a1 = _first_layer(kernel, example, seen, filters, moves, bias1, scratch)
         _second_layer(kernel, example, a1, taps, moves, bias2, scratch)
         return nothing
 
@@ -69,16 +70,16 @@ def convolutions(kernel: Kernel, rows: Any, blocks: Any, moving: Any, weights: W
 def _first_layer(
     kernel: Kernel,
     example: Array,
-    planes: list[Array],
+    seen: list[Array],
     filters: list[Array],
     moves: dict[int, Array],
     bias: Array,
     scratch: Scratch,
 ) -> list[Array]:
     """Convolution, pool, activation: a1 of every parity."""
-    z = dot(planes[0], filters[0])
-    for plane, own in zip(planes[1:], filters[1:], strict=True):
-        z += dot(plane, own)
+    z = dot(seen[0], filters[0])
+    for part, own in zip(seen[1:], filters[1:], strict=True):
+        z += dot(part, own)
     coded = scratch.win1 is not None
     parities = jnp.split((z + _TINY if coded else z).astype(jnp.bfloat16), 4, axis=1)
     best = _pool_with_codes(parities, moves) if coded else _pool(parities, moves)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas import triton as plgpu
 
 from expunge.learners.jax._fused.layout import Shape
-from expunge.learners.jax._fused.pictures import MOST
+from expunge.learners.jax._fused.pictures import most_pictures
 from expunge.learners.jax._fused.tuning import Tuning
 from expunge.learners.jax.layers import Array
 
@@ -35,4 +35,4 @@ class Kernel:
 
     def known(self, row: Array) -> Array:
         """A picture's number, whose bound the compiler can see (`Tuning.bounded`)."""
-        return row & (MOST - 1) if self.tuning.bounded else row
+        return row & (most_pictures(self.shape.channels) - 1) if self.tuning.bounded else row

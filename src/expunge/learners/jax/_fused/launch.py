@@ -47,38 +47,45 @@ def _of_models(values: Array) -> _Array:
     return _Array(values.reshape(-1), of_model=int(np.prod(values.shape[1:])))
 
 
-def _forward_inputs(shape: Shape, table: Pictures, weights: Weights) -> list[_Array]:
+def _forward_inputs(table: Pictures, operands: Weights) -> list[_Array]:
     """What the convolutions need: matrices that move rows, pictures, and weights."""
-    operands = map(_of_models, forward_operands(weights, shape.channels))
-    return [_Array(moving_matrices(1)), *map(_Array, table.blocks), *operands]
+    return [_Array(moving_matrices(1)), _Array(table.fields), *map(_of_models, operands)]
 
 
 @dataclass(frozen=True)
 class _Launch:
-    """Programs of one grid: a group of examples of a model each."""
+    """Programs of one grid: a group of examples of a model each.
+
+    With `owners`, a line of the grid has the weights of the model with that number instead of its own.
+    """
 
     shape: Shape
     models: int
     groups: int
     tunings: Tunings
     interpret: bool
+    owners: Array | None = None
 
     def call(self, program: Any, name: str, inputs: list[_Array], outs: list[tuple[int, Any]]) -> list[Array]:
         """Run `program`; `outs` are (size, type) of what each program writes. Outputs are (models, groups, size)."""
         tuning: Tuning = getattr(self.tunings, name)
         kernel = Kernel(self.shape, tuning, interpreted=self.interpret)
         count = self.models * self.groups
-        if count * max(size for size, _ in outs) >= 2**31:
-            raise ValueError(f"{self.models} models of {self.groups * GROUP} examples are too many for one call")
         written = [_Array(jax.ShapeDtypeStruct((count * size,), kind), of_program=size) for size, kind in outs]
-        arrays = [*inputs, *written]
+        if max(array.values.size for array in [*inputs, *written]) >= 2**31:
+            raise ValueError(f"{self.models} models of {self.groups * GROUP} examples are too many for one call")
+        num_arrays = len(inputs) + len(written)
+        owners = [] if self.owners is None else [_Array(self.owners)]
+        arrays, inputs = [*inputs, *written], [*owners, *inputs]
 
         def body(*refs: Any) -> None:
             model, group = pl.program_id(0), pl.program_id(1)
             if tuning.bounded:
                 model, group = _bounded(model, self.models), _bounded(group, self.groups)
             number = model * self.groups + group
-            program(kernel, *(array.own(ref, model, number) for array, ref in zip(arrays, refs, strict=True)))
+            owner = refs[0][model] if owners else model
+            own = zip(arrays, refs[-num_arrays:], strict=True)
+            program(kernel, *(array.own(ref, owner, number) for array, ref in own))
 
         run = pl.pallas_call(
             body,
@@ -133,7 +140,7 @@ def clipped_sums(
     found = launch.call(
         forward_program,
         "forward",
-        [launch.split(rows), launch.split(labels), *_forward_inputs(shape, table, weights)],
+        [launch.split(rows), launch.split(labels), *_forward_inputs(table, forward_operands(weights, shape.channels))],
         kept[:5] + dense_outs,
     )
     a1, win1, a2, win2, da2 = found[:5]
@@ -175,14 +182,30 @@ def scores(
     interpret: bool = False,
 ) -> Array:
     """Of every model the scores of its examples, (models, examples, classes)."""
-    models, batch = rows.shape
+    operands = forward_operands(weights, shape.channels)
+    owners = jnp.arange(rows.shape[0], dtype=jnp.int32)
+    return owners_scores(shape, table, rows, operands, owners, tunings=tunings, interpret=interpret)
+
+
+def owners_scores(
+    shape: Shape,
+    table: Pictures,
+    rows: Array,
+    operands: Weights,
+    owners: Array,
+    *,
+    tunings: Tunings | None = None,
+    interpret: bool = False,
+) -> Array:
+    """The same by the models with these numbers, one for each line of `rows`; `operands` are made once for all."""
+    lines, batch = rows.shape
     if batch % GROUP:
         raise ValueError(f"the number of examples must be a multiple of {GROUP}, got {batch}")
-    launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
+    launch = _Launch(shape, lines, batch // GROUP, tunings or Tunings.of(shape), interpret, owners)
     found = launch.call(
         score_program,
         "scores",
-        [launch.split(rows), *_forward_inputs(shape, table, weights)],
+        [launch.split(rows), *_forward_inputs(table, operands)],
         [(GROUP * OUT, jnp.float32), (SCRATCH_SIZES.a2, SCRATCH_TYPES.a2)],
     )[0]
-    return found.reshape(models, batch, OUT)[:, :, : shape.num_classes]
+    return found.reshape(lines, batch, OUT)[:, :, : shape.num_classes]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from expunge.learners.jax._fused.layout import FIRST, GRID, MOVES, SECOND, Weights
-from expunge.learners.jax._fused.pictures import FIELD, SEEN
+from expunge.learners.jax._fused.pictures import SEEN, field_parts
 from expunge.learners.jax.layers import Array
 
 
@@ -33,15 +33,16 @@ def moving_matrices(direction: int) -> Array:
 
 
 def _over_blocks(w1: Array, channels: int) -> Array:
-    """The first convolution's filters over all that a block sees: (models, channels, 128, 4 parities · 16)."""
+    """The first convolution's filters over all that a block sees: (models, pixels, 4 parities · 16)."""
     models = w1.shape[0]
     filters = w1.reshape(models, channels, 8, 8, FIRST)
     found = []
     for down in (0, 2):
         for across in (0, 2):
             place = ((0, 0), (0, 0), (down, 2 - down), (across, 2 - across), (0, 0))
-            found.append(jnp.pad(filters, place).reshape(models, channels, SEEN * SEEN, FIRST))
-    return jnp.pad(jnp.concatenate(found, axis=3), ((0, 0), (0, 0), (0, FIELD - SEEN * SEEN), (0, 0)))
+            found.append(jnp.pad(filters, place).reshape(models, channels * SEEN * SEEN, FIRST))
+    more = sum(field_parts(channels)) - channels * SEEN * SEEN
+    return jnp.pad(jnp.concatenate(found, axis=2), ((0, 0), (0, more), (0, 0)))
 
 
 def _pairs_of_taps(w2: Array) -> Array:

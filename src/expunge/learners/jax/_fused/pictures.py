@@ -1,4 +1,4 @@
-"""The first convolution's inputs, in two orders: by blocks for the forward pass, by strips for gradients."""
+"""The first convolution's inputs, in two orders: what blocks see for the forward pass, strips for gradients."""
 
 from __future__ import annotations
 
@@ -17,39 +17,72 @@ _PLACES = 16  # patches of a row
 _STRIP = SIDE * _PLACES  # values of a row of strips: 8 pixels of every patch
 STRIPS = _ROWS * _STRIP  # values of a picture
 SEEN = 10  # pixels of a block's four patches, 2 apart, across and down
-FIELD = 128  # the same in all, and zeros
-BLOCKS = GRID * FIELD  # values of a picture
-MOST = 1 << 17  # pictures of a table: more would not fit into 31 bits
+STEP = 16  # pixels that a product takes in at a time
+_WIDEST = 128  # pixels of a product: more of them would have to wait in registers
 
 
 class Pictures(NamedTuple):
-    """Flat arrays, one a channel, which keeps places within 31 bits. bfloat16 holds bytes exactly."""
+    """Flat arrays. bfloat16 holds bytes exactly."""
 
-    # (pictures, 64 blocks, 128 pixels) in bfloat16, as integers of the same bits: what is loaded as such and then
-    # converted the compiler keeps in registers, of which there are more than shared memory.
-    blocks: tuple[Array, ...]
+    # What every block sees, in all channels: (pictures, steps, 32, 32) in bfloat16, as integers of the same bits. In a
+    # step, eight values that follow each other are what one thread holds of a product's left operand: once loaded they
+    # are where they are needed. (`_by_threads` and `load_fields` know the order.)
+    fields: Array
     # (pictures, 38 rows, 16 places, 8 pixels): a patch is 8 of the rows, so patches that overlap up and down share
     # them, and stay in a multiprocessor's cache while all of a picture's are used.
+    # One array a channel, which keeps places within 31 bits.
     strips: tuple[Array, ...]
 
 
+def field_parts(channels: int) -> list[int]:
+    """The pixels that a block sees, in parts of powers of two, each a product; a few are added to spare products."""
+    whole, rest = divmod(channels * SEEN * SEEN, _WIDEST)
+    steps = -(-rest // STEP)
+    while steps.bit_count() > 2:
+        steps += steps & -steps
+    return [_WIDEST] * whole + [STEP << bit for bit in reversed(range(steps.bit_length())) if steps >> bit & 1]
+
+
+def field_size(channels: int) -> int:
+    """Values of a picture in `Pictures.fields`."""
+    return GRID * sum(field_parts(channels))
+
+
+def most_pictures(channels: int) -> int:
+    """Of a table, a power of two: places are 31 bits wide."""
+    return 1 << ((2**31 - 1) // max(field_size(channels), STRIPS)).bit_length() - 1
+
+
 def patch_table(images: Array, shape: Shape) -> Pictures:
-    """Of all images, made on the device: 26 kB a picture and channel."""
+    """Of all images, made on the device: some 25 kB a picture and channel."""
     number, side = len(images), shape.side
-    if number >= MOST:
-        raise ValueError(f"a table holds fewer than {MOST} pictures, got {number}")
+    if number >= (most := most_pictures(shape.channels)):
+        raise ValueError(f"a table holds fewer than {most} pictures, got {number}")
     pictures = jnp.asarray(images, jnp.uint8).reshape(number, side, side, shape.channels)
     margins = _MARGIN, _ROWS - _MARGIN - side
     canvases = [jnp.pad(pictures[..., channel], ((0, 0), margins, margins)) for channel in range(shape.channels)]
-    return Pictures(tuple(map(_blocks, canvases)), tuple(map(_strips, canvases)))
+    return Pictures(_fields(canvases), tuple(map(_strips, canvases)))
 
 
 @jax.jit  # type: ignore[untyped-decorator]
-def _blocks(canvas: Array) -> Array:
+def _fields(canvases: list[Array]) -> Array:
     places = 4 * np.arange(SIDE)[:, None] + np.arange(SEEN)  # what 8 blocks in a row see
-    seen = canvas[:, places][..., places].transpose(0, 1, 3, 2, 4).reshape(len(canvas), GRID, SEEN * SEEN)
-    filled = jnp.pad(seen, ((0, 0), (0, 0), (0, FIELD - SEEN * SEEN)))
-    return filled.astype(jnp.bfloat16).view(jnp.int16).reshape(-1)
+    number, width = len(canvases[0]), sum(field_parts(len(canvases)))
+    seen = [
+        canvas[:, places][..., places].transpose(0, 1, 3, 2, 4).reshape(number, GRID, SEEN * SEEN)
+        for canvas in canvases
+    ]
+    fields = jnp.concatenate(seen, axis=2)
+    filled = jnp.pad(fields, ((0, 0), (0, 0), (0, width - fields.shape[2])))
+    return _by_threads(filled.astype(jnp.bfloat16).view(jnp.int16)).reshape(-1)
+
+
+def _by_threads(fields: Array) -> Array:
+    """(pictures, 64 rows, columns) in the order in which 4 warps of 8 · 4 threads hold a product's left operand."""
+    number, _, width = fields.shape
+    # Rows are (warp, upper or lower half, thread), columns (step, half, thread, pair).
+    cut = fields.reshape(number, 4, 2, 8, width // STEP, 2, 4, 2)
+    return cut.transpose(0, 4, 1, 3, 6, 2, 5, 7)
 
 
 @jax.jit  # type: ignore[untyped-decorator]
@@ -58,9 +91,16 @@ def _strips(canvas: Array) -> Array:
     return jnp.stack(pixels, axis=-1).astype(jnp.bfloat16).reshape(-1)
 
 
-def load_blocks(plane: Any, row: Array) -> Array:
-    """Of one picture and channel, (64 blocks, 128 pixels)."""
-    return jax.lax.bitcast_convert_type(plane[at(GRID, FIELD, row * BLOCKS)], jnp.bfloat16)
+def load_fields(fields: Any, row: Array, channels: int) -> list[Array]:
+    """Of one picture what every block sees, (64 blocks, pixels) for each of `field_parts`."""
+    found, start = [], row * field_size(channels)
+    for width in field_parts(channels):
+        steps = width // STEP
+        flat = fields[at(steps * 32, 32, start)].reshape(steps, 4, 8, 4, 2, 2, 2)
+        part = flat.transpose(1, 4, 2, 0, 5, 3, 6).reshape(GRID, width)
+        found.append(jax.lax.bitcast_convert_type(part, jnp.bfloat16))
+        start += GRID * width
+    return found
 
 
 def load_patches(plane: Any, row: Array, parity: int) -> Array:

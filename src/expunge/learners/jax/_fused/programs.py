@@ -38,12 +38,11 @@ from expunge.learners.jax.layers import Array
 
 def forward_program(kernel: Kernel, *refs: Any) -> None:
     """The forward pass, the dense layers' backward pass, and the gradient before the last pictures' activation."""
-    channels = kernel.shape.channels
-    rows, labels, moving, blocks, refs = *refs[:3], refs[3 : 3 + channels], refs[3 + channels :]
-    weights, outs = Weights(*refs[:8]), refs[8:]
+    rows, labels, moving, fields = refs[:4]
+    weights, outs = Weights(*refs[4:12]), refs[12:]
     scratch, dense = Scratch(*outs[:5]), Dense(*outs[5:])
     scratch.win2[at(PAD, SECOND, 0)] = jnp.full((PAD, SECOND), OUTSIDE, jnp.int8)
-    convolutions(kernel, rows, blocks, moving, weights, scratch)
+    convolutions(kernel, rows, fields, moving, weights, scratch)
     h3, z4, a2_square = hidden_layers(kernel, weights, scratch)
     delta4 = _softmax_delta(z4, labels[jnp.arange(GROUP)])
     delta3 = dot(delta4, weights.w4[at(HIDDEN, OUT, 0)].T) * kernel.slope(h3)
@@ -152,10 +151,9 @@ def sum_program(kernel: Kernel, *refs: Any) -> None:
 
 def score_program(kernel: Kernel, *refs: Any) -> None:
     """Forward only: the scores of GROUP examples."""
-    channels = kernel.shape.channels
-    rows, moving, blocks, refs = *refs[:2], refs[2 : 2 + channels], refs[2 + channels :]
-    weights, (out, a2) = Weights(*refs[:8]), refs[8:]
+    rows, moving, fields = refs[:3]
+    weights, (out, a2) = Weights(*refs[3:11]), refs[11:]
     scratch = Scratch(a2=a2)
-    convolutions(kernel, rows, blocks, moving, weights, scratch)
+    convolutions(kernel, rows, fields, moving, weights, scratch)
     _, z4, _ = hidden_layers(kernel, weights, scratch)
     out[at(GROUP, OUT, 0)] = z4

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from expunge.learners.jax._fused.layout import GRID, GROUP, HIDDEN, OUT, PAD, SECOND, Shape
-from expunge.learners.jax._fused.pictures import BLOCKS, STRIPS
+from expunge.learners.jax._fused.pictures import STRIPS, field_size
 from expunge.learners.jax.layers import Array
 
 
@@ -70,5 +70,5 @@ def example_bytes(shape: Shape) -> int:
     )
     kept = sum(places) + sum(getattr(places, name) for name in _LOADED)
     sums = 2 * 4 * sum(prod(size) for size in shape.sizes())  # written by a group, read to be added up
-    pictures = 2 * (BLOCKS + STRIPS) * shape.channels
+    pictures = 2 * (field_size(shape.channels) + STRIPS * shape.channels)
     return int(pictures + (kept + sums) // GROUP)
