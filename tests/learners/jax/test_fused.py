@@ -146,3 +146,22 @@ def test_what_an_example_moves_is_counted() -> None:
     loaded = [*kept, "a1", "a1", "d2"]
     expected = sum(kept.values()) + sum(kept[name] for name in loaded) + 2 * (64 * 128 + 38 * 128) + 8 * 27_000 / 16
     assert fused.example_bytes(fused.Shape(28, 1, 10, "tanh")) == pytest.approx(expected, rel=0.02)
+
+
+HANDED_ON = fused.Tuning(handed_on=True)
+
+
+def test_rows_may_be_handed_on_by_threads() -> None:
+    """Here by what stands in for it without a GPU: every table is moved to the right place."""
+    tunings = fused.Tunings(forward=HANDED_ON, deltas=HANDED_ON, scores=HANDED_ON)
+    found = fused.differences(fused.Shape(*KINDS[1][:2], 10, KINDS[1][2]), tunings=tunings, interpret=True)
+    assert found.are_small
+    assert found.sums > 0 < found.scores
+
+
+@pytest.mark.parametrize("kernel", ["deltas", "scores"])
+def test_rows_that_threads_keep_are_found_out(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("expunge.learners.jax._fused.kernel.Kernel.hand_on", lambda self, table, direction: table)
+    tunings = fused.Tunings(**{kernel: HANDED_ON})
+    found = fused.differences(fused.Shape(*KINDS[0][:2], 10, KINDS[0][2]), tunings=tunings, interpret=True)
+    assert not found.are_small

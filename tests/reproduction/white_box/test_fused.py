@@ -11,6 +11,9 @@ pytest.importorskip("jax")
 
 import jax
 
+from expunge.errors import ExpungeError
+from expunge.learners.jax import _fused as fused_kernels
+from expunge.learners.jax._fused.verification import Differences
 from expunge.reproduction.white_box import FusedEngine, choose_checks, lockstep
 from expunge.reproduction.white_box.scoring import gather
 
@@ -113,3 +116,11 @@ def test_a_small_shard_does_not_stop_the_others_and_an_empty_one_learns_nothing(
     for began, ended in zip(start, found, strict=True):
         assert np.array_equal(began[1], ended[1])
     assert not np.array_equal(start.w1[0], found.w1[0])
+
+
+def test_kernels_that_compute_something_else_are_not_used(monkeypatch, small_experiment, small_pictures):
+    monkeypatch.setattr(fused_kernels, "differences", lambda shape: Differences(sums=0.04, scores=0.3))
+    with pytest.raises(ExpungeError, match=r"the kernels are wrong .*: sums are 0.04 and scores 0.3 from those"):
+        FusedEngine(small_experiment, small_pictures)
+    monkeypatch.setattr(fused_kernels, "differences", lambda shape: Differences(sums=0.04, scores=0.004))
+    FusedEngine(small_experiment, small_pictures)

@@ -17,7 +17,7 @@ import jax
 from expunge.reproduction import Campaign, read_results
 from expunge.reproduction.results import Variant
 from expunge.reproduction.trials import array_names
-from expunge.reproduction.white_box import FusedEngine, LayerEngine, WhiteBox, device_name, make_engine, runner
+from expunge.reproduction.white_box import FusedEngine, LayerEngine, WhiteBox, device_name, fused, make_engine, runner
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,7 @@ def test_a_campaign_runs_on_it(tmp_path, small_row, small_pictures, both, monkey
 def test_the_engine_is_the_one_for_the_device(small_experiment, small_pictures, monkeypatch):
     assert isinstance(make_engine(small_experiment, small_pictures), LayerEngine)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused, "check_kernels", lambda shape: None)
     assert isinstance(make_engine(small_experiment, small_pictures), FusedEngine)
 
 

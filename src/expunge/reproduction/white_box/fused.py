@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.errors import ExpungeError
 from expunge.learners.jax import _fused as fused
 from expunge.learners.jax import paper_network
 from expunge.reproduction.pictures import Pictures
@@ -50,6 +51,8 @@ class FusedEngine:
         self._examine = partial(FusedExaminer, block=block, at_once=at_once, part=part, interpret=interpret)
         self._shape = fused.Shape(pictures.side, pictures.channels, NUM_CLASSES, experiment.activation)
         self._plan = Plan.of(experiment, self._shape, interpret=interpret)
+        if not interpret:
+            check_kernels(self._shape)
         table = partial(fused.patch_table, shape=self._shape)
         self._train_table, self._labels = table(pictures.X), jnp.asarray(pictures.y)
         self._validation_table, self._test_table = table(pictures.X_validation), table(pictures.X_test)
@@ -124,6 +127,14 @@ class FusedEngine:
         return scores_in_parts(
             table, places, operands, owners, shape=self._shape, part=self._part, interpret=self._interpret
         )
+
+
+def check_kernels(shape: fused.Shape) -> None:
+    """ExpungeError unless the kernels, as compiled for this device, compute what the layers do."""
+    found = fused.differences(shape)
+    if not found.are_small:
+        apart = f"sums are {found.sums:.2g} and scores {found.scores:.2g} from those of the layers"
+        raise ExpungeError(f"the kernels are wrong as compiled by JAX {jax.__version__} for this device: {apart}")
 
 
 @partial(jax.jit, static_argnames="shape")

@@ -12,6 +12,7 @@ from expunge.learners.jax._fused.operands import forward_operands
 from expunge.learners.jax._fused.pictures import Pictures, patch_table
 from expunge.learners.jax._fused.scratch import example_bytes
 from expunge.learners.jax._fused.tuning import Tuning, Tunings
+from expunge.learners.jax._fused.verification import differences, noisy_pictures
 
 __all__ = [
     "GROUP",
@@ -21,9 +22,11 @@ __all__ = [
     "Tunings",
     "Weights",
     "clipped_sums",
+    "differences",
     "example_bytes",
     "forward_operands",
     "native",
+    "noisy_pictures",
     "owners_scores",
     "patch_table",
     "scores",

@@ -1,8 +1,8 @@
 """The forward pass of a program's examples.
 
-Nothing goes through memory between the layers: rows are moved by a product with a matrix of ones and zeros, so that
-outputs of products stay where they are, in registers, until the next product needs them. What is moved so, or compared
-in a pool, is rounded to bfloat16 before.
+Nothing goes through memory between the layers: rows are moved by a product with a matrix of ones and zeros (or by one
+row from thread to thread), so that outputs of products stay where they are, in registers, until the next product needs
+them. What is moved so, or compared in a pool, is rounded to bfloat16 before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from expunge.learners.jax._fused.layout import (
 )
 from expunge.learners.jax._fused.pictures import field_parts, load_fields
 from expunge.learners.jax._fused.scratch import Scratch
-from expunge.learners.jax._fused.tables import dot, interleave, load_moves, moved
+from expunge.learners.jax._fused.tables import Moves, dot, interleave
 from expunge.learners.jax.layers import Array
 
 OUTSIDE = 9  # the code of a pool's output that is none of the picture's
@@ -53,7 +53,7 @@ def convolutions(kernel: Kernel, rows: Any, fields: Any, moving: Any, weights: W
         [weights.w2[at(FIRST, 2 * SECOND, (pair * 4 + parity) * FIRST * 2 * SECOND)] for parity in range(4)]
         for pair in range(2)
     ]
-    moves = load_moves(moving)
+    moves = Moves(kernel, moving, 1)
     bias1, bias2 = weights.b1[jnp.arange(FIRST)][None, :], weights.b2[jnp.arange(SECOND)][None, :]
 
     def one(example: Array, nothing: Array) -> Array:
@@ -72,7 +72,7 @@ def _first_layer(
     example: Array,
     seen: list[Array],
     filters: list[Array],
-    moves: dict[int, Array],
+    moves: Moves,
     bias: Array,
     scratch: Scratch,
 ) -> list[Array]:
@@ -90,32 +90,31 @@ def _first_layer(
     return a1
 
 
-def _pool(z: list[Array], moves: dict[int, Array]) -> list[Array]:
+def _pool(z: list[Array], moves: Moves) -> list[Array]:
     """First of neighbours across, then of neighbours down."""
-    across = [one.astype(jnp.bfloat16) for one in moved(moves[1], z[0], z[2])]
+    across = moves.along(z[0], z[2])
     rows = [
         jnp.maximum(z[0], z[1]),
         jnp.maximum(z[1], across[0]),
         jnp.maximum(z[2], z[3]),
         jnp.maximum(z[3], across[1]),
     ]
-    down = [one.astype(jnp.bfloat16) for one in moved(moves[SIDE], rows[0], rows[1])]
-    below = [rows[2], rows[3], down[0], down[1]]
+    below = [rows[2], rows[3], *(one.astype(jnp.bfloat16) for one in moves.side(rows[0], rows[1]))]
     return [jnp.maximum(rows[parity], below[parity]).astype(jnp.float32) for parity in range(4)]
 
 
-def _pool_with_codes(z: list[Array], moves: dict[int, Array]) -> list[Array]:
+def _pool_with_codes(z: list[Array], moves: Moves) -> list[Array]:
     """The same, with the number of the candidate that won in the lowest bits."""
+    tables: dict[tuple[int, int], Array] = {(parity, 0): own for parity, own in enumerate(z)}
+    tables[0, 1], tables[2, 1] = moves.along(z[0], z[2])
+    tables[0, SIDE], tables[1, SIDE] = moves.side(z[0], z[1])
+    [tables[0, SIDE + 1]] = moves.along(tables[0, SIDE])
     best: list[Any] = [None] * 4
-    for move in MOVES:
-        needed = [parity for parity, by in TABLES if by == move]
-        sources = [z[parity] for parity in needed]
-        tables = moved(moves[move], *sources) if move else [one.astype(jnp.float32) for one in sources]
-        for parity, table in zip(needed, tables, strict=True):
-            own = _with_code(table, first_code(TABLES.index((parity, move))))
-            for out, candidates in enumerate(CANDIDATES):
-                if (parity, move) in candidates:
-                    best[out] = own if best[out] is None else jnp.maximum(best[out], own)
+    for number, place in enumerate(TABLES):
+        own = _with_code(tables[place].astype(jnp.float32), first_code(number))
+        for out, candidates in enumerate(CANDIDATES):
+            if place in candidates:
+                best[out] = own if best[out] is None else jnp.maximum(best[out], own)
     return best
 
 
@@ -144,7 +143,7 @@ def _second_layer(
     example: Array,
     a1: list[Array],
     taps: list[list[Array]],
-    moves: dict[int, Array],
+    moves: Moves,
     bias: Array,
     scratch: Scratch,
 ) -> None:
@@ -155,16 +154,17 @@ def _second_layer(
         for inputs, own in zip(a1[1:], others, strict=True):
             both += dot(inputs, own)
         left, right = jnp.split(both, 2, axis=1)
-        rows.append(left + dot(moves[1], right))
-    z2 = rows[0] + dot(moves[SIDE], rows[1])
+        rows.append(left + moves.along(right)[0])
+    z2 = rows[0] + moves.side(rows[1])[0]
     coded = scratch.win2 is not None
     half = (z2 + _TINY if coded else z2).astype(jnp.bfloat16)
     if coded:
-        tables = [half.astype(jnp.float32), *(dot(moves[move], half) for move in MOVES[1:])]
+        own, [below] = half.astype(jnp.float32), moves.side(half)
+        tables = [own, *moves.along(own), below, *moves.along(below)]  # by MOVES
         best = reduce(jnp.maximum, [_with_code(z, second_code(number)) for number, z in enumerate(tables)])
     else:
-        across = jnp.maximum(half, dot(moves[1], half).astype(jnp.bfloat16))
-        best = jnp.maximum(across, dot(moves[SIDE], across).astype(jnp.bfloat16)).astype(jnp.float32)
+        across = jnp.maximum(half, moves.along(half)[0])
+        best = jnp.maximum(across, moves.side(across)[0].astype(jnp.bfloat16)).astype(jnp.float32)
     inside = _inside(kernel.shape)
     a2 = jnp.where(inside, kernel.activate(best + bias), 0.0)
     place = at(GRID, SECOND, (PAD + example * GRID) * SECOND)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import triton as plgpu
 
-from expunge.learners.jax._fused.layout import Shape
+from expunge.learners.jax._fused.layout import SIDE, Shape
 from expunge.learners.jax._fused.pictures import most_pictures
 from expunge.learners.jax._fused.tuning import Tuning
 from expunge.learners.jax.layers import Array
+
+# In a product's output every four threads of a warp hold a row, and the warp's eight rows are a row of the grid.
+_FROM_NEXT = "shfl.sync.down.b32 $0, $1, 4, 31, 0xffffffff;"
+_FROM_PREVIOUS = "{ .reg .pred p; shfl.sync.up.b32 $0|p, $1, 4, 0, 0xffffffff; @!p mov.b32 $0, 0; }"
 
 
 class Kernel:
@@ -32,6 +37,24 @@ class Kernel:
         """What was stored before can be loaded after it."""
         if not self._interpreted:
             plgpu.debug_barrier()
+
+    def hand_on(self, table: Array, direction: int) -> Array:
+        """Of every block the values of the next one in its row of the grid (1) or of the one before (-1).
+
+        The table must be a product's output, or computed of such value by value. What comes from outside of the grid is
+        undefined from the right, and zero from the left.
+        """
+        if self._interpreted:
+            rows = jnp.pad(table.reshape(SIDE, SIDE, -1), ((0, 0), (1, 1), (0, 0)))
+            return rows[:, 1 + direction : 1 + direction + SIDE].reshape(table.shape)
+        [found] = plgpu.elementwise_inline_asm(
+            _FROM_NEXT if direction > 0 else _FROM_PREVIOUS,
+            args=[table],
+            constraints="=r,r",
+            pack=4 // table.dtype.itemsize,  # what a thread hands on has 32 bits
+            result_shape_dtypes=[jax.ShapeDtypeStruct(table.shape, table.dtype)],
+        )
+        return found
 
     def known(self, row: Array) -> Array:
         """A picture's number, whose bound the compiler can see (`Tuning.bounded`)."""

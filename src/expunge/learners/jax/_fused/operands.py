@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from expunge.learners.jax._fused.layout import FIRST, GRID, MOVES, SECOND, Weights
+from expunge.learners.jax._fused.layout import FIRST, GRID, SECOND, STEPS, Weights
 from expunge.learners.jax._fused.pictures import SEEN, field_parts
 from expunge.learners.jax.layers import Array
 
@@ -23,12 +23,12 @@ def turned_taps(w2: Array) -> Array:
 
 
 def moving_matrices(direction: int) -> Array:
-    """For every move, flat: matrices that move the rows of a table up (1) or down (-1); zeros follow.
+    """For every one of STEPS, flat: a matrix that moves the rows of a table up (1) or down (-1); zeros follow.
 
     They are an input of the kernels, since the compiler keeps in registers what a program makes itself.
     """
     rows = np.arange(GRID)
-    matrices = [rows[None, :] == rows[:, None] + direction * move for move in MOVES]
+    matrices = [rows[None, :] == rows[:, None] + direction * step for step in STEPS]
     return jnp.asarray(np.stack(matrices), jnp.bfloat16).reshape(-1)
 
 

@@ -32,7 +32,7 @@ from expunge.learners.jax._fused.layout import (
     piece_places,
 )
 from expunge.learners.jax._fused.scratch import Dense, Scratch
-from expunge.learners.jax._fused.tables import column_sums, dot, load_moves
+from expunge.learners.jax._fused.tables import Moves, column_sums, dot
 from expunge.learners.jax.layers import Array
 
 
@@ -74,13 +74,14 @@ def delta_program(kernel: Kernel, *refs: Any) -> None:
     """The gradients of both convolutions' outputs, of every example."""
     turned, moving, a1, win2, da2, d2, d1 = refs
     taps = [turned[at(SECOND, 64, tap * SECOND * 64)] for tap in range(4)]
-    moves, scratch = load_moves(moving), Scratch(win2=win2, da2=da2)
+    moves, scratch = Moves(kernel, moving, -1), Scratch(win2=win2, da2=da2)
     d2[at(PAD, SECOND, 0)] = jnp.zeros((PAD, SECOND), jnp.bfloat16)
     d1[at(PAD, 64, 0)] = jnp.zeros((PAD, 64), jnp.bfloat16)
 
     def one(example: Array, nothing: Array) -> Array:
         delta2 = unpool_second(example, scratch).astype(jnp.bfloat16)
-        moved = [dot(moves[move], delta2).astype(jnp.bfloat16) for move in MOVES]
+        own, above = (table.astype(jnp.bfloat16) for table in (dot(moves.still, delta2), *moves.side(delta2)))
+        moved = [own, *moves.along(own), above, *moves.along(above)]  # by MOVES
         d2[second_places(example, 0)] = moved[0]
         delta1 = first_deltas(kernel, a1[at(GRID, 64, example * GRID * 64)], moved, taps)
         d1[at(GRID, 64, (PAD + example * GRID) * 64)] = delta1.astype(jnp.bfloat16)

@@ -6,7 +6,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from expunge.learners.jax._fused.layout import FIRST, GRID, MOVES, at
+from expunge.learners.jax._fused.kernel import Kernel
+from expunge.learners.jax._fused.layout import FIRST, GRID, STEPS, at
 from expunge.learners.jax.layers import Array
 
 
@@ -15,13 +16,28 @@ def dot(left: Array, right: Array) -> Array:
     return jnp.dot(left.astype(jnp.bfloat16), right.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
 
 
-def load_moves(moving: Any) -> dict[int, Array]:
-    """`moving_matrices` by the move; loaded before a loop they stay in the multiprocessor."""
-    return {move: moving[at(GRID, GRID, number * GRID * GRID)] for number, move in enumerate(MOVES)}
+class Moves:
+    """Moves tables up (1) or down (-1). Matrices, loaded before a loop, stay in the multiprocessor."""
+
+    def __init__(self, kernel: Kernel, moving: Any, direction: int) -> None:
+        self._kernel, self._direction = kernel, direction
+        self.still, self._along, self._side = (
+            moving[at(GRID, GRID, number * GRID * GRID)] for number in range(len(STEPS))
+        )
+
+    def along(self, *tables: Array) -> list[Array]:
+        """By a block, one table or two; no output within a picture sees what comes from outside of the grid."""
+        if self._kernel.tuning.handed_on:
+            return [self._kernel.hand_on(table, self._direction) for table in tables]
+        return [found.astype(tables[0].dtype) for found in _moved(self._along, tables)]
+
+    def side(self, *tables: Array) -> list[Array]:
+        """By a row of the grid, one table or two, in float32."""
+        return _moved(self._side, tables)
 
 
-def moved(matrix: Array, *tables: Array) -> list[Array]:
-    """One table moved, or two in one product; exact for bfloat16, since every value is one of them times one."""
+def _moved(matrix: Array, tables: tuple[Array, ...]) -> list[Array]:
+    """One table, or two in one product; exact for bfloat16, since every value is one of them times one."""
     if len(tables) == 1:
         return [dot(matrix, tables[0])]
     left, right = tables

@@ -16,6 +16,9 @@ class Tuning:
     # Whether the compiler is told how large a program's and a picture's number can be. It then adds constants to
     # addresses where that costs nothing; otherwise it may keep every table's addresses in registers.
     bounded: bool = False
+    # Whether tables are moved by one row from thread to thread instead of by a product. It rests on how the compiler
+    # spreads a product's output over threads; `differences` says whether the results are right.
+    handed_on: bool = False
 
 
 @dataclass(frozen=True)
