@@ -288,7 +288,10 @@ def test_budget_and_guarantee(iris):
 
 
 def test_refusing(iris):
-    model = fitted(iris, mechanism="exponential", budget=(1.0, 0.0), on_exhausted="refuse")
+    with pytest.raises(ParameterError, match="does not cover a single prediction"):
+        fitted(iris, mechanism="exponential", budget=(1.0, 0.0), on_exhausted="refuse")
+    model = fitted(iris, mechanism="exponential", budget=(20.0, 0.0), on_exhausted="refuse")
+    assert 1 <= model.budget_.predictions_left < 100
     with pytest.raises(BudgetExhaustedError):
         model.predict(iris[0])
 
@@ -305,3 +308,18 @@ def test_the_planner_chooses_the_shards(iris):
     assert model.deployment_.status.num_shards > 300
     assert model.deployment_.inside.state.sampler.probability == 1.0  # there are fewer records than a shard wants
     assert not model.guarantee().is_vacuous
+
+
+def test_a_declined_answer_counts_as_wrong(iris):
+    X, y = iris
+    model = UnlearningClassifier(mechanism="confident", n_shards=20, random_state=0).fit(X, y)
+    answers = model.predict(X)
+    declined = np.array([answer is None for answer in answers.tolist()])
+    assert declined.any()
+    assert not declined.all()
+    right = sum(answer == label for answer, label in zip(answers.tolist(), y.tolist(), strict=True))
+    assert model.score(X, y) == right / len(y)
+    assert model.score(X, y, sample_weight=declined.astype(float)) == 0.0
+    assert np.isfinite(cross_val_score(model, X, y, cv=2)).all()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.score(X, y[:-1])

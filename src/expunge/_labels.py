@@ -13,3 +13,19 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     order = np.argsort(classes, kind="stable")
     places = np.searchsorted(classes, labels, sorter=order)
     return np.asarray(order[np.minimum(places, len(classes) - 1)], dtype=np.int64)
+
+
+def labels_told(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """`classes` by the names that a model goes by that was told them all (`own`, sorted).
+
+    A name may have been erased since, or come back. Nobody bears a label while it is erased, so that with several of
+    them it does not matter which is which.
+    """
+    if len(own) != len(classes) or np.array_equal(own, classes):
+        return classes
+    is_known = np.isin(classes, own)
+    if is_known.all():
+        return classes
+    found = classes.astype(own.dtype)
+    found[~is_known] = own[~np.isin(own, classes)]
+    return found

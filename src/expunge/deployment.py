@@ -269,7 +269,8 @@ class Deployment:
 
     def _own_assumptions(self) -> list[str]:
         """What the guarantee rests on in this very deployment."""
-        parts = (self._front, self._sampler, self._publisher, getattr(self._publisher, "mechanism", None))
+        inner = getattr(self._publisher, "mechanism", None), getattr(self._front, "fallback", None)
+        parts = (self._front, self._sampler, self._publisher, *inner)
         strange = [type(p).__name__ for p in parts if p is not None and not type(p).__module__.startswith("expunge.")]
         return [
             _ONE_COPY,
@@ -279,8 +280,7 @@ class Deployment:
 
     def wait(self) -> None:
         """Wait for a retraining in the background, if there is one."""
-        thread = self._background
-        if thread is not None:
+        if (thread := self._background) is not None:
             thread.join()
         self._raise_background_error()
 

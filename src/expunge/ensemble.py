@@ -8,7 +8,6 @@ as it was, and untouched shards keep the very same model objects.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -36,6 +35,7 @@ from expunge.learners.protocol import (
     shards_at_once,
 )
 from expunge.learners.protocol import make_voter as _make_voter
+from expunge.learners.silence import silenced
 from expunge.learners.slices import SlicedModel, SlicedShard, fit_slices
 from expunge.membership import Membership, Slots
 from expunge.randomness import Randomness
@@ -86,16 +86,19 @@ class EnsembleState:
 
     def count_votes(self, X: Features) -> NDArray[np.int64]:
         """How many shards vote for each class, ⊥ left out: shape (rows, classes)."""
-        return self.voter.count(X)
+        with silenced():
+            return self.voter.count(X)
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote, for audits and operators: shape (rows, shards), `ABSTAIN` for ⊥."""
-        return self.voter.votes(X)
+        with silenced():
+            return self.voter.votes(X)
 
     @cached_property
     def voter(self) -> Voter:
         """All models made ready to vote together, when first asked."""
-        return _make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
+        with silenced():
+            return _make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
 
     def require_votes(self) -> EnsembleState:
         """Itself; an error if every shard abstains though some have records: the learner is broken."""
@@ -321,9 +324,7 @@ class _Tasks(Sequence[list[Any]]):
 def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
     # Small models do not profit from threaded linear algebra, and on a busy machine its threads wait for one another;
     # with one thread a model's last bits do not depend on the number of cores either. Parallelism is the executor's.
-    # How many shards' learners warn depends on r, and warnings end up in logs, which are outside the boundary.
-    with _linear_algebra().limit(limits=1, user_api="blas"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
         if isinstance(learner, SlicedLearner):
             return [fit_slices(learner, data) for data in shards]
         return fit_many(learner, shards)

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from expunge.accounting import Accountant, PrivacyBudget
 from expunge.deployment import Deployment
@@ -32,6 +32,7 @@ from expunge.publishing import (
     Exhaustion,
     Front,
 )
+from expunge.publishing.publisher import require_answers
 from expunge.randomness import Randomness
 from expunge.records import RecordId, Records
 from expunge.sampling import Sampler
@@ -161,7 +162,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             as_learner(self._base()),
             num_shards=num_shards,
             sampler=settings.make_sampler(probability),
-            publisher=settings.make_publisher(num_shards, records.num_classes, rng),
+            publisher=require_answers(settings.make_publisher(num_shards, records.num_classes, rng)),
             rng=rng,
             front=settings.make_front(as_learner(self._base() if self.student is None else self.student)),
             max_generations=self.max_generations,
@@ -175,6 +176,12 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         """Released labels. Each distinct row costs budget once a round; None where a confident mechanism declines."""
         check_is_fitted(self)
         return self.deployment_.predict(self._validated_rows(X))
+
+    def score(self, X: Features, y: ArrayLike, sample_weight: Any = None) -> float:
+        """The share of rows that are answered right; a row that is declined counts as wrong."""
+        found, truth = self.predict(X), column_or_1d(y)
+        check_consistent_length(found, truth, sample_weight)
+        return float(np.average(found == truth, weights=sample_weight))
 
     def delete(self, ids: Iterable[RecordId] | RecordId = (), *, subjects: Iterable[RecordId] = ()) -> Self:
         """Forget records by id, and everything of the given subjects, as one batch, all or nothing."""

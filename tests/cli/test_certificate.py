@@ -38,3 +38,10 @@ def test_bad_certificates_are_not_written(churn, tmp_path, expunge):
     expunge("certificate", churn, "--out", tmp_path / "absent" / "certificate.json", code=2)
     assert "both" in expunge("certificate", churn, "--out", out, "--html", out, code=2).err
     assert [path.name for path in tmp_path.iterdir()] == ["churn"]
+
+
+def test_a_dash_is_standard_output(churn, tmp_path, monkeypatch, expunge):
+    monkeypatch.chdir(tmp_path)
+    assert verify(expunge("certificate", churn, "--out", "-").out.encode()).holds
+    assert "--html needs the name of a file" in expunge("certificate", churn, "--html", "-", code=2).err
+    assert [path.name for path in tmp_path.iterdir()] == ["churn"]

@@ -147,3 +147,16 @@ def test_a_deployment_that_retrains_now_has_done_so_when_the_command_ends(tmp_pa
         subprocess.run([*program, *map(str, arguments)], check=True, capture_output=True, timeout=120)
     with library.open(folder) as deployment:
         assert (deployment.status.generation, deployment.status.budget.predictions) == (2, 0)
+
+
+def test_closed_streams_are_told_in_a_line_and_cost_nothing(churn, files, expunge):
+    def run(*redirections):
+        command = " ".join([sys.executable, "-m expunge predict", f"'{churn}' --data", *redirections])
+        return subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300, check=False)
+
+    done = run(f"'{files / 'new.csv'}'", ">&-")
+    assert (done.returncode, done.stderr) == (2, "expunge: standard output is closed: give --out\n")
+    done = run("-", "<&-")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert expunge("status", churn, "--json").json["budget"]["predictions"] == 0

@@ -67,3 +67,11 @@ def test_a_folder_that_was_not_made_by_the_command_line(tmp_path, files, expunge
     assert expunge("status", tmp_path / "a", "--json").json["records"] == 20
     err = expunge("predict", tmp_path / "a", "--data", files / "new.csv", code=2).err
     assert "was not created by `expunge create`" in err
+
+
+def test_a_folder_may_be_called_anything(churn, expunge):
+    strange = churn.parent / "ü [b]dep[" / "x]"
+    strange.parent.mkdir()
+    churn.rename(strange)
+    done = expunge("status", strange)
+    assert f"{strange}: generation 1" in done.out

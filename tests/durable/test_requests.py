@@ -190,7 +190,21 @@ def test_a_request_is_known_again_after_its_label_was_erased(folder: Path) -> No
         assert found.update(asked, key="k") == first  # type: ignore[arg-type]
         assert "rare" not in found.classes.tolist()
         with pytest.raises(RequestError, match="used for another request"):
-            found.update([Add(id="brief", features=[1.0, 3.0], label="rare")], key="k")
+            found.update([Add(id="briefer", features=[1.0, 2.0], label="rare")], key="k")
+
+
+def test_nothing_that_is_kept_of_an_addition_tells_features_apart(folder: Path) -> None:
+    """Until it is in force other features under the same key are another request; then only ids are known."""
+    one, other = ([Add(id="brief", features=[number, 2.0], label="a")] for number in (1.0, 3.0))
+    with expunge.create(folder, LookupTableLearner(), X, ["a", "b"] * 10, n_shards=3, apply="manual") as deployment:
+        pending = deployment.update(one, key="k")
+        with pytest.raises(RequestError, match="used for another request"):
+            deployment.update(other, key="k")
+        deployment.apply()
+        assert deployment.update(one, key="k").request == deployment.update(other, key="k").request == pending.request
+        row = deployment._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (pending.request,))
+        assert row is not None
+        assert bytes(row[0]) == b""
 
 
 def test_a_refused_request_does_not_use_its_key_up(deployment: DurableDeployment) -> None:

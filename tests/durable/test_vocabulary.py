@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 
 import expunge
 from expunge.errors import RecordError
+from expunge.learners import SlicedScikitLearner
 
 _RARE = "PLANTED-LABEL-7731"
 
@@ -98,3 +100,23 @@ def test_a_label_that_only_looks_erased_is_erased_too(tmp_path):
     with expunge.create(folder, LogisticRegression(), X, y, n_shards=6) as deployment:
         deployment.delete([5])
         assert not any(b"erased label by name" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_slices_go_on_after_a_label_was_erased(tmp_path):
+    """Checkpoints of `partial_fit` were told all labels, and must be told the same ones again."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.where(X[:, 0] > 0, "yes", "no").astype(object)
+    y[7], y[8] = "divorced", "widowed"
+    learner = SlicedScikitLearner(GaussianNB(), num_slices=3)
+    with expunge.create(tmp_path / "f", learner, X, y, n_shards=4, inclusion_probability=0.5) as deployment:
+        deployment.delete([7, 8])
+    with expunge.open(tmp_path / "f") as deployment:
+        for record in range(20, 30):
+            deployment.delete([record])
+        assert deployment.status.pending == 0
+        answers = deployment.predict(X[30:])
+        assert set(answers.tolist()) == {"yes", "no"}
+        assert (answers == y[30:]).mean() > 0.8
+        deployment.add(X[:1], ["divorced"], ids=["again"])
+        assert "again" in deployment.records

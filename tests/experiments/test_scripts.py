@@ -26,7 +26,7 @@ def run(monkeypatch, folder, *options):
 
 
 def test_there_is_no_other():
-    others = {"label_only", "kernel_tuning"}  # a page of its own, and no experiment of the paper
+    others = {"label_only", "kernel_tuning", "exact_update"}  # a page of its own, and no experiments of the paper
     assert {path.parent.name for path in EXPERIMENTS.glob("*/run.py")} == {*COMMANDS, *others}
 
 

@@ -14,6 +14,7 @@ from expunge.audit import DeleteCorrect, make_pairs
 from expunge.deployment import Deployment
 from expunge.errors import ParameterError
 from expunge.learners import LookupTableLearner, NearestTableLearner
+from expunge.mechanisms.consensus import ConsensusGate
 from expunge.publishing import ConsensusPublisher
 from expunge.randomness import Randomness
 from expunge.records import Records
@@ -217,3 +218,39 @@ def test_the_lookup_attack_gets_nothing_from_the_gate():
     differences = [a - b for a, b, _ in runs if a != b]
     if differences:
         assert stats.binomtest(sum(d > 0 for d in differences), len(differences)).pvalue > 1e-6
+
+
+class Interrupted(BaseException):
+    """As by Ctrl-C."""
+
+
+class Books:
+    """A journal in memory."""
+
+    def __init__(self):
+        self.is_dirty = False
+
+    def reserve(self, total, limit):
+        pass
+
+    def mark_dirty(self):
+        self.is_dirty = True
+
+
+def test_the_mark_is_made_later_if_something_comes_before_it(monkeypatch):
+    gate, rng = publisher(), Randomness.from_seed(1)
+    gate.journal = Books()
+    observe = ConsensusGate.observe
+
+    def observe_and_stop(*arguments):
+        observe(*arguments)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsensusGate, "observe", observe_and_stop)
+        with pytest.raises(Interrupted):
+            gate.release(votes(200), rng)
+    assert gate.must_retrain
+    assert not gate.journal.is_dirty
+    gate.release(votes(400), rng)
+    assert gate.journal.is_dirty

@@ -9,10 +9,15 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from expunge import Guarantee, UnlearningClassifier
+from expunge.deployment import Deployment
 from expunge.errors import InputError, ParameterError, RecordError
 from expunge.learners import ScikitLearner, SlicedScikitLearner
-from expunge.publishing import StudentFront
+from expunge.mechanisms import ExponentialMechanism
+from expunge.publishing import NoisyPublisher, StudentFront
 from expunge.publishing.student import selection_share
+from expunge.randomness import Randomness
+from expunge.records import Records
+from expunge.sampling import IndependentSampler
 
 OPTIONS = {
     "n_shards": 300,
@@ -161,3 +166,58 @@ def test_bad_pools_and_options(data, pool):
     noise = rng.normal(size=(200, 2)), rng.integers(3, size=200)
     with pytest.raises(InputError, match="agree"):
         UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(*noise)
+
+
+class TaughtOnce(ScikitLearner):
+    """Fails from the second time on."""
+
+    times = 0
+
+    def fit(self, X, y, seed, *, weights=None):
+        TaughtOnce.times += 1
+        if TaughtOnce.times > 1:
+            raise ValueError("least populated class in y has only 1 member")
+        return super().fit(X, y, seed, weights=weights)
+
+
+def make_deployment(data, pool, publisher, student):
+    return Deployment(
+        Records.build(*data),
+        ScikitLearner(LogisticRegression()),
+        num_shards=20,
+        sampler=IndependentSampler(0.3),
+        publisher=publisher,
+        front=StudentFront(pool, student, selection_share=0.9),
+        rng=Randomness.from_seed(0),
+    )
+
+
+def test_a_student_that_cannot_be_taught_any_more_stops_no_deletion(data, pool, monkeypatch):
+    monkeypatch.setattr(TaughtOnce, "times", 0)
+    publisher = NoisyPublisher(ExponentialMechanism(epsilon=2.0), budget=None, max_predictions=10_000)
+    deployment = make_deployment(data, pool, publisher, TaughtOnce(LogisticRegression()))
+    assert (deployment.predict(pool[:5]) >= 0).all()
+    deployment.delete(range(0, 600, 3))  # a whole class, so that other labels are released
+    assert 0 not in deployment.records
+    assert TaughtOnce.times == 2
+    with pytest.raises(ValueError, match="least populated"):  # at the beginning it is an error
+        make_deployment(data, pool, publisher.new_generation(Randomness.from_seed(1)), TaughtOnce(LogisticRegression()))
+
+
+def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, monkeypatch):
+    limit = 30
+    publisher = NoisyPublisher(
+        ExponentialMechanism(epsilon=2.0), budget=None, max_predictions=limit, on_exhausted="refuse"
+    )
+    agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
+    monkeypatch.setattr("expunge.publishing.student.throw_away_shares", lambda *arguments: agreed)
+    deployment = make_deployment(data, pool, publisher, ScikitLearner(LogisticRegression()))
+    assert deployment.status.budget.predictions == limit
+    agreed = np.ones(len(pool))
+    deployment.delete([0])
+    assert 0 not in deployment.records
+    assert deployment.status.budget.predictions == 0
+    assert len(deployment.student.labels) == 0
+    agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
+    deployment.delete([1])
+    assert len(deployment.student.labels) == limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 from typing import Any
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge._blocks import Block, object_column
-from expunge.errors import FormatError
+from expunge.errors import FormatError, StoreError
+from expunge.store.files import explained
 from expunge.store.staging import pack, unpack
 
 FEATURES: dict[str, Any] = {
@@ -116,3 +118,13 @@ def test_headers_of_a_stranger(kind: str, where: str, value: Any, data: st.DataO
         header[where] = value
     changed = json.dumps(header).encode()
     unpack_or_refuse(struct.pack("<Q", len(changed)) + changed + raw[8 + size :])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("models/00002-fa2c.arrays", "models"), ("records/000001/labels.slab",) * 2]
+)
+def test_what_the_disk_says_names_no_shard(tmp_path, name, told):
+    """Which shard's model is being written depends on r."""
+    with pytest.raises(StoreError) as caught, explained(tmp_path):
+        raise OSError(errno.EMFILE, "Too many open files", str(tmp_path / name))
+    assert str(caught.value) == f"{tmp_path}: too many open files: {tmp_path / told}; nothing was lost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from typing import Annotated
@@ -45,6 +46,9 @@ class Interrupted(Exception):
 
 def main() -> None:
     """Run the program; what the user did wrong is said in one line, with exit code 2."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed by whoever started the program
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     try:
         code = app(prog_name="expunge", standalone_mode=False) or 0
         if code == _INTERRUPTED:

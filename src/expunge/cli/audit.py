@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from expunge.cli.app import Interrupted, app
 from expunge.cli.folders import refuse_inside
@@ -153,7 +154,8 @@ def _command() -> str:
 def _tell(report: AuditReport, html: Path | None) -> None:
     from expunge.audit.words import certificate_words, chance, event_words, p_words, requester_words
 
-    console.print(f"[bold]{report.scenario}[/bold] against [bold]{report.scheme}[/bold]: {report.about}.")
+    names = (escape(name) for name in (report.scenario, report.scheme, report.about))
+    console.print("[bold]{}[/bold] against [bold]{}[/bold]: {}.".format(*names))
     console.print(requester_words(report.requester), markup=False)
     arms = [
         ("before any request", report.before),

@@ -35,6 +35,9 @@ def certificate(
     from expunge.durable import look
     from expunge.tables import Draft
 
+    out = None if out == Path("-") else out
+    if html == Path("-"):
+        raise InputError("--html needs the name of a file, and got '-'")
     refuse_inside(folder, out, html)
     if out is not None and html is not None and out.resolve() == html.resolve():
         raise InputError(f"--out and --html are both {str(out)!r}; give each a file of its own")

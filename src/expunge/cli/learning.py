@@ -39,7 +39,10 @@ def make_learner(
     if slices > 1:
         if not isinstance(learner, ScikitLearner):
             raise ParameterError(f"--slices needs a scikit-learn classifier, and learner {name!r} is none")
-        learner = SlicedScikitLearner(learner.estimator, num_slices=slices)
+        try:
+            learner = SlicedScikitLearner(learner.estimator, num_slices=slices)
+        except ParameterError as error:
+            raise ParameterError(f"--slices does not go with --learner {name}: {error}") from error
     return AbstainingLearner(learner) if on_failure == "abstain" else learner, may_have_gaps
 
 

@@ -13,6 +13,7 @@ from expunge.cli.app import app
 from expunge.cli.folders import opened, read_columns, refuse_inside, refuse_same, schema_of
 from expunge.cli.options import Folder, Jobs, Trust
 from expunge.cli.output import console, progress
+from expunge.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ def predict(
 ) -> None:
     """Answer every row of a file with a released label, and carry the id column over if the file has it.
 
-    Answers cost budget, the same row once a round. A declined answer is empty. If the answers cannot be written,
+    Answers cost budget, the same row once in a command. A declined answer is empty. If --out cannot be written,
     nothing is charged.
 
     Example: `expunge predict churn/ --data new.csv --out answers.csv`
@@ -44,6 +45,8 @@ def predict(
 
     target = None if out is None or str(out) == "-" else out
     form = "csv" if target is None else table_format(target)
+    if target is None and sys.__stdout__ is None:
+        raise InputError("standard output is closed: give --out")
     refuse_inside(folder, target)
     refuse_same(data, target)
     with (

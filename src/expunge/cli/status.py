@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from expunge.cli.app import app
 from expunge.cli.exchange import settle
@@ -95,7 +96,8 @@ def _finite(value: Any) -> Any:
 
 def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
     counts, budget = _counts(view), facts.budget
-    console.print(f"[bold]{folder}[/bold]: generation {facts.generation}, round {facts.round}", soft_wrap=True)
+    name = escape(str(folder))
+    console.print(f"[bold]{name}[/bold]: generation {facts.generation}, round {facts.round}", soft_wrap=True)
     say(f"{facts.num_records:,} records in {facts.num_shards:,} shards")
     say(
         f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "

@@ -31,6 +31,7 @@ from expunge.features import Features, take
 from expunge.learners import SlicedLearner, as_learner
 from expunge.learners.protocol import for_classes
 from expunge.publishing import Opening, Publisher
+from expunge.publishing.publisher import require_answers
 from expunge.randomness import Randomness
 from expunge.records import RecordId, Records
 from expunge.settings import Settings
@@ -112,7 +113,9 @@ def create(
         _require_storable(base, records, trusted)
         front = options.make_front(base if student is None else as_learner(student))
         found = dump_settings(options, num_shards=num_shards, probability=probability, num_classes=records.num_classes)
-        publisher = options.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
+        publisher = require_answers(
+            options.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
+        )
         with store.database.transaction():
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)

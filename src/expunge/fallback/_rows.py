@@ -104,7 +104,7 @@ def _as_floats(features: Features) -> NDArray[np.float64]:
     try:
         table = features.to_numpy(dtype=np.float64) if is_frame(features) else np.asarray(features, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"a fallback model needs features that are numbers: {error}") from error
+        raise InputError(f"the fallback model of a router needs features that are numbers: {error}") from error
     if table.ndim < 2 or 0 in table.shape[1:]:
         raise InputError(f"a fallback model needs a table with at least one column, got shape {table.shape}")
     return np.ascontiguousarray(table.reshape(len(table), -1 if len(table) else int(np.prod(table.shape[1:]))))

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge._labels import labels_told
 from expunge.errors import ParameterError, TrainingError
 from expunge.features import Features, take
 from expunge.learners.protocol import Abstainer, Codes, Model, SlicedLearner, Voter, Weights
@@ -118,11 +119,12 @@ class SlicedScikitLearner:
     def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
         """A trained copy; the checkpoint itself is left alone."""
         arguments = weight_arguments(self.estimator, weights)
-        labels = self._base.labels(y)
         if self.mode == "partial_fit":
             if self.classes is None:
                 raise ParameterError("partial_fit needs the list of classes: use for_classes first")
-            return self._resumed(checkpoint, seed).partial_fit(X, labels, classes=self.classes, **arguments)
+            classes = labels_told(getattr(checkpoint, "classes_", self.classes), self.classes)
+            return self._resumed(checkpoint, seed).partial_fit(X, classes[y], classes=classes, **arguments)
+        labels = self._base.labels(y)
         if (y == y[0]).all():
             return ConstantModel(int(y[0]))
         # Warm start needs the classes it had before: when a new one turns up the weights start anew.

@@ -14,7 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from expunge._labels import codes_of
+from expunge._labels import codes_of, labels_told
 from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.learners.protocol import ABSTAIN, Codes, Voter, count_votes
@@ -87,7 +87,9 @@ class PreparedVoter:
             if len(coded.numbers) == 1:
                 return np.full(1, ABSTAIN)
             return np.concatenate([self._ask(prepared, classifier, row) for row in coded.single_rows()])
-        return np.asarray(labels) if self._classes is None else codes_of(labels, self._classes)
+        if self._classes is None:
+            return np.asarray(labels)
+        return codes_of(labels, labels_told(classifier.classes_, self._classes))
 
 
 class TableVoter:

@@ -30,6 +30,7 @@ class ConsensusPublisher:
     """
 
     journal: Journal | None = None
+    _is_marked = False  # whether the journal knows that the generation is dirty
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class ConsensusPublisher:
         design = self._design
         self._lock = threading.Lock()
         self._predictions = 0
+        self._is_marked = False
         self._gate = None
         if design is not None:
             self._gate = ConsensusGate.draw(
@@ -113,10 +115,10 @@ class ConsensusPublisher:
                 self.journal.reserve(self._predictions + len(counts), self._max_predictions - 1)
             self._predictions += len(counts)
             if self._gate is not None and len(counts):
-                was_dirty = self._gate.dirty
                 codes = np.where(self._gate.observe(counts, self.num_shards), _DECLINED, codes)
-                if self.journal is not None and self._gate.dirty and not was_dirty:
+                if self.journal is not None and self._gate.dirty and not self._is_marked:
                     self.journal.mark_dirty()
+                    self._is_marked = True  # only now: whatever came between, no later answer leaves before the mark
         return codes
 
     def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
@@ -148,7 +150,7 @@ class ConsensusPublisher:
 
     def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
         """The same thresholds, the books as they were kept."""
-        self._predictions = predictions
+        self._predictions, self._is_marked = predictions, dirty
         if (self._gate is None) != (not secret):
             raise GuaranteeError("the gate that was kept does not belong to this number of shards and this target")
         if secret:

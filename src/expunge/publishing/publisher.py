@@ -95,3 +95,11 @@ class Publisher(Protocol):
 
     def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
         """Go on with books and secrets that were kept."""
+
+
+def require_answers(publisher: Publisher) -> Publisher:
+    """Itself; an error if it would refuse every query, in every generation."""
+    if publisher.on_exhausted == "refuse" and publisher.capacity < 1:
+        words = "use more shards, a larger budget, or a mechanism that costs less"
+        raise ParameterError(f"the budget does not cover a single prediction, and on_exhausted is 'refuse': {words}")
+    return publisher

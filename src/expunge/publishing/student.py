@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import betabinom
 
-from expunge.errors import InputError, ParameterError, RecordError
+from expunge.errors import BudgetExhaustedError, InputError, ParameterError, RecordError
 from expunge.features import Features, as_features, concatenate, describe, like, num_rows, row_keys, take
 from expunge.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner
 from expunge.learners.protocol import for_classes
@@ -96,18 +96,27 @@ class StudentFront:
         shares = throw_away_shares(opening, records, pool, self.num_throw_away)
         kept = np.flatnonzero(shares >= self._lowest_share(shares, opening.publisher))
         counts = opening.state.count_votes(take(pool, kept))
-        labels = opening.publisher.release(counts, opening.rng)
-        kept, labels = kept[labels >= 0], labels[labels >= 0]
         before = opening.previous
+        try:
+            labels = opening.publisher.release(counts, opening.rng)
+        except BudgetExhaustedError:
+            if before is None or opening.publisher.status.predictions:
+                raise
+            kept, labels = kept[:0], np.empty(0, np.int64)  # a whole generation cannot pay for it
+        kept, labels = kept[labels >= 0], labels[labels >= 0]
         if isinstance(before, StudentRound) and _same(before, kept, labels):
             return StudentRound(before.model, kept, labels, was_trained=False)
-        if len(kept) == 0 and before is not None:
-            # A deletion is never refused because nothing can be taught any more: this round's student declines.
-            return StudentRound(Abstainer(), kept, labels, was_trained=True)
-        if len(kept) == 0:
+        if len(kept) == 0 and before is None:
             message = f"a throw-away ensemble does not agree well enough on any of the pool's {num_rows(pool)} points"
             raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
-        model = self._teach(for_classes(cast("Learner", self.student), records.classes), pool, kept, labels, opening)
+        student = for_classes(cast("Learner", self.student), records.classes)
+        try:
+            model = self._teach(student, pool, kept, labels, opening) if len(kept) else Abstainer()
+        except Exception:
+            # A deletion is never refused because nothing can be taught any more: this round's student declines.
+            if before is None:
+                raise
+            model = Abstainer()
         return StudentRound(model, kept, labels, was_trained=True)
 
     def _lowest_share(self, shares: NDArray[np.float64], publisher: Publisher) -> float:

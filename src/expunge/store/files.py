@@ -19,6 +19,7 @@ from expunge.store.steps import reach
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MODELS = "models"  # the folder with one file a model
 
 
 @contextlib.contextmanager
@@ -42,7 +43,12 @@ def _reason(error: OSError) -> str:
     if error.errno in _CLOSED:
         return "the folder cannot be written to"
     reason = (error.strerror or str(error)).lower()
-    return reason if error.filename is None else f"{reason}: {error.filename}"
+    return reason if error.filename is None else f"{reason}: {_without_shard(Path(error.filename))}"
+
+
+def _without_shard(path: Path) -> Path:
+    """Of a model's file the folder: which shard's was being written depends on r."""
+    return path.parent if path.parent.name == _MODELS else path
 
 
 def _database_reason(error: sqlite3.DatabaseError) -> str:

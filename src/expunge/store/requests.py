@@ -114,9 +114,16 @@ class RequestBook:
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
 
     def is_same(self, request: str, batch: Batch) -> bool:
-        """Whether the request asked for exactly this batch."""
+        """Whether the request asked for this batch; once records were added, as far as their ids tell."""
         row = self._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (request,))
-        return row is not None and hmac.compare_digest(bytes(row[0]), self.fingerprint(batch))
+        if row is None:
+            return False
+        if row[0]:
+            return hmac.compare_digest(bytes(row[0]), self.fingerprint(batch))
+        known = self.get(request)
+        if (known.kind, known.additions) != (batch.kind, batch.num_added):
+            return False
+        return batch.names_subjects or self.hashes_of(request) == self.hashes(request, batch)
 
     def by_key(self, key: str) -> Request | None:
         """The request that was accepted under this idempotency key."""
@@ -162,9 +169,13 @@ class RequestBook:
         return Batch(content, unpack(rows) if rows else None)
 
     def switch(self, request: str, *, generation: int, round: int) -> None:
-        """The request's effect is in force; inside the caller's transaction. Its ids in clear go now."""
+        """The request's effect is in force; inside the caller's transaction. Its ids in clear go now.
+
+        So does the fingerprint of an addition, with which features could be guessed of records that are deleted later.
+        """
         self._store.database.execute(
-            "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL "
+            "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL, "
+            "fingerprint = CASE WHEN additions > 0 THEN x'' ELSE fingerprint END "
             "WHERE request = ? AND state = 'pending'",
             (generation, round, request),
         )

@@ -42,6 +42,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO hashes SELECT request, hashes FROM requests WHERE hashes <> '[]'",
         "UPDATE requests SET hashes = '[]' WHERE hashes <> '[]'",  # of no use any more
     ),
+    (
+        # Fingerprints of additions go when these are in force: features of deleted records could be guessed with them.
+        "UPDATE requests SET fingerprint = x'' WHERE additions > 0 AND state IN ('switched', 'applied')",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

@@ -49,14 +49,14 @@ def differences(
     rows = rng.integers(0, len(pictures), (models, batch)).astype(np.int32)
     labels = rng.integers(0, shape.num_classes, (models, batch)).astype(np.int32)
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def by_kernels(table: Any, rows: Any, labels: Any, weights: Any) -> Any:
         options: Any = {"tunings": tunings, "interpret": interpret}
         sums = clipped_sums(shape, table, rows, labels, weights, clip_norm=_CLIP_NORM, **options)
         return standard(sums, shape), scores(shape, table, rows, weights, **options)
 
-    @jax.jit
-    @jax.vmap
+    @jax.jit  # type: ignore[untyped-decorator]
+    @jax.vmap  # type: ignore[untyped-decorator]
     def by_layers(own: Any, x: Any, y: Any) -> Any:
         sums = clipped_sum(network, cross_entropy, own, x, y, jnp.ones(batch), _CLIP_NORM)
         return sums, network.apply(own, x)
