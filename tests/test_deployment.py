@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -350,3 +352,45 @@ def test_a_text_is_one_id_and_a_single_update_no_batch(data):
     with pytest.raises(InputError, match="a single one"):
         deployment.update(Delete(1))
     assert deployment.status.round == 0
+
+
+def interrupted_at(line, code, run):
+    """Run until this line of this code is reached, and raise there what Ctrl-C does."""
+
+    def trace(frame, event, argument):
+        if frame.f_code is not code:
+            return None
+
+        def local(frame, event, argument):
+            if event == "line" and frame.f_lineno == line:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return local
+
+        return local
+
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(None)
+
+
+def test_ctrl_c_never_leaves_half_a_switch():
+    lines, first = inspect.getsourcelines(Deployment._switch)
+    for line in range(first + 2, first + len(lines)):
+        deployment = Deployment(
+            Records.build(np.arange(20.0).reshape(-1, 1), np.arange(20) % 2),
+            LookupTableLearner(),
+            num_shards=3,
+            sampler=IndependentSampler(1.0),
+            publisher=NoisyPublisher(Majority(), budget=None),
+            rng=Randomness.from_seed(0),
+        )
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_at(line, Deployment._switch.__code__, lambda own=deployment: own.delete([7]))
+        inside, row = deployment.inside, np.array([[7.0]])
+        assert 7 in deployment.records
+        assert deployment.status.round == 0
+        assert inside.state.count_votes(row).sum() == inside.serving.opening.state.count_votes(row).sum() == 3
+        assert deployment.delete([7]).round == 1

@@ -226,9 +226,7 @@ class Deployment:
                     following, report = self._retrained(batch, advance)
             following = self._keep(following, self._round + 1)
             with self._lock:
-                self._switch(following)
-                self._last_report = report
-                self._round += 1
+                self._switch(following, _last_report=report, _round=self._round + 1)
                 return Receipt(uuid4().hex, "applied", self._round)
 
     def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
@@ -348,14 +346,12 @@ class Deployment:
         """Called before every switch, with the number of the round to come: the place to write it down."""
         return following
 
-    def _switch(self, following: Following) -> None:
-        """From one round or generation to the next, all at once."""
-        before = self._generation
-        self._state, self._publisher = following.state, following.publisher
-        self._rng, self._serving, self._generation = following.rng, following.serving, following.generation
-        self._models_trained += len(following.touched)
-        self._answers = {}
-        self._is_copy = self._is_copy and following.generation == before
+    def _switch(self, following: Following, **more: Any) -> None:
+        """From one round or generation to the next, all at once: one call, which Ctrl-C does not cut in two."""
+        kept = {f"_{name}": getattr(following, name) for name in ("state", "publisher", "rng", "serving", "generation")}
+        models_trained = self._models_trained + len(following.touched)
+        is_copy = self._is_copy and following.generation == self._generation
+        self.__dict__.update(kept | more, _models_trained=models_trained, _answers={}, _is_copy=is_copy)
 
     def _start_background_retraining(self) -> None:
         if self._background is not None and self._background.is_alive():

@@ -353,10 +353,10 @@ class DurableDeployment(Deployment):
         is_new, trained = following.generation != self._generation, self._models_trained + len(following.touched)
         return self._writer.write(following, self._state, round=round_, is_new=is_new, trained=trained)
 
-    def _switch(self, following: Following) -> None:
+    def _switch(self, following: Following, **more: Any) -> None:
         is_new = following.generation != self._generation
         with self._alignment.switching():
-            super()._switch(following)
+            super()._switch(following, **more)
             if is_new:
                 self._keep_books(following.generation, self._publisher.status.predictions)
 
