@@ -378,3 +378,20 @@ def test_who_came_and_went_and_came_to_somebody_else_is_not_theirs() -> None:
     with pytest.raises(UnknownRecordError, match="'a'"):
         records.apply([add("a"), DeleteSubject("a"), DeleteSubject("a")])
     assert 9 in records.apply([add("a"), DeleteSubject("a"), add("a")])[0]
+
+
+def test_a_pickled_dataset_holds_no_trace_of_deleted_records():
+    X = np.arange(20.0).reshape(10, 2)
+    X[3] = 1234.5678, 8765.4321
+    ids, subjects = [f"person-{number}" for number in range(10)], [f"house-{number}" for number in range(10)]
+    records = Records.build(X, np.arange(10) % 2, ids=ids, subjects=subjects)
+    for trace in (X[3].tobytes(), b"person-3", b"house-3"):
+        assert trace in pickle.dumps(records)
+    after, _ = records.apply([Delete("person-3")])
+    dumped = pickle.dumps(after)
+    for trace in (X[3].tobytes(), b"person-3", b"house-3"):
+        assert trace not in dumped
+    back = pickle.loads(dumped)
+    assert back.ids() == after.ids()
+    for found, expected in zip(back.gather(back.live_slots()), after.gather(after.live_slots()), strict=True):
+        assert np.array_equal(found, expected)

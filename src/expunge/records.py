@@ -235,16 +235,8 @@ class Records:
             blocks = merge_blocks((*blocks, block))
             num_slots += len(block)
         added = range(self.num_slots, num_slots)
-        changed = Records(
-            classes=self.classes,
-            blocks=blocks,
-            index=index,
-            subjects=subjects,
-            num_live=self.num_live - len(removed) + len(added),
-            num_slots=num_slots,
-            allow_missing=self.allow_missing,
-            layout=self.layout,
-        )
+        num_live = self.num_live - len(removed) + len(added)
+        changed = replace(self, blocks=blocks, index=index, subjects=subjects, num_live=num_live, num_slots=num_slots)
         return changed, Change(removed, added)
 
     def compacted(self) -> Records:
@@ -255,16 +247,19 @@ class Records:
         ids = None if keeps_numbers else self.ids_of(slots)
         subjects = self.subjects_of(slots)
         block = Block(0, features, labels, ids, subjects, weights)
-        return Records(
-            classes=self.classes,
+        return replace(
+            self,
             blocks=(block,),
             index=IdIndex.build(ids, len(slots)),
             subjects=SubjectIndex.build(subjects),
             num_live=len(slots),
             num_slots=len(slots),
-            allow_missing=self.allow_missing,
-            layout=self.layout,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled dataset holds no trace of deleted records."""
+        kept = self if self.num_live == self.num_slots else self.compacted()
+        return {name: getattr(kept, name) for name in self.__dataclass_fields__}
 
     def _block_of(self, slot: int) -> Block:
         return self.blocks[bisect_right([block.start for block in self.blocks], slot) - 1]
