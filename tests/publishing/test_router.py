@@ -133,3 +133,15 @@ def test_bad_options():
         RouterFront(num_queries=0)
     with pytest.raises(ParameterError, match="publish"):
         UnlearningClassifier(publish="bogus").fit(np.eye(4), [0, 1, 0, 1])
+
+
+class OwnFallback(RidgeFallback):
+    """Somebody's own: nobody here has proved that it forgets."""
+
+
+def test_a_fallback_of_ones_own_is_named_among_the_assumptions(data):
+    rows = data[0][:200], data[1][:200]
+    for fallback, is_named in ((OwnFallback(), True), (RidgeFallback(), False)):
+        model = UnlearningClassifier(n_shards=5, publish="router", fallback=fallback, random_state=0).fit(*rows)
+        named = [line for line in model.guarantee().assumptions if "OwnFallback" in line]
+        assert bool(named) == is_named
