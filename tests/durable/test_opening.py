@@ -242,3 +242,16 @@ def test_queries_are_checked_against_the_layout_after_opening(folder: Path, kind
         assert len(found.predict(table[:3] if kind == "texts" else table.iloc[:3])) == 3
         with pytest.raises(InputError):
             found.predict(np.zeros((1, 3)))
+
+
+def test_who_is_second_to_make_a_folder_is_told_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reach(step: str) -> None:
+        if step == "create.written":
+            folder.mkdir()
+            (folder / "state.db").write_text("another's")
+
+    monkeypatch.setattr("expunge.durable.opening.reach", reach)
+    with pytest.raises(StoreError, match="exists already: somebody else has made it meanwhile"):
+        expunge.create(folder, LookupTableLearner(), [[0.0], [1.0]], [0, 1], n_shards=2)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert (folder / "state.db").read_text() == "another's"

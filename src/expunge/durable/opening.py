@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -273,7 +274,12 @@ def _under_construction(folder: Path) -> Iterator[Path]:
         reach("create.written")
         with explained(folder):
             flush_files([partial, *(path for path in partial.iterdir() if path.is_dir())])
-            partial.rename(absolute)
+            try:
+                partial.rename(absolute)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise StoreError(f"{folder} exists already: somebody else has made it meanwhile") from error
             flush_file(absolute.parent)
         reach("create.renamed")
     except BaseException as error:
