@@ -399,3 +399,23 @@ def test_worker_processes_leave_nothing_in_temporary_files(folder, scanning, cop
     patterns = [rows[n, :2].tobytes() for n in range(0, 2400, 10)]
     assert scanning.traces(scanning.files_under(folder.parent), patterns)  # the records themselves
     assert bool(scanning.traces(scanning.files_under(temporary), patterns)) == (copies == "mapped")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_last_row_of_a_file_goes_altogether(folder: Path, monkeypatch: pytest.MonkeyPatch, order: int) -> None:
+    """Whichever part of the erasure comes first, opening the folder again finds nothing to cut off."""
+
+    def one_after_another(act: Callable[[Any], None], things: list[Any]) -> None:
+        for thing in things[::order]:
+            act(thing)
+
+    monkeypatch.setattr("expunge.store.store.each_of", one_after_another)
+    ids = [f"person-{number}" for number in range(10)]
+    heap = folder / "records" / "000001" / "ids.heap"
+    with expunge.create(folder, LookupTableLearner(), np.eye(10), [0, 1] * 5, ids=ids, n_shards=2) as deployment:
+        size = heap.stat().st_size
+        deployment.delete(["person-9"])
+    assert heap.stat().st_size * 10 == size * 9
+    before = heap.read_bytes()
+    expunge.open(folder).close()
+    assert heap.read_bytes() == before

@@ -209,11 +209,11 @@ class Store:
 
         def overwrite() -> None:
             records.erase(slots)
+            records.cut(num_slots)  # after it: rows that are erased at the end of a file go altogether
             reach("erase.slots")
 
         def sweep() -> None:
             self.remove(strays)
-            records.cut(num_slots)
             reach("erase.files")
 
         def empty_log() -> None:
