@@ -18,8 +18,9 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
 def labels_told(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """`classes` by the names that a model goes by that was told them all (`own`, sorted).
 
-    A name may have been erased since, or come back. Nobody bears a label while it is erased, so that with several of
-    them it does not matter which is which.
+    A name may have been erased since, or come back. Nobody bears a label while it is erased, and then it does not
+    matter which of several is which; of several that have come back since the model was told, one may be taken for
+    another.
     """
     if len(own) != len(classes) or np.array_equal(own, classes):
         return classes

@@ -128,3 +128,12 @@ def test_what_the_disk_says_names_no_shard(tmp_path, name, told):
     with pytest.raises(StoreError) as caught, explained(tmp_path):
         raise OSError(errno.EMFILE, "Too many open files", str(tmp_path / name))
     assert str(caught.value) == f"{tmp_path}: too many open files: {tmp_path / told}; nothing was lost"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("models/00002-fa2c.arrays", "a file in {}/models"), ("x", "the file {}/x")]
+)
+def test_a_missing_file_names_no_shard(tmp_path, name, told):
+    with pytest.raises(FormatError) as caught, explained(tmp_path):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(tmp_path / name))
+    assert str(caught.value) == f"{tmp_path} is damaged: {told.format(tmp_path)} is missing"

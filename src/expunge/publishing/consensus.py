@@ -30,7 +30,6 @@ class ConsensusPublisher:
     """
 
     journal: Journal | None = None
-    _is_marked = False  # whether the journal knows that the generation is dirty
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class ConsensusPublisher:
         design = self._design
         self._lock = threading.Lock()
         self._predictions = 0
-        self._is_marked = False
+        self._is_marked = False  # whether the journal knows that the generation is dirty
         self._gate = None
         if design is not None:
             self._gate = ConsensusGate.draw(

@@ -28,7 +28,9 @@ def explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FormatError(f"{folder} is damaged: the file {error.filename} is missing") from error
+        path = Path(error.filename)
+        what = f"the file {path}" if _without_shard(path) == path else f"a file in {path.parent}"
+        raise FormatError(f"{folder} is damaged: {what} is missing") from error
     except OSError as error:
         raise StoreError(f"{folder}: {_reason(error)}; nothing was lost") from error
     except sqlite3.DatabaseError as error:

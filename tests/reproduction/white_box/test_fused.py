@@ -15,6 +15,7 @@ from expunge.errors import ExpungeError
 from expunge.learners.jax import _fused as fused_kernels
 from expunge.learners.jax._fused.verification import Differences
 from expunge.reproduction.white_box import FusedEngine, choose_checks, lockstep
+from expunge.reproduction.white_box.fused import check_kernels
 from expunge.reproduction.white_box.scoring import gather
 
 KEYS = np.arange(4, dtype=np.uint32).reshape(2, 2)
@@ -119,8 +120,13 @@ def test_a_small_shard_does_not_stop_the_others_and_an_empty_one_learns_nothing(
 
 
 def test_kernels_that_compute_something_else_are_not_used(monkeypatch, small_experiment, small_pictures):
+    check_kernels.cache_clear()
     monkeypatch.setattr(fused_kernels, "differences", lambda shape: Differences(sums=0.04, scores=0.3))
     with pytest.raises(ExpungeError, match=r"the kernels are wrong .*: sums are 0.04 and scores 0.3 from those"):
         FusedEngine(small_experiment, small_pictures)
-    monkeypatch.setattr(fused_kernels, "differences", lambda shape: Differences(sums=0.04, scores=0.004))
-    FusedEngine(small_experiment, small_pictures)
+    asked = []
+    monkeypatch.setattr(fused_kernels, "differences", lambda shape: asked.append(shape) or Differences(0.04, 0.004))
+    for _ in range(2):
+        FusedEngine(small_experiment, small_pictures)
+    assert len(asked) == 1
+    check_kernels.cache_clear()

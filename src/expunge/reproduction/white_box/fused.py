@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -129,8 +129,9 @@ class FusedEngine:
         )
 
 
+@cache
 def check_kernels(shape: fused.Shape) -> None:
-    """ExpungeError unless the kernels, as compiled for this device, compute what the layers do."""
+    """ExpungeError unless the kernels, as compiled for this device, compute what the layers do; once in a process."""
     found = fused.differences(shape)
     if not found.are_small:
         apart = f"sums are {found.sums:.2g} and scores {found.scores:.2g} from those of the layers"
