@@ -31,13 +31,12 @@ import numpy as np
 
 from expunge.learners.jax import _fused as fused
 from expunge.learners.jax import paper_network
-from expunge.learners.jax._fused.tuning import Tuning, Tunings
+from expunge.learners.jax._fused.tuning import USUAL, Tuning, Tunings
 
 SHAPES = {"mnist": fused.Shape(28, 1, 10, "tanh"), "cifar-10": fused.Shape(32, 3, 10, "relu")}
 MODELS, BATCH, IMAGES, STEPS, EXAMPLES = 384, 64, 50_000, 10, 1024
 CLIP_NORM = 0.1
 KERNELS = ("forward", "deltas", "clip", "sums", "scores")
-MOVING = ("forward", "deltas", "scores")  # those that move tables
 COMPILING = 0.7  # of the time at most; the rest is for measuring
 NO_TIME = "no time left"
 
@@ -59,12 +58,11 @@ def in_turns(shape: fused.Shape, kernels: list[str]) -> list[Candidate]:
 def candidates(shape: fused.Shape, kernels: list[str]) -> Iterator[Candidate]:
     """Every way for every kernel."""
     for kernel in kernels:
-        own = getattr(Tunings.of(shape), kernel)
+        own = getattr(USUAL, kernel)
         choices = {
             "num_warps": (4, 8) if kernel in ("clip", "sums") else (own.num_warps,),
             "num_stages": (1,) if kernel == "clip" else (1, 2),
             "bounded": (False, True),
-            "handed_on": (False, True) if kernel in MOVING else (False,),
         }
         for values in itertools.product(*choices.values()):
             yield Candidate(kernel, Tuning(**dict(zip(choices, values, strict=True))))
@@ -162,16 +160,15 @@ def profile(run: Callable[[], Any]) -> dict[str, float]:
 def tune(name: str, kernels: list[str], report: Callable[..., None], limit: float) -> None:
     """Try everything, a kernel at a time; after `limit` seconds only the best so far are measured together."""
     shape, start = SHAPES[name], time.perf_counter()
-    usual = Tunings.of(shape)
-    report(network=name, errors=errors(shape, usual))
+    report(network=name, errors=errors(shape, USUAL))
     problem = Problem(shape)
     for kernel in ("forward", "scores"):
-        run, arguments, examples = problem.program(kernel, usual)
+        run, arguments, examples = problem.program(kernel, USUAL)
         spent = profile(lambda run=run, given=arguments: run(*given))  # type: ignore[misc]
         report(network=name, profile=spent, examples=examples)
     tried, until = in_turns(shape, kernels) if limit > 0 else [], start + COMPILING * limit
     with ThreadPoolExecutor() as pool:
-        made = [problem.program(each.kernel, replace(usual, **{each.kernel: each.tuning})) for each in tried]
+        made = [problem.program(each.kernel, replace(USUAL, **{each.kernel: each.tuning})) for each in tried]
         programs = list(pool.map(lambda program: compiled(program[0], program[1], until=until), made))
     done = sum(not isinstance(program, str) for program in programs)
     report(network=name, compiled=done, of=len(programs), seconds=time.perf_counter() - start)
@@ -190,8 +187,8 @@ def tune(name: str, kernels: list[str], report: Callable[..., None], limit: floa
         report(network=name, kernel=each.kernel, tuning=asdict(each.tuning), mega_per_s=round(rate, 2))
         if each.kernel not in best or rate > best[each.kernel][0]:
             best[each.kernel] = rate, each.tuning
-    together = replace(usual, **{kernel: tuning for kernel, (_, tuning) in best.items()})
-    for what, tunings in (("as they are", usual), ("the fastest", together))[: 2 if best else 1]:
+    together = replace(USUAL, **{kernel: tuning for kernel, (_, tuning) in best.items()})
+    for what, tunings in (("as they are", USUAL), ("the fastest", together))[: 2 if best else 1]:
         for kernel in ("forward", "scores"):
             program, arguments, examples = problem.program(kernel, tunings)
             rate = examples / seconds(lambda run=program, given=arguments: run(*given)) / 1e6  # type: ignore[misc]
@@ -204,10 +201,9 @@ def tune(name: str, kernels: list[str], report: Callable[..., None], limit: floa
 def translate(name: str, kernels: list[str]) -> None:
     """As far as it goes without a GPU: every candidate as the compiler's input."""
     problem = Problem(SHAPES[name], models=2)
-    usual = Tunings.of(problem.shape)
     tried = in_turns(problem.shape, kernels)
     for each in tried:
-        program, arguments, _ = problem.program(each.kernel, replace(usual, **{each.kernel: each.tuning}))
+        program, arguments, _ = problem.program(each.kernel, replace(USUAL, **{each.kernel: each.tuning}))
         program.trace(*arguments).lower(lowering_platforms=("cuda",))
     sys.stdout.write(f"{name}: {len(tried)} candidates translated\n")
 

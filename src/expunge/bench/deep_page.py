@@ -39,11 +39,12 @@ The other side is DP-SGD as it is usually written: a compiled step, called in a 
 ON_GPU = """\
 On a GPU the paper's network has kernels of its own, for experiments with thousands of models; other networks, and the
 learner, run layer by layer. The kernels do arithmetic that is not counted above: filters are spread over all that four
-neighbouring places see, so that one product serves them all, and the rows of a table are moved by a product with ones
-and zeros. Before, tables went through memory to be moved; products are the faster way, since they leave everything in
-registers. Pictures are stored in the order in which threads hold a product's operand, so that they are loaded to where
-they are needed. What is left is waiting: an example is some 40 products of 64 rows one after another, and registers and
-shared memory have room for only a few programs on a multiprocessor, too few to hide every wait.
+neighbouring places see, so that one product serves them all, and the rows of a table are moved by eight by a product
+with ones and zeros, which leaves everything in registers. By one row they are moved from thread to thread, without a
+product, which rests on how the compiler spreads a product's output over threads: every campaign begins by comparing the
+kernels with the layers. Pictures are stored in the order in which threads hold a product's operand, so that they are
+loaded to where they are needed. What is left is waiting: an example is some 30 products of 64 rows one after another,
+and registers and shared memory have room for only a few programs on a multiprocessor, too few to hide every wait.
 `python experiments/kernel_tuning/run.py --seconds 0` says how long each kernel takes."""
 
 ONE_SHARD = """\

@@ -11,6 +11,7 @@ import pytest
 
 from expunge.learners.jax import _fused as fused
 from expunge.learners.jax import paper_network
+from expunge.learners.jax._fused.kernel import Kernel
 from expunge.learners.jax._gradients import clipped_sum, cross_entropy
 
 MODELS, BATCH, IMAGES = 2, 16, 6
@@ -102,10 +103,10 @@ def test_a_batch_is_whole_groups() -> None:
 def test_scores_do_not_depend_on_how_the_kernel_is_tuned() -> None:
     shape, images, _, parameters, rows, _ = problem(*KINDS[0])
     table, weights = fused.patch_table(images, shape), fused.native(parameters, shape)
-    other = fused.Tunings(scores=fused.Tuning(num_stages=2, bounded=True))
+    other = fused.Tunings(scores=fused.Tuning(num_stages=2, bounded=False))
     one, two = (
         jax.jit(lambda tunings=tunings: fused.scores(shape, table, rows, weights, tunings=tunings, interpret=True))()
-        for tunings in (None, other)
+        for tunings in (fused.Tunings(), other)
     )
     assert np.array_equal(one, two)
 
@@ -148,20 +149,21 @@ def test_what_an_example_moves_is_counted() -> None:
     assert fused.example_bytes(fused.Shape(28, 1, 10, "tanh")) == pytest.approx(expected, rel=0.02)
 
 
-HANDED_ON = fused.Tuning(handed_on=True)
-
-
-def test_rows_may_be_handed_on_by_threads() -> None:
-    """Here by what stands in for it without a GPU: every table is moved to the right place."""
-    tunings = fused.Tunings(forward=HANDED_ON, deltas=HANDED_ON, scores=HANDED_ON)
-    found = fused.differences(fused.Shape(*KINDS[1][:2], 10, KINDS[1][2]), tunings=tunings, interpret=True)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernels_differ_from_the_layers_by_rounding(kind: tuple[int, int, str]) -> None:
+    side, channels, activation = kind
+    found = fused.differences(fused.Shape(side, channels, 10, activation), interpret=True)
     assert found.are_small
     assert found.sums > 0 < found.scores
 
 
-@pytest.mark.parametrize("kernel", ["deltas", "scores"])
-def test_rows_that_threads_keep_are_found_out(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("expunge.learners.jax._fused.kernel.Kernel.hand_on", lambda self, table, direction: table)
-    tunings = fused.Tunings(**{kernel: HANDED_ON})
-    found = fused.differences(fused.Shape(*KINDS[0][:2], 10, KINDS[0][2]), tunings=tunings, interpret=True)
+@pytest.mark.parametrize("direction", [1, -1])
+def test_rows_that_threads_keep_are_found_out(direction: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up, in forward passes, or down, in the backward pass alone."""
+    handed_on = Kernel.hand_on
+    monkeypatch.setattr(
+        Kernel, "hand_on", lambda self, table, way: table if way == direction else handed_on(self, table, way)
+    )
+    side, channels, activation = KINDS[0]
+    found = fused.differences(fused.Shape(side, channels, 10, activation), interpret=True)
     assert not found.are_small

@@ -1,8 +1,8 @@
 """The forward pass of a program's examples.
 
-Nothing goes through memory between the layers: rows are moved by a product with a matrix of ones and zeros (or by one
-row from thread to thread), so that outputs of products stay where they are, in registers, until the next product needs
-them. What is moved so, or compared in a pool, is rounded to bfloat16 before.
+Nothing goes through memory between the layers: rows are moved by one from thread to thread, and by eight by a product
+with a matrix of ones and zeros, so that outputs of products stay in registers until the next product needs them. What
+goes through a product, or is compared in a pool, is rounded to bfloat16 before.
 """
 
 from __future__ import annotations
@@ -92,23 +92,22 @@ def _first_layer(
 
 def _pool(z: list[Array], moves: Moves) -> list[Array]:
     """First of neighbours across, then of neighbours down."""
-    across = moves.along(z[0], z[2])
     rows = [
         jnp.maximum(z[0], z[1]),
-        jnp.maximum(z[1], across[0]),
+        jnp.maximum(z[1], moves.along(z[0])),
         jnp.maximum(z[2], z[3]),
-        jnp.maximum(z[3], across[1]),
+        jnp.maximum(z[3], moves.along(z[2])),
     ]
-    below = [rows[2], rows[3], *(one.astype(jnp.bfloat16) for one in moves.side(rows[0], rows[1]))]
+    below = [rows[2], rows[3], *(one.astype(jnp.bfloat16) for one in moves.both_aside(rows[0], rows[1]))]
     return [jnp.maximum(rows[parity], below[parity]).astype(jnp.float32) for parity in range(4)]
 
 
 def _pool_with_codes(z: list[Array], moves: Moves) -> list[Array]:
     """The same, with the number of the candidate that won in the lowest bits."""
     tables: dict[tuple[int, int], Array] = {(parity, 0): own for parity, own in enumerate(z)}
-    tables[0, 1], tables[2, 1] = moves.along(z[0], z[2])
-    tables[0, SIDE], tables[1, SIDE] = moves.side(z[0], z[1])
-    [tables[0, SIDE + 1]] = moves.along(tables[0, SIDE])
+    tables[0, 1], tables[2, 1] = moves.along(z[0]), moves.along(z[2])
+    tables[0, SIDE], tables[1, SIDE] = moves.both_aside(z[0], z[1])
+    tables[0, SIDE + 1] = moves.along(tables[0, SIDE])
     best: list[Any] = [None] * 4
     for number, place in enumerate(TABLES):
         own = _with_code(tables[place].astype(jnp.float32), first_code(number))
@@ -154,17 +153,17 @@ def _second_layer(
         for inputs, own in zip(a1[1:], others, strict=True):
             both += dot(inputs, own)
         left, right = jnp.split(both, 2, axis=1)
-        rows.append(left + moves.along(right)[0])
-    z2 = rows[0] + moves.side(rows[1])[0]
+        rows.append(left + moves.along(right))
+    z2 = rows[0] + moves.side(rows[1])
     coded = scratch.win2 is not None
     half = (z2 + _TINY if coded else z2).astype(jnp.bfloat16)
     if coded:
-        own, [below] = half.astype(jnp.float32), moves.side(half)
-        tables = [own, *moves.along(own), below, *moves.along(below)]  # by MOVES
+        own, below = half.astype(jnp.float32), moves.side(half)
+        tables = [own, moves.along(own), below, moves.along(below)]  # by MOVES
         best = reduce(jnp.maximum, [_with_code(z, second_code(number)) for number, z in enumerate(tables)])
     else:
-        across = jnp.maximum(half, moves.along(half)[0])
-        best = jnp.maximum(across, moves.side(across)[0].astype(jnp.bfloat16)).astype(jnp.float32)
+        across = jnp.maximum(half, moves.along(half))
+        best = jnp.maximum(across, moves.side(across).astype(jnp.bfloat16)).astype(jnp.float32)
     inside = _inside(kernel.shape)
     a2 = jnp.where(inside, kernel.activate(best + bias), 0.0)
     place = at(GRID, SECOND, (PAD + example * GRID) * SECOND)

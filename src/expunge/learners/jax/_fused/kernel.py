@@ -41,7 +41,8 @@ class Kernel:
     def hand_on(self, table: Array, direction: int) -> Array:
         """Of every block the values of the next one in its row of the grid (1) or of the one before (-1).
 
-        The table must be a product's output, or computed of such value by value. What comes from outside of the grid is
+        The table must be a product's output, or computed of such value by value: it rests on how the compiler spreads
+        these over threads, and `differences` says whether the results are right. What comes from outside of the grid is
         undefined from the right, and zero from the left.
         """
         if self._interpreted:

@@ -24,7 +24,7 @@ from expunge.learners.jax._fused.programs import (
     sum_program,
 )
 from expunge.learners.jax._fused.scratch import DENSE_WIDTHS, SCRATCH_SIZES, SCRATCH_TYPES, Dense, Own
-from expunge.learners.jax._fused.tuning import Tuning, Tunings
+from expunge.learners.jax._fused.tuning import USUAL, Tuning, Tunings
 from expunge.learners.jax.layers import Array
 
 
@@ -127,14 +127,14 @@ def clipped_sums(
     weights: Weights,
     *,
     clip_norm: float,
-    tunings: Tunings | None = None,
+    tunings: Tunings = USUAL,
     interpret: bool = False,
 ) -> Weights:
     """Of every model the sum of its examples' clipped gradients; rows (models, batch) are places in the table."""
     models, batch = rows.shape
     if batch % GROUP:
         raise ValueError(f"the batch must be a multiple of {GROUP}, got {batch}")
-    launch = _Launch(shape, models, batch // GROUP, tunings or Tunings.of(shape), interpret)
+    launch = _Launch(shape, models, batch // GROUP, tunings, interpret)
     kept = list(zip(SCRATCH_SIZES, SCRATCH_TYPES, strict=True))
     dense_outs = [(GROUP * width, jnp.float32) for width in DENSE_WIDTHS]
     found = launch.call(
@@ -178,7 +178,7 @@ def scores(
     rows: Array,
     weights: Weights,
     *,
-    tunings: Tunings | None = None,
+    tunings: Tunings = USUAL,
     interpret: bool = False,
 ) -> Array:
     """Of every model the scores of its examples, (models, examples, classes)."""
@@ -194,14 +194,14 @@ def owners_scores(
     operands: Weights,
     owners: Array,
     *,
-    tunings: Tunings | None = None,
+    tunings: Tunings = USUAL,
     interpret: bool = False,
 ) -> Array:
     """The same by the models with these numbers, one for each line of `rows`; `operands` are made once for all."""
     lines, batch = rows.shape
     if batch % GROUP:
         raise ValueError(f"the number of examples must be a multiple of {GROUP}, got {batch}")
-    launch = _Launch(shape, lines, batch // GROUP, tunings or Tunings.of(shape), interpret, owners)
+    launch = _Launch(shape, lines, batch // GROUP, tunings, interpret, owners)
     found = launch.call(
         score_program,
         "scores",

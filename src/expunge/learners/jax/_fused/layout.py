@@ -26,7 +26,7 @@ PIECE = 4 * SECOND  # four columns of a row of the second pool's output
 PAD = 16  # rows before a table, for rows that are moved backwards
 
 MOVES = (0, 1, SIDE, SIDE + 1)
-STEPS = (0, 1, SIDE)  # what they are made of
+STEPS = (0, SIDE)  # those that are made by a product; by one, threads hand on what they hold
 # Of every parity of the pool's output, the four candidates in window order: (parity, rows moved).
 CANDIDATES = (
     ((0, 0), (1, 0), (2, 0), (3, 0)),

@@ -80,8 +80,8 @@ def delta_program(kernel: Kernel, *refs: Any) -> None:
 
     def one(example: Array, nothing: Array) -> Array:
         delta2 = unpool_second(example, scratch).astype(jnp.bfloat16)
-        own, above = (table.astype(jnp.bfloat16) for table in (dot(moves.still, delta2), *moves.side(delta2)))
-        moved = [own, *moves.along(own), above, *moves.along(above)]  # by MOVES
+        own, above = (table.astype(jnp.bfloat16) for table in (dot(moves.still, delta2), moves.side(delta2)))
+        moved = [own, moves.along(own), above, moves.along(above)]  # by MOVES
         d2[second_places(example, 0)] = moved[0]
         delta1 = first_deltas(kernel, a1[at(GRID, 64, example * GRID * 64)], moved, taps)
         d1[at(GRID, 64, (PAD + example * GRID) * 64)] = delta1.astype(jnp.bfloat16)

@@ -21,28 +21,21 @@ class Moves:
 
     def __init__(self, kernel: Kernel, moving: Any, direction: int) -> None:
         self._kernel, self._direction = kernel, direction
-        self.still, self._along, self._side = (
-            moving[at(GRID, GRID, number * GRID * GRID)] for number in range(len(STEPS))
-        )
+        self.still, self._side = (moving[at(GRID, GRID, number * GRID * GRID)] for number in range(len(STEPS)))
 
-    def along(self, *tables: Array) -> list[Array]:
-        """By a block, one table or two; no output within a picture sees what comes from outside of the grid."""
-        if self._kernel.tuning.handed_on:
-            return [self._kernel.hand_on(table, self._direction) for table in tables]
-        return [found.astype(tables[0].dtype) for found in _moved(self._along, tables)]
+    def along(self, table: Array) -> Array:
+        """By a block, from thread to thread; no output within a picture sees what comes from outside of the grid."""
+        return self._kernel.hand_on(table, self._direction)
 
-    def side(self, *tables: Array) -> list[Array]:
-        """By a row of the grid, one table or two, in float32."""
-        return _moved(self._side, tables)
+    def side(self, table: Array) -> Array:
+        """By a row of the grid, in float32; exact for bfloat16, since every value is one of them times one."""
+        return dot(self._side, table)
 
-
-def _moved(matrix: Array, tables: tuple[Array, ...]) -> list[Array]:
-    """One table, or two in one product; exact for bfloat16, since every value is one of them times one."""
-    if len(tables) == 1:
-        return [dot(matrix, tables[0])]
-    left, right = tables
-    beside = jnp.stack([left, right], axis=-1).transpose(0, 2, 1).reshape(GRID, -1)
-    return list(jnp.split(dot(matrix, beside), 2, axis=1))
+    def both_aside(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """Two tables by a row of the grid, in one product."""
+        beside = jnp.stack([left, right], axis=-1).transpose(0, 2, 1).reshape(GRID, -1)
+        first, second = jnp.split(self.side(beside), 2, axis=1)
+        return first, second
 
 
 def interleave(parities: list[Array]) -> Array:

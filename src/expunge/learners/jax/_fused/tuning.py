@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from expunge.learners.jax._fused.layout import Shape
-
 
 @dataclass(frozen=True)
 class Tuning:
@@ -16,9 +14,6 @@ class Tuning:
     # Whether the compiler is told how large a program's and a picture's number can be. It then adds constants to
     # addresses where that costs nothing; otherwise it may keep every table's addresses in registers.
     bounded: bool = False
-    # Whether tables are moved by one row from thread to thread instead of by a product. It rests on how the compiler
-    # spreads a product's output over threads; `differences` says whether the results are right.
-    handed_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,9 +24,7 @@ class Tunings:
     deltas: Tuning = Tuning()
     clip: Tuning = Tuning()
     sums: Tuning = Tuning(num_stages=2)
-    scores: Tuning = Tuning()
+    scores: Tuning = Tuning(bounded=True)
 
-    @classmethod
-    def of(cls, shape: Shape) -> Tunings:
-        """Those for one or for more channels, where registers are scarcer."""
-        return cls() if shape.channels == 1 else cls(forward=Tuning())
+
+USUAL = Tunings()

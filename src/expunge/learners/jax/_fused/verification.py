@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from expunge.learners.jax._fused.launch import clipped_sums, scores
 from expunge.learners.jax._fused.layout import Shape, native, standard
 from expunge.learners.jax._fused.pictures import patch_table
-from expunge.learners.jax._fused.tuning import Tunings
+from expunge.learners.jax._fused.tuning import USUAL, Tunings
 from expunge.learners.jax._gradients import clipped_sum, cross_entropy
 from expunge.learners.jax.networks import paper_network
 
@@ -37,7 +37,7 @@ class Differences:
 
 
 def differences(
-    shape: Shape, *, models: int = 2, batch: int = 32, tunings: Tunings | None = None, interpret: bool = False
+    shape: Shape, *, models: int = 2, batch: int = 32, tunings: Tunings = USUAL, interpret: bool = False
 ) -> Differences:
     """Of a few untrained models on pictures of noise."""
     rng = np.random.default_rng(0)
