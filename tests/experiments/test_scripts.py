@@ -6,9 +6,12 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+from expunge.reproduction import Pictures
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 COMMANDS = {
@@ -88,24 +91,59 @@ def test_every_row_is_compared_with_what_partitions_can_do(partitions, capsys, m
     assert "| MNIST, k = 6, noise 0.8 | 0.638 | 0.437 | +0.51 ± 0.21 | 0.43 (0.27 to 0.54) |" in lines
 
 
-def test_trials_of_partitions(partitions, monkeypatch):
-    """Which partition every trial is given, and whose lead is counted."""
-    asked = []
-
-    def run(row, engine, pictures, *, seed, numbers, has_fixed_partition):
-        asked.append((seed, list(numbers), has_fixed_partition))
-        after = np.array([[10, 20 + number + 9 * seed] for number in numbers])
-        return type("", (), {"before": after[:, ::-1], "after": after, "accuracy": lambda *_: np.array([0.5])})
-
-    monkeypatch.setattr("expunge.reproduction.white_box.run_trials", run)
-    monkeypatch.setattr("expunge.reproduction.white_box.runner.make_engine", lambda *_: None)
-    new_lines = partitions["new_lines"]
-    monkeypatch.setitem(new_lines.__globals__, "load_pictures", lambda _: None)
+@pytest.fixture
+def new_lines(partitions, monkeypatch):
+    """Without data or training; the second half leads by more with every trial, and much more with every partition."""
+    found = partitions["new_lines"]
+    fakes = {
+        "load_pictures": lambda _: Pictures(*([np.zeros(12_000, int)] * 4), np.zeros(100), np.zeros(100, int)),
+        "make_engine": lambda *_: LeadingEngine(),
+        "run_trials": run_leading_trials,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setitem(found.__globals__, name, fake)
     row = next(row for row in partitions["table_rows"]() if row.name == "mnist-k2-1.3")
-    found = [json.loads(line) for line in new_lines(row, 3, 4)]
-    assert asked == [(seed, [0, 1, 2, 3], True) for seed in range(3)]
-    assert [(line["after"], line["before"], line["lead_after"]) for line in found[:3]] == [
-        (1.0, 0.0, 11.5 + 9 * seed) for seed in range(3)
-    ]
-    assert [line["arm"] for line in found[3:]] == ["before", "after"]
+    return lambda *given, **options: [json.loads(line) for line in found(row, *given, **options)]
+
+
+def run_leading_trials(row, engine, pictures, *, seed, numbers, has_fixed_partition):
+    assert has_fixed_partition
+    after = np.array([[10, 20 + number + 9 * seed] for number in numbers])
+    return SimpleNamespace(before=after[:, ::-1], after=after)
+
+
+class LeadingEngine:
+    """Two trials of the same images; every model is wrong of ten images more than the one before."""
+
+    def initial(self, keys):
+        return len(keys)
+
+    def train(self, start, rows, sizes, keys, *, noise_multiplier):
+        assert start == len(rows) == len(keys) == 4
+        assert np.array_equal(rows[:2], rows[2:])
+        assert noise_multiplier == 1.3
+        return start
+
+    def test_scores(self, weights):
+        scores = np.zeros((weights, 100, 10))
+        for model, own in enumerate(scores):
+            own[: 10 * model, 7] = 1
+        return scores
+
+
+def test_trials_of_partitions(new_lines):
+    found = new_lines(3, 4, is_before_only=False)
+    expected = [(seed, 1.0, 11.5 + 9 * seed, 0.0, -11.5 - 9 * seed) for seed in range(3)]
+    fields = "partition", "after", "lead_after", "before", "lead_before"
+    assert [tuple(line[field] for field in fields) for line in found[:3]] == expected
+    assert [line["of"] for line in found[3:]] == ["accuracy of a shard's model, before", "lead, after"]
     assert found[4]["share"] > 0.9 > 0.01 > found[4]["p"]
+
+
+def test_trials_without_deletions(new_lines):
+    found = new_lines(2, 2, is_before_only=True)
+    assert found[:2] == [
+        {"row": "mnist-k2-1.3", "partition": seed, "trials": 2, "before": 0.0, "lead_before": -10.0}
+        for seed in range(2)
+    ]
+    assert [line["of"] for line in found[2:]] == ["accuracy of a shard's model, before"]
