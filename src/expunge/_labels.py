@@ -30,3 +30,8 @@ def labels_told(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     found = classes.astype(own.dtype)
     found[~is_known] = own[~np.isin(own, classes)]
     return found
+
+
+def codes_told(labels: NDArray[Any], own: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The codes of `labels` in `classes`, by the names that their model goes by (`own`)."""
+    return codes_of(labels, labels_told(own, classes))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge._labels import codes_of, labels_told
+from expunge._labels import codes_told
 from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.protocol import ABSTAIN, Codes
 
@@ -137,7 +137,7 @@ def linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores 
     weights = np.atleast_2d(weights).astype(np.float64)
     intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()
     own = estimator.classes_
-    codes = own if classes is None else codes_of(own, labels_told(own, classes))
+    codes = own if classes is None else codes_told(own, own, classes)
     return weights, intercepts, np.asarray(codes, dtype=np.int64)
 
 

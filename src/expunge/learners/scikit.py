@@ -12,7 +12,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
-from expunge._labels import codes_of, labels_told
+from expunge._labels import codes_told
 from expunge.errors import ParameterError
 from expunge.features import Features, is_frame, num_rows
 from expunge.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
@@ -42,7 +42,7 @@ class ScikitModel:
         labels = self.estimator.predict(X)
         if self.classes is None:
             return np.asarray(labels, dtype=np.int64)
-        return codes_of(labels, labels_told(getattr(self.estimator, "classes_", self.classes), self.classes))
+        return codes_told(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
 
 
 @dataclass(frozen=True)

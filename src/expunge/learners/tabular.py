@@ -14,7 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from expunge._labels import codes_of, labels_told
+from expunge._labels import codes_told
 from expunge.features import Features, is_sparse, num_rows
 from expunge.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.learners.protocol import ABSTAIN, Codes, Voter, count_votes
@@ -89,7 +89,7 @@ class PreparedVoter:
             return np.concatenate([self._ask(prepared, classifier, row) for row in coded.single_rows()])
         if self._classes is None:
             return np.asarray(labels)
-        return codes_of(labels, labels_told(classifier.classes_, self._classes))
+        return codes_told(labels, classifier.classes_, self._classes)
 
 
 class TableVoter:
