@@ -24,6 +24,7 @@ from expunge.errors import ExpungeError, FolderBusyError, FormatError, StoreErro
 from expunge.learners import LookupTableLearner
 from expunge.publishing import ConsensusPublisher
 from expunge.store import BookKeeper
+from expunge.store.mark import DirtyMark
 from expunge.store.slabs import RecordFolder
 
 PROCESSES = Path(__file__).parent / "processes"
@@ -276,6 +277,70 @@ def test_a_lost_signing_key_is_named(folder):
     assert_one_line(str(refused.value), "signing.pem")
 
 
+DISAGREEING = """
+import os, sys
+import numpy as np
+import expunge
+from expunge.errors import StoreError
+from sklearn.naive_bayes import GaussianNB
+
+X = np.random.default_rng(0).normal(size=(300, 1))
+with expunge.create(
+    sys.argv[1], GaussianNB(), X, np.arange(300) % 2, n_shards=300, inclusion_probability=0.05,
+    target=expunge.Guarantee(8.0, 0.05, 0.05), max_predictions=1000, max_generations=3,
+) as deployment:
+    execute = deployment._store.database.execute
+
+    def full(statement, values=()):
+        if "dirty = 1" in statement:
+            raise StoreError("no space left on the disk")
+        return execute(statement, values)
+
+    deployment._store.database.execute = full
+    deployment.predict(X[:1])  # half of the shards say one, half the other
+    print(deployment.status.budget.exhausted, flush=True)
+    os._exit(9)
+"""
+
+
+def test_a_consensus_that_failed_on_a_full_disk_is_remembered_by_a_killed_process(tmp_path):
+    """And whoever asked was told no error, which nobody gets at other times."""
+    folder = tmp_path / "folder"
+    done = subprocess.run([sys.executable, "-c", DISAGREEING, folder], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("True\n", 9), done.stderr
+    with expunge.open(folder) as deployment:
+        assert deployment.status.budget.exhausted
+        deployment.predict(np.ones((1, 1)))
+        assert deployment._store.database.rows("SELECT dirty FROM generations") == [(1,)]
+        deployment.delete([5])
+        assert deployment.status.generation == 2
+        assert not deployment.status.budget.exhausted
+    with expunge.open(folder) as deployment:
+        assert not deployment.status.budget.exhausted
+
+
+def test_the_mark_is_of_one_generation(tmp_path):
+    first, second = (DirtyMark(tmp_path, generation) for generation in (1, 2))
+    assert not first.is_set
+    first.prepare()
+    first.prepare()
+    assert not first.is_set
+    assert first.set()
+    first.prepare()
+    assert first.is_set
+    assert not second.is_set
+    second.prepare()
+    assert not first.is_set
+    (tmp_path / "dirty").write_bytes(b"cut")
+    assert not second.is_set
+    second.prepare()
+    assert second.set()
+    assert second.is_set
+    nowhere = DirtyMark(tmp_path / "nowhere", 1)
+    nowhere.prepare()
+    assert not nowhere.set()
+
+
 class FullDatabase:
     """A database that is full for a while."""
 
@@ -294,6 +359,7 @@ def test_dirt_that_could_not_be_written_is_written_before_the_next_answer(tmp_pa
 
     class OneDatabase:
         database = FullDatabase()
+        folder = tmp_path / "nowhere"  # nor is there a mark
 
         def require_own(self) -> None:
             pass

@@ -18,6 +18,7 @@ from expunge.durable import DurableDeployment
 from expunge.errors import InputError, ParameterError, RecordError
 from expunge.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.publishing import DirectFront, RoutedRound, RouterFront, StudentFront, StudentRound
+from expunge.store.codec import encode
 
 RNG = np.random.default_rng(0)
 Y = np.arange(120) % 2
@@ -63,6 +64,29 @@ def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytes
     assert after.budget.predictions > 0  # the next round's lesson is paid for
     deployment = reopened(deployment)
     assert deployment.status == after
+    deployment.close()
+
+
+def test_a_student_of_an_earlier_version_is_not_kept_for_long(folder: Path) -> None:
+    """It was taught with coins that people may have chosen their deletions by."""
+    centres = np.array([[0.1, 0.1, 0.1], [3.1, 3.1, 3.1]])
+    front = StudentFront(centres, expunge.learners.as_learner(GaussianNB()), selection_share=0.0)
+    deployment = make(folder, publish=front)
+    deployment.delete([1])
+    assert not deployment.student.was_trained  # every point of the pool, with the labels of before
+    deployment = reopened(deployment)
+    deployment.delete([2])
+    assert not deployment.student.was_trained
+    student = deployment.student
+    lesson = encode((student.kept, student.labels))  # as it was written down before
+    deployment._store.put_object("lesson", lesson.format, lesson.data)
+    deployment = reopened(deployment)
+    assert np.array_equal(deployment.student.kept, student.kept)
+    deployment.delete([3])
+    assert deployment.student.was_trained
+    deployment = reopened(deployment)
+    deployment.delete([4])
+    assert not deployment.student.was_trained
     deployment.close()
 
 

@@ -16,7 +16,7 @@ from expunge.store import steps
 
 SEED = 20
 CREATING = {step for step in steps.STEPS if step.startswith("create.")}
-NOT_EVERYWHERE = {"dirty.done", "rewrite.done", "reserve.open", "reserve.done"}
+NOT_EVERYWHERE = {"dirty.marked", "dirty.done", "rewrite.done", "reserve.open", "reserve.done"}
 EVERYWHERE = set(steps.STEPS) - CREATING - NOT_EVERYWHERE
 RESERVING = {"reserve.open", "reserve.done"}
 
@@ -25,7 +25,7 @@ NAMED: dict[str, tuple[set[str], int]] = {
     "plain": (EVERYWHERE | RESERVING, 1),
     "objects": (EVERYWHERE | RESERVING | {"rewrite.done"}, 2),
     "noisy": (EVERYWHERE | RESERVING, 1),
-    "gate": (EVERYWHERE | RESERVING | {"dirty.done"}, 1),
+    "gate": (EVERYWHERE | RESERVING | {"dirty.marked", "dirty.done"}, 1),
 }
 FEW = {
     "sparse": ["accept.staged", "rewrite.done", "stage.model", "switch.open", "switch.done", "erase.heap", "open.read"],

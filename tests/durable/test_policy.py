@@ -174,3 +174,15 @@ def test_a_clock_stops_with_the_deployment(folder: Path) -> None:
     deployment.close()
     clock.join(30)
     assert not clock.is_alive()
+
+
+def test_beats_are_multiples_whatever_the_work_takes():
+    """Of 10 seconds: works of 3, 0, 25 and exactly 10 seconds; a wait that ends early does not make a beat twice."""
+    clock = [100.0]
+    beats = ApplyPolicy.parse("every 10s").beats(lambda: clock[0])
+    started = []
+    for work in (3.0, 0.0, 25.0, 10.0, 1.0):
+        clock[0] += next(beats) - 1e-6
+        started.append(round(clock[0]))
+        clock[0] += work
+    assert started == [110, 120, 130, 160, 170]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,3 +222,40 @@ def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, 
     agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
     deployment.delete([1])
     assert len(deployment.student.labels) == limit
+
+
+def test_a_student_is_a_function_of_its_lesson(data, pool):
+    """So a student that is kept has no coins that somebody saw before choosing what to delete."""
+    front = StudentFront(
+        pool,
+        ScikitLearner(DecisionTreeClassifier(splitter="random", max_features=1)),
+        selection_share=0.9,
+        self_training=1,
+        augment=lambda rows, generator: rows + generator.normal(size=rows.shape),
+    )
+    anywhere = np.random.default_rng(5).uniform(-6, 6, (2000, 2))
+    answers = {}
+    for seed in range(6):
+        options = {**OPTIONS, "random_state": seed}
+        deployment = UnlearningClassifier(publish=front, **options).fit(*data).deployment_
+        student = deployment.student
+        lesson = student.kept.tobytes() + student.labels.tobytes()
+        answers.setdefault(lesson, []).append(student.answer(anywhere))
+        taught = front._teach(front.student, pool, student.kept, student.labels)
+        np.testing.assert_array_equal(taught.predict(anywhere), student.answer(anywhere))
+    for first, *others in answers.values():
+        for other in others:
+            np.testing.assert_array_equal(first, other)
+
+
+def test_a_student_of_unknown_coins_is_not_kept(data):
+    """One that was taught by an earlier version, say."""
+    centres = 3 * np.array([[0, 1], [1, -1], [-1, -1]]) + 0.01
+    front = StudentFront(centres, ScikitLearner(LogisticRegression()), selection_share=0.0)
+    deployment = UnlearningClassifier(publish=front, **OPTIONS).fit(*data).deployment_
+    deployment.delete([0])
+    assert not deployment.student.was_trained
+    deployment._serving = replace(deployment.student, can_be_kept=False)
+    deployment.delete([1])
+    assert deployment.student.was_trained
+    assert deployment.student.can_be_kept

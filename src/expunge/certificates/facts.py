@@ -1,7 +1,9 @@
 """What a certificate says, as plain facts that the deployment fills in.
 
-Every fact here is public: it does not depend on the secret randomness. There is no place for shards touched, votes, or
-how long a retraining took; points in time that show the end of a retraining are rounded up to the clock tick.
+Every fact here is public. There is no place for shards touched, votes, or how long a retraining took; points in time
+that show the end of a retraining are rounded up to the clock tick. Two facts depend on the secret randomness all the
+same: the generation, by whether a consensus failed, which the guarantee pays for; and the round, where requests that
+come during a training are applied together after it, which applying on a clock prevents.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
     link_i   = SHA-256(link_{i-1} digest_i)
 
 Entries hold public facts only: `EVENTS` lists, for every event, the facts that may be told. Nothing on the list depends
-on the secret randomness; what shows the end of a retraining is dated by the clock tick (`TICKED`).
+on the secret randomness but what a certificate tells too (`facts`); what shows the end of a retraining is dated by the
+clock tick (`TICKED`).
 """
 
 from __future__ import annotations

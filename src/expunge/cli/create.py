@@ -102,7 +102,7 @@ def create(
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
     clock: Annotated[
-        int, typer.Option(metavar="SECONDS", min=1, help="The tick on which the outside learns of it.")
+        int, typer.Option(metavar="SECONDS", min=1, help="The tick to which certificates date the end of work.")
     ] = 60,
     jobs: Jobs = None,
     trust: Trust = None,

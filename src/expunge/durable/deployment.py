@@ -16,6 +16,7 @@ opened next. Predictions are paid for in blocks that are on the disk before the 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -365,7 +366,8 @@ class DurableDeployment(Deployment):
         finish(self._store, self._evidence)
 
     def _apply_on_a_clock(self) -> None:
-        while not self._closed.wait(min(self._policy.amount, threading.TIMEOUT_MAX)):
+        beats = self._policy.beats(time.monotonic)
+        while not self._closed.wait(min(next(beats), threading.TIMEOUT_MAX)):
             # An error is told to whoever updates next; the requests stay pending, and the next tick tries them again.
             try:
                 if self.apply() is not None:

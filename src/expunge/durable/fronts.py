@@ -32,6 +32,7 @@ from expunge.store import Store
 from expunge.store.codec import decode, decode_model, encode, encode_model
 
 _FRONT, _STUDENT, _LESSON = "front", "student", "lesson"
+_TEACHING = 1  # how students are taught; one that was taught in another way is not kept after the next update
 
 
 def put_front(store: Store, front: Front, trusted: Sequence[str]) -> None:
@@ -58,7 +59,7 @@ def put_round(store: Store, front: Front, serving: Round, classes: Any, trusted:
     if isinstance(serving, StudentRound):
         student = for_classes(cast("StudentFront", front).student, classes)  # type: ignore[arg-type]
         model = encode_model(student, serving.model, trusted=trusted)
-        lesson = encode((serving.kept, serving.labels), trusted=trusted)
+        lesson = encode((serving.kept, serving.labels, _TEACHING * serving.can_be_kept), trusted=trusted)
         store.put_object(_STUDENT, model.format, model.data)
         store.put_object(_LESSON, lesson.format, lesson.data)
     return {}
@@ -75,8 +76,9 @@ def get_round(store: Store, front: Front, opening: Opening, trusted: Sequence[st
         if student is None or lesson is None:
             raise FormatError(f"{store.folder} has no student: it is damaged")
         learner = for_classes(front.student, opening.state.records.classes)  # type: ignore[arg-type]
-        kept, labels = decode(*lesson, trusted=trusted)
-        return StudentRound(decode_model(learner, *student, trusted=trusted), kept, labels, was_trained=False)
+        kept, labels, *teaching = decode(*lesson, trusted=trusted)
+        model = decode_model(learner, *student, trusted=trusted)
+        return StudentRound(model, kept, labels, was_trained=False, can_be_kept=teaching == [_TEACHING])
     return front.open_round(opening)
 
 

@@ -80,7 +80,7 @@ def create(
 
     `learner` is a scikit-learn classifier or Pipeline, or a `Learner`; further options are those of
     `UnlearningClassifier`. `apply` says when requests are applied ("now", "every 3600s", "at 100", "manual");
-    `clock_seconds` is the tick on which the outside learns that a request was applied: choose it longer than a full
+    `clock_seconds` is the tick to which certificates date that a request was applied: choose it longer than a full
     retraining takes. `trust` names modules or classes of your own that may be pickled. The folder appears when all is
     done, or not at all.
     """

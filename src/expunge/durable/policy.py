@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, Self
@@ -17,7 +18,8 @@ _FORM = re.compile(r"(now|manual)|every\s+(\d+(?:\.\d+)?)\s*s?|at\s+(\d+)")
 class ApplyPolicy:
     """`now` applies at once, `every` on a clock, `at` when enough are waiting, `manual` when told to.
 
-    On a clock the time of an answer says nothing about how many shards a request touched; see docs/limits.md.
+    On a clock the time of an answer says nothing about how many shards a request touched, as long as no training takes
+    longer than a beat; see docs/limits.md.
     """
 
     mode: Literal["now", "every", "at", "manual"] = "now"
@@ -47,6 +49,18 @@ class ApplyPolicy:
             case "at":
                 return pending >= self.amount
         return False
+
+    def beats(self, now: Callable[[], float]) -> Iterator[float]:
+        """On a clock: how long to wait for the next beat, by multiples of the amount since the first call.
+
+        Never counted from the end of a training, which depends on how many shards it touched; a training that takes
+        longer than a beat leaves out those that it lasted over.
+        """
+        start, number = now(), 0
+        while True:
+            gone = now() - start
+            number = max(number + 1, math.ceil(gone / self.amount))
+            yield max(number * self.amount - gone, 0.0)
 
     def __str__(self) -> str:
         match self.mode:

@@ -1,7 +1,10 @@
 """The distilled student (T5): the ensemble labels public points through the gate, and a student serves everyone.
 
-The student is computed from released labels, public points and coins of its own. So it may answer any number of
-queries, however chosen, and may be given away whole, without touching the certificate.
+The student is a fixed function of released labels and public points. So it may answer any number of queries, however
+chosen, and may be given away whole, without touching the certificate; and it may be kept while these stay the same.
+
+Its coins are constants: a student that is taught with coins of its own and then kept would remember them, and people
+who have seen it could choose what to delete by them.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class StudentRound:
     kept: NDArray[np.intp]
     labels: NDArray[np.int64]
     was_trained: bool
+    can_be_kept: bool = False  # whether it is the function of `kept` and `labels` that `StudentFront` computes today
 
     @property
     def is_repeatable(self) -> bool:
@@ -49,10 +53,11 @@ class StudentRound:
 
 @dataclass(frozen=True)
 class StudentFront:
-    """Teach a student in every round.
+    """Teach a student in every round, with the same seeds in every deployment: see above.
 
     pool : public, unlabelled points that are nobody's record here, and never will be.
-    student : any learner; its weights in `fit` are used for pseudo-labels if it takes them.
+    student : any learner; its weights in `fit` are used for pseudo-labels if it takes them. It must be deterministic
+        given its seed.
     selection_share : pool points on which a throw-away ensemble agrees at least so much are put to the real one; None
         finds the lowest such share with which some point makes the generation dirty with probability `dirty_chance`.
     num_throw_away : the size of the throw-away ensemble.
@@ -60,7 +65,8 @@ class StudentFront:
         where it is sure enough (`confidence`) and learns again with those added: a gain where it is mostly right
         (MNIST), a loss where it is not (Fashion-MNIST), see docs/consensus.md.
     augment : `augment(rows, generator)` returns changed copies that should have the same label; they are added to what
-        the student learns from, so that its answers are consistent under such changes.
+        the student learns from, so that its answers are consistent under such changes. All its randomness must come
+        from the generator.
     pool_ids : ids of the pool's points, if they have any; none of them may be a record's.
     """
 
@@ -92,7 +98,9 @@ class StudentFront:
         pool = self._fitting_pool(records)
         self._refuse_overlap(opening, pool)
         if len(records) == 0:
-            return StudentRound(Abstainer(), np.empty(0, np.intp), np.empty(0, np.int64), was_trained=True)
+            return StudentRound(
+                Abstainer(), np.empty(0, np.intp), np.empty(0, np.int64), was_trained=True, can_be_kept=True
+            )
         shares = throw_away_shares(opening, records, pool, self.num_throw_away)
         kept = np.flatnonzero(shares >= self._lowest_share(shares, opening.publisher))
         counts = opening.state.count_votes(take(pool, kept))
@@ -105,19 +113,19 @@ class StudentFront:
             kept, labels = kept[:0], np.empty(0, np.int64)  # a whole generation cannot pay for it
         kept, labels = kept[labels >= 0], labels[labels >= 0]
         if isinstance(before, StudentRound) and _same(before, kept, labels):
-            return StudentRound(before.model, kept, labels, was_trained=False)
+            return StudentRound(before.model, kept, labels, was_trained=False, can_be_kept=True)
         if len(kept) == 0 and before is None:
             message = f"a throw-away ensemble does not agree well enough on any of the pool's {num_rows(pool)} points"
             raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
         student = for_classes(cast("Learner", self.student), records.classes)
         try:
-            model = self._teach(student, pool, kept, labels, opening) if len(kept) else Abstainer()
+            model = self._teach(student, pool, kept, labels) if len(kept) else Abstainer()
         except Exception:
             # A deletion is never refused because nothing can be taught any more: this round's student declines.
             if before is None:
                 raise
             model = Abstainer()
-        return StudentRound(model, kept, labels, was_trained=True)
+        return StudentRound(model, kept, labels, was_trained=True, can_be_kept=True)
 
     def _lowest_share(self, shares: NDArray[np.float64], publisher: Publisher) -> float:
         if self.selection_share is not None:
@@ -132,23 +140,20 @@ class StudentFront:
             dirty_chance=self.dirty_chance,
         )
 
-    def _teach(
-        self, student: Learner, pool: Features, kept: NDArray[np.intp], labels: NDArray[np.int64], opening: Opening
-    ) -> Model:
-        seeds = opening.coins.seeds(self.self_training + 1).tolist()
-        model = self._fit(student, take(pool, kept), labels, seeds[0], opening)
+    def _teach(self, student: Learner, pool: Features, kept: NDArray[np.intp], labels: NDArray[np.int64]) -> Model:
+        model = self._fit(student, take(pool, kept), labels, seed=0)
         rest = np.setdiff1d(np.arange(num_rows(pool)), kept)
-        for seed in seeds[1:]:
+        for seed in range(1, self.self_training + 1):
             if len(rest) == 0:
                 break
             guessed, sure = _pseudo_labels(model, take(pool, rest), self.confidence)
             X = concatenate([take(pool, kept), take(pool, rest[sure])])
-            model = self._fit(student, X, np.concatenate([labels, guessed[sure]]), seed, opening)
+            model = self._fit(student, X, np.concatenate([labels, guessed[sure]]), seed=seed)
         return model
 
-    def _fit(self, student: Learner, X: Features, y: NDArray[np.int64], seed: int, opening: Opening) -> Model:
+    def _fit(self, student: Learner, X: Features, y: NDArray[np.int64], *, seed: int) -> Model:
         if self.augment is not None:
-            X = concatenate([X, self.augment(X, opening.coins.generator)])
+            X = concatenate([X, self.augment(X, np.random.default_rng(seed))])
             y = np.concatenate([y, y])
         return student.fit(X, y, seed)
 
@@ -190,7 +195,7 @@ def selection_share(
 
 
 def _same(before: StudentRound, kept: NDArray[np.intp], labels: NDArray[np.int64]) -> bool:
-    return np.array_equal(before.kept, kept) and np.array_equal(before.labels, labels)
+    return before.can_be_kept and np.array_equal(before.kept, kept) and np.array_equal(before.labels, labels)
 
 
 def _pseudo_labels(model: Model, rows: Features, confidence: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -27,6 +27,7 @@ STEPS = (
     "applied.done",
     "reserve.open",
     "reserve.done",
+    "dirty.marked",
     "dirty.done",
     "cancel.done",
     "close.open",

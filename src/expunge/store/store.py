@@ -7,6 +7,7 @@
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
+    dirty                     whether a consensus failed, for when state.db has no room (`mark`)
 
 Everything in it but keys/*.pub and certificates made from it is inside the trust boundary.
 """
@@ -30,6 +31,7 @@ from expunge.store.columns import Form
 from expunge.store.crews import each_of
 from expunge.store.database import Database, require_deployment
 from expunge.store.files import FolderLock, explained, remove_paths
+from expunge.store.mark import DirtyMark
 from expunge.store.processes import require_own
 from expunge.store.slabs import RecordFolder
 from expunge.store.steps import reach
@@ -257,7 +259,7 @@ class Store:
         row = self.database.row("SELECT reserved, dirty, gate FROM generations WHERE generation = ?", (generation,))
         if row is None:
             raise FormatError(f"{self.folder} lacks the books of generation {generation}: it is damaged")
-        return row[0], bool(row[1]), json.loads(row[2])
+        return row[0], bool(row[1]) or DirtyMark(self.folder, generation).is_set, json.loads(row[2])
 
     def open_books(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
         """The books of a new generation. The secret of the one before has served its time."""
@@ -284,7 +286,9 @@ class BookKeeper:
         self._generation = generation
         self._reserved = reserved
         self._block = block
-        self._owes_dirty = False
+        self._mark = DirtyMark(store.folder, generation)
+        self._mark.prepare()
+        self._owes_dirty = self._mark.is_set  # and the database may not know
 
     def reserve(self, total: int, limit: float) -> None:
         """Have `total` on the disk, and a block more if the limit leaves room."""
@@ -303,9 +307,20 @@ class BookKeeper:
         reach("reserve.done")
 
     def mark_dirty(self) -> None:
-        """Have it on the disk before the answer that made it so leaves; if the disk fails, before any later answer."""
+        """Have it on the disk before the answer that made it so leaves; if the disk fails, before any later answer.
+
+        A disk that is full is no failure: an error here would be seen by whoever asked, at no other time than now.
+        """
+        self._store.require_own()
         self._owes_dirty = True
-        self._store.database.execute("UPDATE generations SET dirty = 1 WHERE generation = ?", (self._generation,))
+        is_marked = self._mark.set()
+        reach("dirty.marked")
+        try:
+            self._store.database.execute("UPDATE generations SET dirty = 1 WHERE generation = ?", (self._generation,))
+        except (StoreError, sqlite3.Error):
+            if not is_marked:
+                raise
+            return
         self._owes_dirty = False
         reach("dirty.done")
 

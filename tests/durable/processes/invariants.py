@@ -25,7 +25,7 @@ from expunge.learners.slices import SlicedShard, fit_slices
 from expunge.store.codec import encode_model
 
 Told = list[dict[str, Any]]
-_FILES = {"lock", "state.db", "state.db-wal", "state.db-shm"}
+_FILES = {"lock", "dirty", "state.db", "state.db-wal", "state.db-shm"}
 
 
 def check(folder: Path, scenario: Scenario, told: Told) -> None:
