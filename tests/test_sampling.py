@@ -162,3 +162,7 @@ def test_memory_per_record():
     membership = Membership.build(IndependentSampler().draw(n, k, Randomness.from_seed(2)), n)
     arrays = [*membership.members, *(a for rows in membership.rows for a in (rows.offsets, rows.shards))]
     assert sum(array.nbytes for array in arrays) <= 11 * n
+
+
+def test_all_bits_of_a_system_seed_reach_the_generator():
+    assert Randomness.from_system().generator.bit_generator.seed_seq.pool_size * 32 >= 256

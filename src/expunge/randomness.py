@@ -24,7 +24,8 @@ _DEVIATIONS = 4.0
 class Randomness:
     """Random decisions from one numpy bit generator, and raw bits for the mechanisms' noise.
 
-    Under `from_system` the generator's whole 256-bit seed and every raw bit come from the operating system.
+    Under `from_system` every raw bit comes from the operating system, and so do the 256 bits from which the generator
+    is seeded; it hashes them into its state through a pool of the same size.
     """
 
     def __init__(self, generator: np.random.Generator, *, is_system: bool) -> None:
@@ -34,7 +35,9 @@ class Randomness:
     @classmethod
     def from_system(cls) -> Randomness:
         """Fresh secret randomness; nobody can repeat it."""
-        return cls(np.random.Generator(np.random.PCG64DXSM(secrets.randbits(256))), is_system=True)
+        # NumPy's own pool would let only 128 of the bits through.
+        seed = np.random.SeedSequence(secrets.randbits(256), pool_size=8)
+        return cls(np.random.Generator(np.random.PCG64DXSM(seed)), is_system=True)
 
     @classmethod
     def from_seed(cls, seed: int | np.random.SeedSequence) -> Randomness:

@@ -44,9 +44,10 @@ class IndependentSampler:
 
     `probability` is p, 1/k if None. Assumes nothing; deviates from the paper in nothing.
 
-    *The joint law is exactly a product over shards.* The cells of the matrix (shard, record) are independent
-    Bernoulli(p) trials: they are numbered shard by shard, and `Randomness.successes` returns which of a run of
-    independent trials succeed. Rows of a matrix of independent cells are independent, and row i, together with the
+    *The joint law is a product over shards*, up to what the computer does to chance: the numbers are pseudo-random, and
+    the geometric gaps between successes are computed in floating point. The cells of the matrix (shard, record) are
+    independent Bernoulli(p) trials: they are numbered shard by shard, and `Randomness.successes` returns which of a run
+    of independent trials succeed. Rows of a matrix of independent cells are independent, and row i, together with the
     training seeds that only shard i uses, is the coordinate r_i. A record added later (also under an id that was there
     before) gets new cells from new trials, so after any sequence of updates fixed in advance the cells of the records
     present are again independent Bernoulli(p) trials, and the law is that of a fresh draw on the final dataset.

@@ -27,6 +27,28 @@ def test_totals_of_pure_and_bounded_range():
     assert summary.failure == 0
 
 
+def test_a_delta_below_all_floats_is_not_zero():
+    """2000 releases of ε = 0.01 at ε = 18: δ is about 8.8e-431."""
+    events = {PureDP(0.01): 2000}
+    smallest = math.ulp(0.0)
+    assert compose(events).log_delta(18.0) < -745
+    assert compose(events).delta(18.0) == smallest
+    for name in ("paper", "advanced", "zcdp", "best"):
+        assert accountant(name).delta(events, 19.0) >= smallest
+    for event in (GaussianDP(1e3), ConcentratedDP(1e-12), GaussianDP(1e100)):
+        for epsilon in (1e3, 1e200, 1e308):
+            assert compose({event: 1}).delta(epsilon) == smallest
+            assert accountant("zcdp").delta({event: 1}, epsilon) == smallest
+
+
+def test_a_delta_that_is_zero_is_said_to_be_zero():
+    events = {PureDP(0.01): 2000}
+    for epsilon in (20.0, 1e6):
+        assert compose(events).delta(epsilon) == 0
+        assert accountant("best").delta(events, epsilon) == 0
+    assert compose({}).delta(0.0) == 0
+
+
 def test_totals_of_gaussians_and_concentrated_events():
     summary = compose({GaussianDP(10.0): 4, ConcentratedDP(0.01): 2})
     assert summary.pure_epsilon == math.inf
@@ -51,7 +73,7 @@ def test_a_release_without_privacy_has_no_curve():
 
 def test_log_delta_reaches_below_the_smallest_float():
     assert compose({GaussianDP(100.0): 1}).log_delta(1.0) < -2000
-    assert compose({GaussianDP(100.0): 1}).delta(1.0) == 0
+    assert compose({GaussianDP(100.0): 1}).delta(1.0) == math.ulp(0.0)
 
 
 @pytest.mark.parametrize("rho", [1e-12, 1e-4, 0.02, 0.7, 30.0])

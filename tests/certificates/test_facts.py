@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.certificates import CountFacts, GuaranteeFacts, PublicationFacts, facts
-from expunge.errors import InputError
+from expunge.errors import InputError, ParameterError
 from expunge.guarantees import Guarantee, design_consensus
 from expunge.guarantees.guarantee import SMALLEST_EVENT
 
@@ -177,3 +177,9 @@ def test_counts_add_up():
         CountFacts(num_records=1, accepted=5, applied=1, pending=2, cancelled=3)
     with pytest.raises(InputError, match="num_records"):
         CountFacts(num_records=-1, accepted=0, applied=0, pending=0, cancelled=0)
+
+
+def test_only_the_papers_form_of_a_guarantee_is_certified() -> None:
+    assert GuaranteeFacts.of(Guarantee(1.0, 1e-3, 1e-3)).alpha == 1.0
+    with pytest.raises(ParameterError, match="paper's form, got the transcript form"):
+        GuaranteeFacts.of(Guarantee(1.0, 1e-3, 1e-3, form="transcript"))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given
@@ -21,10 +21,28 @@ def test_a_bound_is_never_shown_smaller_than_it_is(value):
     assert Decimal(repr(value)) <= shown_value <= Decimal(repr(value)) * Decimal("1.01")
 
 
-@given(st.floats(1e-12, 0.6))
+@given(st.floats(1e-300, 0.6))
 def test_a_chance_is_never_shown_smaller_than_it_is(probability):
-    many = float(_value(chance(probability).removeprefix("1 in ")))
-    assert probability * (1 - 1e-11) <= 1 / many <= probability * 1.02
+    many = _value(chance(probability).removeprefix("1 in "))
+    written = Decimal(repr(probability))
+    assert many * written <= 1
+    assert many * written >= Decimal("0.98")
+
+
+@pytest.mark.parametrize("digits", [10, 125, 333, 999])
+@pytest.mark.parametrize("power", range(-9, -3))
+def test_a_hair_above_a_round_number_is_shown_above_it(digits, power):
+    round_number = Decimal(digits).scaleb(power)
+    above = math.nextafter(float(round_number), 1)
+    assert _value(percent(above).removesuffix("%")) > 100 * round_number
+    assert _value(chance(above).removeprefix("1 in ")) * round_number < 1
+
+
+@given(st.floats(1e-30, 13))
+def test_a_factor_is_never_shown_smaller_than_it_is(alpha):
+    with localcontext(prec=60):
+        exact = Decimal(repr(alpha)).exp()
+    assert exact < _value(factor(GuaranteeFacts(alpha, 0, 0))) <= exact * Decimal("1.0101")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +55,7 @@ def test_a_chance_is_never_shown_smaller_than_it_is(probability):
         (percent(0.0), "0%"),
         (percent(1e-12), "1.00e-10%"),
         (chance(1e-3), "1 in 1,000"),
+        (chance(0.0010000000000005), "1 in 999"),
         (chance(0.003), "1 in 333"),
         (chance(0), "never"),
         (chance(0.9), "always"),

@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -51,6 +52,41 @@ BOUNDS = {
 }
 
 
+def test_t1_is_never_below_the_exact_product():
+    rng = np.random.default_rng(0)
+    for num_shards, exponent in zip(rng.integers(1, 10**4, 2000).tolist(), rng.uniform(-6, 1, 2000), strict=True):
+        epsilon = float(10**exponent)
+        alpha = t1(num_shards=num_shards, epsilon=epsilon, beta=0.0).alpha
+        exact = num_shards * Fraction(epsilon)
+        assert exact <= Fraction(alpha) <= exact * (1 + Fraction(1, 10**11))
+    assert t1(num_shards=7, epsilon=0.0, beta=0.0).alpha == 0
+
+
+def test_t1_does_not_claim_pinsker_below_its_edge():
+    rng = np.random.default_rng(0)
+    for num_shards, exponent in zip(rng.integers(2, 10**4, 2000).tolist(), rng.uniform(-6, -2, 2000), strict=True):
+        epsilon = float(10**exponent)
+        beta = epsilon * math.sqrt(num_shards) / 4
+        if t1(num_shards=num_shards, epsilon=epsilon, beta=beta).alpha == 0:
+            assert 16 * Fraction(beta) ** 2 >= num_shards * Fraction(epsilon) ** 2
+        assert t1(num_shards=num_shards, epsilon=epsilon, beta=beta * (1 + 1e-11)).alpha == 0
+
+
+def test_the_other_closed_forms_are_never_below_either():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        num_shards, cost, gamma = int(rng.integers(1, 10**4)), float(10 ** rng.uniform(-6, 1)), float(rng.uniform(0, 1))
+        with mpmath.workdps(40):
+            k, exact_cost, exact_gamma = mpmath.mpf(num_shards), mpmath.mpf(cost), mpmath.mpf(gamma)
+            length = description_length(log_num_transcripts=cost, gamma=gamma)
+            assert length.alpha >= exact_cost - mpmath.log(exact_gamma)
+            information = mutual_information(num_shards=num_shards, rho=cost, gamma=gamma)
+            assert information.beta >= mpmath.sqrt(k * exact_cost / (2 * exact_gamma))
+            closed = t1_closed_form(num_shards=num_shards, epsilon=cost, beta=gamma)
+            root = mpmath.sqrt(-k * mpmath.log(exact_gamma) / 2)
+            assert closed.alpha >= k * exact_cost**2 / 8 + exact_cost * root
+
+
 @pytest.mark.parametrize("budget", [1e-3, 0.1, 3.0, 40.0, 600.0])
 @pytest.mark.parametrize("curvature", [1e-30, 1e-6, 0.1, 30.0, 1e9])
 def test_conversion_is_the_minimum_over_lambda_and_never_below(budget, curvature):
@@ -73,8 +109,8 @@ def test_conversion_is_the_minimum_over_lambda_and_never_below(budget, curvature
 
 
 def test_t1_by_hand():
-    assert t1(num_shards=100, epsilon=0.01, beta=0.025).alpha == 0  # β = ε√k/4
-    assert t1(num_shards=10, epsilon=0.5, beta=0.0).alpha == 5  # L ≤ kε
+    assert t1(num_shards=100, epsilon=0.01, beta=0.02500000001).alpha == 0  # β = ε√k/4, but for rounding
+    assert t1(num_shards=10, epsilon=0.5, beta=0.0).alpha == pytest.approx(5, rel=1e-11)  # L ≤ kε
     closed = t1_closed_form(num_shards=100, epsilon=0.06, beta=1e-3)
     assert closed.alpha == pytest.approx(100 * 0.06**2 / 8 + 0.06 * math.sqrt(100 * math.log(1e3) / 2))
     better = t1(num_shards=100, epsilon=0.06, beta=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -14,6 +15,8 @@ from scipy.stats import binom
 from expunge.errors import GuaranteeError, ParameterError
 from expunge.guarantees._consensus_cache import default_cache_folder
 from expunge.guarantees.consensus import certify_design, design_consensus
+from expunge.guarantees.consensus_certificate import certify_consensus
+from expunge.guarantees.guarantee import Guarantee
 
 BASE = {"num_shards": 300, "max_queries": 10**4, "generations": 1, "alpha": 5.0, "beta": 1e-3, "gamma": 1e-3}
 
@@ -224,6 +227,17 @@ def _steeper(content):
     # Still a survival table, but one that loses far more than the target allows.
     content["survival"] = [(float.fromhex(value) ** 2).hex() for value in content["survival"]]
     return json.dumps(content)
+
+
+def test_a_design_in_transcript_form_does_not_pass_for_the_papers():
+    terms = {"max_queries": 10**4, "generations": 1, "alpha": 1.0, "beta": 1e-3}
+    design = design_consensus(num_shards=1000, gamma=1e-3, form="transcript", **terms)
+    target = Guarantee(1, 1e-3, 1e-3)
+    assert not design.guarantee.covers(target)
+    assert design.guarantee.covers(dataclasses.replace(target, form="transcript"))
+    # The same table has a much larger γ in the paper's form.
+    assert certify_consensus(design.survival, num_shards=1000, **terms).gamma > 0.1
+    assert design_consensus(**{**BASE, "num_shards": 1500}).guarantee.form == "paper"
 
 
 @pytest.mark.parametrize(

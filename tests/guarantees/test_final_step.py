@@ -30,6 +30,13 @@ def test_adapt_adds_and_multiplies():
     assert adapt(Guarantee(0, 0.1, 0), Guarantee(math.inf, 0, 0)).beta == math.inf
 
 
+def test_the_form_goes_along():
+    transcript = Guarantee(1.0, 0.03, 0.04, form="transcript")
+    assert adapt(Guarantee(0, 0, 0), transcript) == transcript
+    assert over_generations(transcript, num_generations=3).form == "transcript"
+    assert adapt(Guarantee(0, 0, 0), Guarantee(1, 0, 0)).form == "paper"
+
+
 def test_adapt_is_sound_on_random_posteriors():
     """Whatever prior, posterior and models: the composed inequality holds for every event."""
     rng = np.random.default_rng(7)

@@ -68,6 +68,32 @@ def test_to_dict_is_strict_json_and_pickles():
     assert str(Guarantee(1, 1e-3, 0, theorem="T1")) == "(1, 0.001, 0)-unlearning by T1"
 
 
+def test_the_forms_do_not_cover_each_other():
+    """docs/theory.md, "Two forms": the transcript form does not imply Definition 2.3 with the same numbers."""
+    paper, transcript = Guarantee(1, 1e-3, 1e-3), Guarantee(1, 1e-3, 1e-3, form="transcript")
+    assert paper.form == "paper"
+    assert transcript.covers(transcript)
+    assert not transcript.covers(paper)
+    assert not paper.covers(transcript)
+    assert not Guarantee(0, 0, 0, form="transcript").covers(paper)
+    assert transcript != paper
+    assert transcript.covers(Guarantee(0, 1, 0))  # what claims nothing is covered by anything
+
+
+def test_the_form_is_kept_and_shown():
+    transcript = Guarantee(1, 1e-3, 0, theorem="T4", form="transcript")
+    assert pickle.loads(pickle.dumps(transcript)) == transcript
+    assert dataclasses.replace(transcript, assumptions=("a",)).form == "transcript"
+    assert transcript.to_dict()["form"] == "transcript"
+    assert str(transcript) == "(1, 0.001, 0)-unlearning in transcript form by T4"
+    # The paper's form is written as it always was.
+    assert list(Guarantee(1, 1e-3, 0).to_dict()) == [
+        *("alpha", "beta", "gamma", "theorem", "parameters", "assumptions", "is_vacuous", "reason"),
+    ]
+    with pytest.raises(ParameterError, match="form of a guarantee"):
+        Guarantee(1, 1e-3, 0, form="any")
+
+
 @given(alphas, levels, levels, alphas, levels, levels)
 def test_covers_is_implication(a, b, g, a2, b2, g2):
     """(a,b) implies (a2,b2) exactly if the first's best power is below the second's at every false alarm rate."""

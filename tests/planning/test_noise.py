@@ -7,6 +7,7 @@ from expunge.guarantees import Guarantee, max_predictions
 from expunge.mechanisms import MECHANISM_NAMES, ConfidentGaussianNoisyMax, calibrated_mechanism
 from expunge.planning import plan
 from expunge.planning.noise import calibrate
+from expunge.publishing import NoisyPublisher
 
 TARGET = Guarantee(1, 1e-3, 1e-3)
 
@@ -64,13 +65,28 @@ def test_every_offer_is_what_the_solver_finds(target):
     noisy = [offer for offer in made.offers if offer.mechanism is not None]
     assert [offer.name for offer in noisy] == list(MECHANISM_NAMES)
     for offer in noisy:
-        outcomes = 5 + (offer.name == "confident")
-        solved = max_predictions(
-            target, event=offer.mechanism.event, num_shards=3000, num_generations=100, num_outcomes=outcomes
-        )
+        solved = max_predictions(target, event=offer.mechanism.event, num_shards=3000, num_generations=100)
         assert offer.predictions == solved
         assert (offer.guarantee is None) == (solved == 0)
         if offer.guarantee is not None:
             assert offer.guarantee.covers(target)
             assert offer.guarantee.theorem == offer.best.theorem
     assert made.best is not None
+
+
+@pytest.mark.parametrize("num_shards", [10, 100, 3000])
+def test_what_is_promised_can_be_had_from_a_deployment(num_shards):
+    """Description length allows 4 predictions at 10 shards; no deployment certifies by it, so it does not count."""
+    target = Guarantee(10, 1e-3, 1e-3)
+    made = plan(num_records=10**4, num_shards=num_shards, target=target, num_generations=1)
+    for offer in made.offers:
+        if offer.mechanism is None or not offer.predictions:
+            continue
+        publisher = NoisyPublisher(offer.mechanism, budget=None, max_predictions=offer.predictions)
+        had = publisher.guarantee(num_shards=num_shards, beta=1e-3, gamma=1e-3, num_generations=1)
+        assert had.covers(target)
+        assert had.alpha <= offer.guarantee.alpha
+    assert made.offer("majority").predictions == 0
+    assert made.offer("majority").limit("description length").predictions == 4
+    if num_shards == 10:
+        assert made.offer("exponential").predictions == 1

@@ -107,7 +107,6 @@ def test_generations_are_paid_for():
         event=offer.mechanism.event,
         num_shards=10**5,
         num_generations=10_000,
-        num_outcomes=2,
     )
 
 

@@ -27,6 +27,8 @@ def test_chance_duration_and_passes():
     assert chance(0) == "nothing"
     assert chance(1e-3) == "1 in 1,000"
     assert chance(0.3) == "1 in 3.33"
+    assert chance(0.0010000000000005) == "1 in 999"
+    assert chance(1.001e-13) == "1 in 9.9e+12"
     assert duration(None) == "without end"
     assert duration(730) == "2 years"
     assert duration(3) == "3 days"

@@ -10,6 +10,7 @@ from expunge.accounting._search import largest_count
 from expunge.accounting.budget import PrivacyBudget
 from expunge.accounting.composition import (
     Events,
+    delta_of,
     is_free,
     log_with_failure,
     require_count,
@@ -60,7 +61,7 @@ class Accountant(ABC):
         if any(isinstance(event, NonPrivate) for event in counts):
             return 1.0
         remaining, failure = split_failure(counts)
-        return math.exp(log_with_failure(self._log_delta(remaining, epsilon), failure))
+        return delta_of(log_with_failure(self._log_delta(remaining, epsilon), failure))
 
     def affords(self, events: Events, budget: PrivacyBudget) -> bool:
         """Tell whether the events together stay within the budget."""

@@ -55,7 +55,8 @@ def log_delta_from_rho(rho: float, epsilon: float) -> float:
     high = _over(excess + math.hypot(excess, math.sqrt(8 * rho)), 4 * rho)
     x = _root(slope, lambda x: 2 * rho + 1 / (x * (1 + x)), high=high)
     bound = x * (rho * (1 + x) - epsilon) - x * math.log1p(1 / x) - math.log1p(x)
-    return min(0.0, bound, math.log(total_variation(rho)))
+    # An overflow must not read as δ = 0.
+    return min(0.0, max(bound, -sys.float_info.max), math.log(total_variation(rho)))
 
 
 def total_variation(rho: float) -> float:

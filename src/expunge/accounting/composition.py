@@ -55,7 +55,7 @@ class Composition:
 
     def delta(self, epsilon: float) -> float:
         """Return a δ at which the transcript is (ε,δ)-DP: an upper bound on its privacy curve, non-increasing."""
-        return math.exp(self.log_delta(epsilon))
+        return delta_of(self.log_delta(epsilon))
 
     def log_delta(self, epsilon: float) -> float:
         """Return ln δ(ε), for tails far below the smallest float; −∞ where δ = 0."""
@@ -154,6 +154,11 @@ def log_with_failure(log_inner: float, failure: float) -> float:
     if failure == 0:
         return log_inner
     return math.log(min(1.0, failure + (1 - failure) * math.exp(log_inner)))
+
+
+def delta_of(log_delta: float) -> float:
+    """Return e^log_delta, never rounded down to zero: only ln δ = −∞ says that δ = 0."""
+    return max(math.exp(log_delta), math.ulp(0.0)) if log_delta > -math.inf else 0.0
 
 
 def square(value: float) -> float:

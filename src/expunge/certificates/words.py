@@ -9,6 +9,7 @@ from typing import Final
 from expunge.certificates.facts import GuaranteeFacts
 from expunge.certificates.moments import seconds_of
 
+_FINE: Final = Context(prec=50)
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -23,27 +24,29 @@ def plural(count: int, noun: str) -> str:
 
 def ceiling(value: float, digits: int = 3) -> str:
     """An upper bound, rounded up to so many digits."""
-    return _digits(value, digits, ROUND_CEILING)
+    return _digits(_exact(value), digits, ROUND_CEILING)
 
 
 def percent(probability: float) -> str:
     """An upper bound on a probability, as a percentage rounded up."""
-    return f"{ceiling(100 * probability)}%"
+    return f"{_digits(100 * _exact(probability), 3, ROUND_CEILING)}%"
 
 
 def chance(probability: float) -> str:
     """An upper bound on a probability as "1 in so many", the number rounded down."""
     if probability == 0:
         return "never"
-    many = 1 / probability
-    if many < 1.5:
+    if 1 / probability < 1.5:
         return "always"
-    return f"1 in {_digits(many * (1 + 1e-12), 3, ROUND_FLOOR)}"
+    many = Context(prec=50, rounding=ROUND_FLOOR).divide(Decimal(1), _exact(probability))
+    return f"1 in {_digits(many, 3, ROUND_FLOOR)}"
 
 
 def factor(guarantee: GuaranteeFacts) -> str:
     """e^α, rounded up."""
-    return ceiling(math.exp(guarantee.alpha))
+    if guarantee.alpha == 0:
+        return "1"
+    return _digits(_FINE.next_plus(_FINE.exp(_exact(guarantee.alpha))), 3, ROUND_CEILING)
 
 
 def bound(guarantee: GuaranteeFacts, probability: float) -> float:
@@ -63,9 +66,14 @@ def day_and_time(at: str) -> str:
     return f"{int(at[8:10])} {_MONTHS[int(at[5:7]) - 1]} {at[:4]}, {at[11:19]} UTC"
 
 
-def _digits(value: float, digits: int, rounding: str) -> str:
+def _exact(value: float) -> Decimal:
+    """The number as it is written: a reader takes 0.001 for a thousandth, not for the float next to it."""
+    return Decimal(repr(float(value)))
+
+
+def _digits(value: Decimal, digits: int, rounding: str) -> str:
     """So many significant digits, thousands apart, without an exponent where people can do without."""
-    rounded = Context(prec=digits, rounding=rounding).create_decimal(Decimal(repr(value)))
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(value)
     if rounded and not -7 < rounded.adjusted() < 15:
         return f"{rounded:.{digits - 1}e}"
     text = f"{rounded:,f}"

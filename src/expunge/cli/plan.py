@@ -25,6 +25,7 @@ _THEOREMS = {
     "paper*": "paper's statement",
 }
 _CAPTION = (
+    "descr. length: valid, but no deployment certifies by it, so it does not count. "
     "Rogers: the paper's count through the theorem it cites, with explicit constants: valid, weaker. "
     "paper*: every constant in O(·) set to 1: illustrative, not a bound."
 )

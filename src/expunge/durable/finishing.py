@@ -27,5 +27,6 @@ def finish(store: Store, evidence: Evidence) -> None:
 def write_guarantee(store: Store, found: Guarantee) -> None:
     """For those who only look at the folder."""
     numbers = {name: getattr(found, name) for name in ("alpha", "beta", "gamma", "theorem", "note")}
-    known = {**numbers, "parameters": dict(found.parameters), "assumptions": list(found.assumptions)}
+    form = {} if found.form == "paper" else {"form": found.form}
+    known = {**numbers, **form, "parameters": dict(found.parameters), "assumptions": list(found.assumptions)}
     store.state_fact("guarantee", known)

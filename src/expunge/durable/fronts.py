@@ -77,8 +77,8 @@ def get_round(store: Store, front: Front, opening: Opening, trusted: Sequence[st
             raise FormatError(f"{store.folder} has no student: it is damaged")
         learner = for_classes(front.student, opening.state.records.classes)  # type: ignore[arg-type]
         kept, labels, *teaching = decode(*lesson, trusted=trusted)
-        model = decode_model(learner, *student, trusted=trusted)
-        return StudentRound(model, kept, labels, was_trained=False, can_be_kept=teaching == [_TEACHING])
+        taught = decode_model(learner, *student, trusted=trusted)
+        return StudentRound(taught, kept, labels, was_trained=False, can_be_kept=teaching == [_TEACHING])
     return front.open_round(opening)
 
 

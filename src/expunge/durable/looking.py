@@ -77,7 +77,7 @@ class DeploymentView:
         try:
             values = [float(data[name]) for name in ("alpha", "beta", "gamma")]
             rest = {name: data[name] for name in ("theorem", "parameters", "assumptions", "note")}
-            return Guarantee(*values, **rest)
+            return Guarantee(*values, **rest, form=data.get("form", "paper"))
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{self._store.folder}: the guarantee that was written down is damaged: {error}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from expunge.errors import ParameterError
 from expunge.guarantees._checks import require_count
-
-Form = Literal["paper", "transcript"]
+from expunge.guarantees.guarantee import Form
 
 # Far below any sensible failure probability; grids of p stay small and nothing underflows.
 _SMALLEST_FAILURE = 1e-60

@@ -6,7 +6,7 @@ import math
 
 from expunge.guarantees._checks import require_count, require_nonnegative, require_probability
 from expunge.guarantees.assumptions import PRODUCT_ASSUMPTIONS
-from expunge.guarantees.conversion import smallest_alpha
+from expunge.guarantees.conversion import rounded_up, smallest_alpha
 from expunge.guarantees.guarantee import Guarantee
 
 
@@ -33,7 +33,7 @@ def mutual_information(*, num_shards: int, rho: float, gamma: float) -> Guarante
     information = num_shards * rho
     beta = 0.0
     if information > 0:
-        beta = math.sqrt(information / (2 * gamma)) if gamma > 0 else math.inf
+        beta = rounded_up(math.sqrt(information / (2 * gamma))) if gamma > 0 else math.inf
     return _guarantee(0.0, beta, gamma, "mutual information", num_shards, rho)
 
 

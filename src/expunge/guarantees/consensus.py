@@ -20,10 +20,10 @@ from expunge.errors import GuaranteeError, InputError
 from expunge.guarantees import _consensus_cache as cache
 from expunge.guarantees._consensus_designer import design_tables
 from expunge.guarantees._consensus_regimes import Floats
-from expunge.guarantees._consensus_target import ConsensusTarget, Form
+from expunge.guarantees._consensus_target import ConsensusTarget
 from expunge.guarantees.assumptions import PRODUCT_ASSUMPTIONS, generations_assumption
 from expunge.guarantees.consensus_certificate import ConsensusCertificate, certify_consensus, require_certificate
-from expunge.guarantees.guarantee import Guarantee
+from expunge.guarantees.guarantee import Form, Guarantee
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class ConsensusDesign:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The target as a guarantee, with what it rests on."""
+        """The target as a guarantee in its own form, with what it rests on."""
         target = self.target
         theorem = "Theorem E" if target.two_sided else "Theorem 0" if self.is_noiseless else "Theorem D"
         return Guarantee(
@@ -99,6 +99,7 @@ class ConsensusDesign:
                 generations_assumption(target.generations),
                 f"After {target.max_queries} queries, or one failed consensus, the next update is a full retraining.",
             ),
+            form=target.form,
         )
 
 

@@ -141,7 +141,9 @@ def _log_tail(most: int, trials: int, probability: float) -> float:
     j = np.arange(most + 1)
     terms = gammaln(trials + 1) - gammaln(j + 1) - gammaln(trials - j + 1)
     terms = terms + j * math.log(probability) + (trials - j) * math.log1p(-probability)
-    return min(0.0, float(logsumexp(terms)) + _ROUNDING)
+    # ln k! is about k ln k and known to a few units in its last place, which are more than the room above for large k.
+    lost = 8 * np.finfo(np.float64).eps * (trials + 1) * math.log(trials + 1)
+    return min(0.0, float(logsumexp(terms)) + max(_ROUNDING, lost))
 
 
 class _MainPathBound:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from expunge.errors import GuaranteeError, ParameterError
-from expunge.guarantees._consensus_target import Form
 from expunge.guarantees.consensus import ConsensusDesign, design_consensus
+from expunge.guarantees.guarantee import Form
 
 #: Beyond it a guarantee says nothing: an event of one in 10^8 may become certain.
 LARGEST_ALPHA = 18.0

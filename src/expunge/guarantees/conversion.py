@@ -48,6 +48,11 @@ def smallest_alpha(log_inverse_beta: Array | float, *, curvature: Array | float,
     return np.where(hopeless, np.inf, np.maximum(alpha, 0.0))
 
 
+def rounded_up(value: float) -> float:
+    """A product or sum of a few floats, made no smaller than its exact value; 0 stays 0."""
+    return value * (1 + _ROUNDING)
+
+
 def _minimiser(budget: Array, curvature: Array) -> Array:
     """ln λ with curvature·λ² + ln(1+λ) = budget."""
     log_curvature = np.log(curvature)

@@ -6,6 +6,7 @@ import math
 
 from expunge.guarantees._checks import require_nonnegative, require_probability
 from expunge.guarantees.assumptions import BASE_ASSUMPTIONS
+from expunge.guarantees.conversion import rounded_up
 from expunge.guarantees.guarantee import Guarantee
 
 
@@ -17,7 +18,7 @@ def description_length(*, log_num_transcripts: float, gamma: float) -> Guarantee
     """
     require_nonnegative("log_num_transcripts", log_num_transcripts)
     require_probability("gamma", gamma)
-    alpha = log_num_transcripts - math.log(gamma) if gamma > 0 else math.inf
+    alpha = rounded_up(log_num_transcripts - math.log(gamma)) if gamma > 0 else math.inf
     if log_num_transcripts == 0:
         alpha = 0.0  # a single transcript says nothing
     return Guarantee(

@@ -18,7 +18,8 @@ def adapt(nonadaptive: Guarantee, transcript: Guarantee) -> Guarantee:
 
     `transcript` must be one of the theorems of this package. "H(m) ≤ b but for m of probability g" alone is not enough
     when only the updates u are conditioned on: H(u) may average a bad m into every u. The theorems here hold in that
-    form too, because their failure is bounded jointly and Markov's inequality is applied after averaging.
+    form too, because their failure is bounded jointly and Markov's inequality is applied after averaging. A gate that
+    was designed for the transcript form gives that form.
     """
     growth = math.exp(transcript.alpha) if transcript.alpha < 700 else math.inf
     beta = nonadaptive.beta * growth if nonadaptive.beta > 0 else 0.0
@@ -30,6 +31,7 @@ def adapt(nonadaptive: Guarantee, transcript: Guarantee) -> Guarantee:
         parameters={**nonadaptive.parameters, **transcript.parameters},
         assumptions=tuple(dict.fromkeys((*nonadaptive.assumptions, *transcript.assumptions))),
         note=transcript.note or nonadaptive.note,
+        form="transcript" if "transcript" in (nonadaptive.form, transcript.form) else "paper",
     )
 
 
@@ -54,6 +56,7 @@ def over_generations(per_generation: Guarantee, *, num_generations: int) -> Guar
         },
         assumptions=(*per_generation.assumptions, generations_assumption(num_generations)),
         note=per_generation.note,
+        form=per_generation.form,
     )
 
 

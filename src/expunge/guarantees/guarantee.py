@@ -2,6 +2,7 @@
 
 A guarantee says: at every round, with probability at least 1−γ over the update sequence, every event E has
 P(updated models ∈ E | updates) ≤ e^α · P(models retrained from scratch ∈ E) + β.
+That is the paper's form; the transcript form conditions on everything that the requester saw, and is another claim.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -22,6 +23,8 @@ SMALLEST_EVENT: Final = 1e-6
 
 Parameter = float | int | str | None
 
+Form = Literal["paper", "transcript"]
+
 
 @dataclass(frozen=True)
 class Guarantee:
@@ -29,7 +32,9 @@ class Guarantee:
 
     `theorem` names the bound, `parameters` are the numbers it was computed from, `assumptions` are plain sentences
     that must hold in the deployment, and `note` says why a bound could not be given (it then makes the guarantee
-    vacuous). Equality looks at all of them; `covers` compares the claims alone.
+    vacuous). `form` is "paper" (Definition 2.3) unless the numbers hold given everything that the requester saw, which
+    is "transcript": neither form implies the other with the same numbers. Equality looks at all of them; `covers`
+    compares the claims alone.
     """
 
     alpha: float
@@ -39,6 +44,7 @@ class Guarantee:
     parameters: Mapping[str, Parameter] = field(default_factory=dict, kw_only=True, hash=False)
     assumptions: tuple[str, ...] = field(default=(), kw_only=True)
     note: str = field(default="", kw_only=True)
+    form: Form = field(default="paper", kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "gamma"):
@@ -46,6 +52,8 @@ class Guarantee:
             if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value) or value < 0:
                 raise ParameterError(f"{name} of a guarantee must be a number >= 0, got {value!r}")
             object.__setattr__(self, name, float(value))
+        if self.form not in get_args(Form):
+            raise ParameterError(f"form of a guarantee must be 'paper' or 'transcript', got {self.form!r}")
         plain = {name: _plain(value) for name, value in self.parameters.items()}
         object.__setattr__(self, "parameters", MappingProxyType(plain))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
@@ -77,12 +85,13 @@ class Guarantee:
     def covers(self, target: Guarantee) -> bool:
         """Whether this guarantee implies `target` for every system.
 
-        Exact: with this α ≤ the target's, β and γ must be no larger. A larger α can still do if the target's β makes
-        up for it, because probabilities stop at one: then β' ≥ 1 − (1−β)e^{α'−α} is needed.
+        Exact within one form: with this α ≤ the target's, β and γ must be no larger. A larger α can still do if the
+        target's β makes up for it, because probabilities stop at one: then β' ≥ 1 − (1−β)e^{α'−α} is needed. Across
+        forms only what claims nothing is covered.
         """
         if target.gamma >= 1 or target.beta >= 1:
             return True
-        if self.note or self.gamma > target.gamma or self.beta >= 1:
+        if self.form != target.form or self.note or self.gamma > target.gamma or self.beta >= 1:
             return False
         if self.alpha <= target.alpha:
             return self.beta <= target.beta
@@ -90,11 +99,12 @@ class Guarantee:
 
     def __str__(self) -> str:
         claim = f"({_short(self.alpha)}, {_short(self.beta)}, {_short(self.gamma)})-unlearning"
+        claim += " in transcript form" if self.form == "transcript" else ""
         source = f" by {self.theorem}" if self.theorem else ""
         return f"{claim}{source}; vacuous: {self.reason}" if self.is_vacuous else f"{claim}{source}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping; an infinite number is written as None."""
+        """A JSON-able mapping; an infinite number is written as None, the form where it is not the paper's."""
         return {
             "alpha": _finite(self.alpha),
             "beta": _finite(self.beta),
@@ -106,12 +116,13 @@ class Guarantee:
             "assumptions": list(self.assumptions),
             "is_vacuous": self.is_vacuous,
             "reason": self.reason,
+            **({} if self.form == "paper" else {"form": self.form}),
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy cannot be pickled; rebuild from a plain dictionary.
-        values = (self.alpha, self.beta, self.gamma, self.theorem, dict(self.parameters), self.assumptions, self.note)
-        return _rebuild, values
+        claim = (self.alpha, self.beta, self.gamma)
+        return _rebuild, (*claim, self.theorem, dict(self.parameters), self.assumptions, self.note, self.form)
 
 
 def _rebuild(
@@ -122,8 +133,11 @@ def _rebuild(
     parameters: Mapping[str, Parameter],
     assumptions: tuple[str, ...],
     note: str,
+    form: Form = "paper",
 ) -> Guarantee:
-    return Guarantee(alpha, beta, gamma, theorem=theorem, parameters=parameters, assumptions=assumptions, note=note)
+    return Guarantee(
+        alpha, beta, gamma, theorem=theorem, parameters=parameters, assumptions=assumptions, note=note, form=form
+    )
 
 
 def _plain(value: Any) -> Parameter:

@@ -6,7 +6,7 @@ import math
 
 from expunge.guarantees._checks import require_count, require_nonnegative, require_probability
 from expunge.guarantees.assumptions import PRODUCT_ASSUMPTIONS
-from expunge.guarantees.conversion import smallest_alpha
+from expunge.guarantees.conversion import rounded_up, smallest_alpha
 from expunge.guarantees.guarantee import Guarantee
 
 
@@ -18,12 +18,12 @@ def t1(*, num_shards: int, epsilon: float, beta: float) -> Guarantee:
     """
     _check(num_shards, epsilon, beta)
     curvature = num_shards * epsilon * (epsilon / 8)
-    if beta >= 1 or beta >= epsilon * math.sqrt(num_shards) / 4:
+    if beta >= 1 or beta >= rounded_up(epsilon * math.sqrt(num_shards) / 4):
         alpha = 0.0
     else:
         log_inverse_beta = -math.log(beta) if beta > 0 else math.inf
         by_moments = float(smallest_alpha(log_inverse_beta, curvature=curvature, shift=curvature))
-        alpha = min(num_shards * epsilon, by_moments)
+        alpha = min(rounded_up(num_shards * epsilon), by_moments)
     return _guarantee(alpha, "T1 (pure DP)", num_shards, epsilon, beta)
 
 
@@ -33,7 +33,8 @@ def t1_closed_form(*, num_shards: int, epsilon: float, beta: float) -> Guarantee
     log_inverse_beta = -math.log(beta) if beta > 0 else math.inf
     alpha = 0.0
     if epsilon > 0 and beta < 1:
-        alpha = num_shards * epsilon * (epsilon / 8) + epsilon * math.sqrt(num_shards * log_inverse_beta / 2)
+        drift = num_shards * epsilon * (epsilon / 8)
+        alpha = rounded_up(drift + epsilon * math.sqrt(num_shards * log_inverse_beta / 2))
     return _guarantee(alpha, "T1 (closed form)", num_shards, epsilon, beta)
 
 

@@ -1,5 +1,6 @@
-"""How many shards one update retrains (Theorem 4.2), for any inclusion probability p, corrected.
+"""How many shards one update of one record retrains (Theorem 4.2), for any inclusion probability p, corrected.
 
+About updates that are not full retrainings: an update that ends a generation retrains all k shards.
 The printed theorem has a sign slip in its binomial fact: e^{−η²μ/(2+η)} = e^{−Λ} gives X ≤ μ + (Λ+√(Λ²+8μΛ))/2, not
 μ + √(2μΛ), which is smaller and fails (N ~ Bin(100, 1/100), ξ = 1e-3: 4.72 printed, yet P(N > 4.72) = 3.4e-3).
 """
@@ -103,7 +104,10 @@ def run_time_bounds(
     num_generations: int = 1,
     guarantee: Guarantee | None = None,
 ) -> list[RunTimeBound]:
-    """All of Theorem 4.2's bounds for one update, exact and closed, and the printed ones marked as such."""
+    """All of Theorem 4.2's bounds for one update of one record that is no full retraining, exact and closed.
+
+    The printed ones are among them, marked as such.
+    """
     _check(num_shards, inclusion_probability)
     mean = num_shards * inclusion_probability
     oblivious = oblivious_quantile(num_shards=num_shards, inclusion_probability=inclusion_probability, failure=failure)

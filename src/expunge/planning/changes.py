@@ -15,7 +15,7 @@ from expunge.guarantees import Guarantee, certify, max_epsilon, max_num_shards
 from expunge.mechanisms import ExponentialMechanism, Mechanism, PermuteAndFlip
 from expunge.planning.change import Change
 from expunge.planning.consensus_changes import consensus_changes
-from expunge.planning.noise import calibrate, num_outcomes
+from expunge.planning.noise import calibrate
 from expunge.planning.offer import Offer
 from expunge.planning.question import MAJORITY_SHARE, MOST_SHARDS, Question
 from expunge.planning.words import count, percent
@@ -52,7 +52,6 @@ def smallest_alpha(question: Question, mechanisms: Sequence[Mechanism], predicti
             beta=question.target.beta,
             gamma=question.target.gamma,
             num_generations=question.num_generations,
-            num_outcomes=num_outcomes(mechanism, question),
         )
         for mechanism in mechanisms
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from expunge.accounting import Event
 from expunge.guarantees import SMALLEST_EVENT, Guarantee, all_bounds, max_predictions
-from expunge.planning.limits import Standing, TheoremLimit, published_limits, theorem_limits
+from expunge.planning.limits import PAPER, ROGERS, Standing, TheoremLimit, published_limits, theorem_limits
 
 _NUM_POINTS: Final = 60
 _NUM_LEVELS: Final = 200
@@ -21,7 +21,10 @@ _LOWEST_LEVEL: Final = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """α by one theorem at increasing numbers of predictions; `limit` is how many are within the target."""
+    """α by one theorem at increasing numbers of predictions; `limit` is how many are within the target.
+
+    `standing` is that of the theorem itself: "certified" for all that are proved here, used by deployments or not.
+    """
 
     theorem: str
     standing: Standing
@@ -54,7 +57,9 @@ class Bounds:
             num_generations=self.num_generations,
             num_outcomes=self.num_outcomes,
         )
-        found = [self._certified(limits), self._published(limits)]
+        published = [limit for limit in limits if limit.theorem in (ROGERS, PAPER)]
+        proved = [replace(limit, standing="certified") for limit in limits if limit not in published]
+        found = [self._proved(proved), self._published(published)]
         return [curve for curves in found for curve in curves if curve.predictions]
 
     @cached_property
@@ -70,7 +75,7 @@ class Bounds:
         )
         return int(min(max(100, 10 ** math.ceil(math.log10(5 * last + 1))), 10**12))
 
-    def _certified(self, limits: tuple[TheoremLimit, ...]) -> list[Curve]:
+    def _proved(self, limits: list[TheoremLimit]) -> list[Curve]:
         counts = sorted({int(count) for count in np.geomspace(1, self.widest, _NUM_POINTS)})
         points: dict[str, list[tuple[int, float]]] = {}
         for count in counts:
@@ -84,9 +89,9 @@ class Bounds:
             ):
                 if 0 < bound.alpha < math.inf:
                     points.setdefault(bound.theorem, []).append((count, bound.alpha))
-        return [_curve(limit, points.get(limit.theorem, [])) for limit in limits if limit.standing == "certified"]
+        return [_curve(limit, points.get(limit.theorem, [])) for limit in limits]
 
-    def _published(self, limits: tuple[TheoremLimit, ...]) -> list[Curve]:
+    def _published(self, limits: list[TheoremLimit]) -> list[Curve]:
         """Drawn the other way round: the most predictions at each α."""
         points: dict[str, list[tuple[int, float]]] = {}
         for alpha in np.geomspace(_LOWEST_LEVEL, _HIGHEST_LEVEL, _NUM_LEVELS):
@@ -99,7 +104,7 @@ class Bounds:
                     so_far = points.setdefault(limit.theorem, [(1, target.alpha)])
                     if limit.predictions > so_far[-1][0]:
                         so_far.append((limit.predictions, target.alpha))
-        return [_curve(limit, points.get(limit.theorem, [])) for limit in limits if limit.standing != "certified"]
+        return [_curve(limit, points.get(limit.theorem, [])) for limit in limits]
 
 
 def _curve(limit: TheoremLimit, points: list[tuple[int, float]]) -> Curve:

@@ -17,6 +17,7 @@ Standing = Literal["certified", "comparison", "illustrative"]
 
 ROGERS: Final = "paper's count, Rogers-style"
 PAPER: Final = "paper's statement"
+DESCRIPTION_LENGTH: Final = "description length"
 _SPLITS: Final = np.geomspace(1e-3, 0.999, 60)
 
 
@@ -24,9 +25,9 @@ _SPLITS: Final = np.geomspace(1e-3, 0.999, 60)
 class TheoremLimit:
     """The most predictions that a theorem allows in a generation within the target.
 
-    `standing`: "certified" counts; "comparison" is a valid but weaker form, for display; "illustrative" has constants
-    set to one where the literature leaves them open and is no bound. `pays_gamma`: whether the theorem may fail, so
-    that its γ is paid once per generation; without that the number of generations has no limit.
+    `standing`: "certified" counts; "comparison" is valid but nothing that a deployment certifies, for display;
+    "illustrative" has constants set to one where the literature leaves them open and is no bound. `pays_gamma`: whether
+    the theorem may fail, so that its γ is paid once per generation; without that any number of generations is covered.
     """
 
     theorem: str
@@ -43,7 +44,10 @@ class TheoremLimit:
 def theorem_limits(
     event: Event, *, num_shards: int, target: Guarantee, num_generations: int, num_outcomes: int
 ) -> tuple[TheoremLimit, ...]:
-    """The limit by each theorem that applies to predictions that cost `event` and have so many possible answers."""
+    """The limit by each theorem that applies to predictions that cost `event` and have so many possible answers.
+
+    Description length is for comparison: a deployment does not vouch for the number of its possible answers.
+    """
 
     @cache
     def bounds(one: Event, count: int) -> dict[str, Guarantee]:
@@ -60,14 +64,15 @@ def theorem_limits(
 
     def limit(one: Event, theorem: str, guess: int = 1) -> TheoremLimit:
         predictions = largest_count(lambda count: bounds(one, count)[theorem].covers(target), guess=guess)
-        return TheoremLimit(theorem, predictions, bounds(one, 1)[theorem].gamma > 0)
+        standing: Standing = "comparison" if theorem == DESCRIPTION_LENGTH else "certified"
+        return TheoremLimit(theorem, predictions, bounds(one, 1)[theorem].gamma > 0, standing)
 
     plain = _without_curve(event)
-    certified = [limit(plain, theorem) for theorem in bounds(plain, 1)]
+    proved = [limit(plain, theorem) for theorem in bounds(plain, 1)]
     # What zCDP alone certifies is a good guess for the theorem that is slow to evaluate.
-    most = max(found.predictions for found in certified)
-    certified += [limit(event, theorem, most) for theorem in bounds(event, 1) if theorem not in bounds(plain, 1)]
-    return (*certified, *published_limits(event, num_shards=num_shards, target=target, num_generations=num_generations))
+    most = max(found.predictions for found in proved)
+    proved += [limit(event, theorem, most) for theorem in bounds(event, 1) if theorem not in bounds(plain, 1)]
+    return (*proved, *published_limits(event, num_shards=num_shards, target=target, num_generations=num_generations))
 
 
 def _without_curve(event: Event) -> Event:

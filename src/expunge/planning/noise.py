@@ -73,7 +73,6 @@ def _guarantee(question: Question, mechanism: Mechanism, best: TheoremLimit) -> 
         beta=question.target.beta,
         gamma=question.target.gamma,
         num_generations=question.num_generations,
-        num_outcomes=num_outcomes(mechanism, question),
     )
     return next(bound for bound in bounds if bound.theorem == best.theorem)
 

@@ -10,7 +10,7 @@ from expunge.accounting import Event
 from expunge.errors import ParameterError
 from expunge.guarantees import Guarantee
 from expunge.planning.curves import Bounds, Curve
-from expunge.planning.limits import PAPER, ROGERS
+from expunge.planning.limits import DESCRIPTION_LENGTH, PAPER, ROGERS
 from expunge.planning.noise import num_outcomes as outcomes_of
 from expunge.planning.planner import Plan
 from expunge.planning.words import count
@@ -23,9 +23,13 @@ _STYLES: Final = {
     "T2 (zCDP)": ("#D55E00", "-"),
     "T2 (Gaussian DP)": ("#CC79A7", "-"),
     "T3 (zCDP, few shards)": ("#009E73", "-"),
-    "description length": ("#E69F00", "-"),
+    DESCRIPTION_LENGTH: ("#E69F00", "-"),
     ROGERS: ("#56B4E9", "--"),
     PAPER: ("#777777", ":"),
+}
+_REMARKS: Final = {
+    PAPER: "\n(illustrative, not a bound)",
+    DESCRIPTION_LENGTH: "\n(not what a deployment certifies)",
 }
 
 
@@ -124,14 +128,13 @@ def _draw(axes: Any, bounds: Bounds, subject: str) -> None:
 
 def _draw_curve(axes: Any, curve: Curve) -> None:
     colour, dash = _STYLES.get(curve.theorem, _OTHER)
-    remark = "\n(illustrative, not a bound)" if curve.standing == "illustrative" else ""
     axes.plot(
         curve.predictions,
         curve.alphas,
         color=colour,
         linestyle=dash,
         linewidth=2 if curve.standing == "certified" else 1.6,
-        label=f"{curve.theorem}: {count(curve.limit)}{remark}",
+        label=f"{curve.theorem}: {count(curve.limit)}{_REMARKS.get(curve.theorem, '')}",
     )
 
 

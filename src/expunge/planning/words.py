@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_FLOOR, Context, Decimal
 
 
 def count(value: float) -> str:
@@ -29,12 +30,12 @@ def percent(value: float) -> str:
 
 
 def chance(value: float) -> str:
-    """An upper bound on a small probability as "1 in so many", the number rounded down to three digits."""
+    """An upper bound on a small probability as "1 in so many", the number rounded down to the digits of `count`."""
     if value == 0:
         return "nothing"
-    many = 1 / value * (1 + 1e-12)
-    step = 10.0 ** (math.floor(math.log10(many)) - 2)
-    return f"1 in {count(float(f'{math.floor(many / step) * step:.3g}'))}"
+    digits = 3 if value > 1e-12 else 2
+    many = Context(prec=digits, rounding=ROUND_FLOOR).divide(Decimal(1), Decimal(repr(float(value))))
+    return f"1 in {count(float(many))}"
 
 
 def duration(days: float | None) -> str:
