@@ -46,7 +46,9 @@ def main() -> None:
     results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
     students = [result for name, result in results.items() if name.startswith("student-")]
     traffic = [result for name, result in results.items() if name.startswith("traffic-")]
-    PAGE.write_text(_HEAD + _STUDENT + _student_tables(students) + _TRAFFIC + _traffic_tables(traffic))
+    part = PAGE.with_name(f".{PAGE.name}.part")
+    part.write_text(_HEAD + _STUDENT + _student_tables(students) + _TRAFFIC + _traffic_tables(traffic))
+    part.replace(PAGE)  # whole or not at all
     print(f"wrote {PAGE.name}")
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
+from expunge.errors import InputError
 from expunge.reproduction import Pictures, Row, Trials, Variant, load_pictures, read_results, table_rows
 from expunge.reproduction.white_box import Engine, run_trials
 from expunge.reproduction.white_box.partitions import draw_images, draw_keys, first_partition, trial_generators
@@ -75,6 +76,16 @@ def kept_lines(rows: Iterable[Row], folder: Path) -> Iterator[str]:
         low, middle, high = (max(correlation + sign * 2 * doubt, 0) ** 0.5 for sign in (-1, 0, 1))
         numbers = f"{paper:.3f} | {ours:.3f} | {shift:+.2f} ± {2 * error:.2f} | {middle:.2f} ({low:.2f} to {high:.2f})"
         yield f"| {row.title} | {numbers} |"
+
+
+def kept_table(rows: Iterable[Row], folder: Path) -> Iterator[str]:
+    """All lines, or none if a file is damaged."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {str(folder)!r} of results")
+    lines = list(kept_lines(rows, folder))
+    yield "| row | paper | ours | shift | partitions spread at most |"
+    yield "| --- | --- | --- | --- | --- |"
+    yield from lines
 
 
 def explained(groups: list[Leads]) -> tuple[float, float]:
@@ -139,13 +150,15 @@ def main() -> None:
     parser.add_argument("--before", action="store_true", help="delete nothing, and train only the first models")
     parser.add_argument("--results", type=Path, default=KEPT, help="the folder of kept trials")
     options = parser.parse_args()
-    if options.row is None:
-        print("| row | paper | ours | shift | partitions spread at most |", "| --- | --- | --- | --- | --- |", sep="\n")
-        lines = kept_lines(rows.values(), options.results)
-    else:
-        lines = new_lines(rows[options.row], options.partitions, options.trials, is_before_only=options.before)
-    for line in lines:
-        print(line, flush=True)
+    try:
+        if options.row is None:
+            lines = kept_table(rows.values(), options.results)
+        else:
+            lines = new_lines(rows[options.row], options.partitions, options.trials, is_before_only=options.before)
+        for line in lines:
+            print(line, flush=True)
+    except InputError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

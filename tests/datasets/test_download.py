@@ -133,3 +133,35 @@ def test_an_archive_that_lacks_a_file_is_said(archive, tmp_path):
 def test_unknown_datasets_are_unknown():
     with pytest.raises(InputError, match="dataset must be one of mnist"):
         download.fetch_dataset("imagenet")
+
+
+def test_after_a_dead_mirror_the_published_address_is_asked(published, archive, tmp_path, monkeypatch):
+    monkeypatch.setenv(download.MIRROR_VARIABLE, "http://127.0.0.1:9")  # the discard port: nobody listens
+    archive()
+    assert len(download.fetch_dataset("mnist", tmp_path)) == 2
+    assert [path.name for path in download.fetch_dataset("cifar-10", tmp_path)] == list(cifar.PUBLISHED)
+
+
+def test_a_mirror_may_have_only_some_files(server, archive, tmp_path, monkeypatch):
+    address, folder = server
+    archive()
+    monkeypatch.setenv(download.MIRROR_VARIABLE, f"{address}/copy")
+    first = next(iter(cifar.PUBLISHED))
+    (folder / "copy" / cifar.FOLDER).mkdir(parents=True)
+    (folder / "copy" / cifar.FOLDER / first).write_bytes(first.encode())
+    assert [path.name for path in download.fetch_dataset("cifar-10", tmp_path)] == list(cifar.PUBLISHED)
+
+
+def test_all_that_was_tried_is_named(server, archive, tmp_path, monkeypatch):
+    address, _ = server  # without an archive
+    monkeypatch.setenv(download.MIRROR_VARIABLE, "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"cifar-10 cannot be had") as caught:
+        download.fetch_dataset("cifar-10", tmp_path)
+    for tried in ("http://127.0.0.1:9/cifar-10/", f"{address}/cifar.tar.gz (HTTP 404)"):
+        assert tried in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_written_is_named(published, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InputError, match=r"images\.gz cannot be written: Not a directory"):
+        download.fetch_dataset("mnist", tmp_path / "file")

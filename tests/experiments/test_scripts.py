@@ -147,3 +147,15 @@ def test_trials_without_deletions(new_lines):
         for seed in range(2)
     ]
     assert [line["of"] for line in found[2:]] == ["accuracy of a shard's model, before"]
+
+
+def test_kept_trials_that_cannot_be_read_are_one_line(partitions, capsys, monkeypatch, tmp_path):
+    (tmp_path / "cifar-10-k2-0.npz").write_bytes(b"damaged")
+    for folder, words in ((tmp_path, "cifar-10-k2-0.npz is not a file of trials"), (tmp_path / "no", "is no folder")):
+        monkeypatch.setattr(sys, "argv", ["partitions.py", "--results", str(folder)])
+        with pytest.raises(SystemExit) as stopped:
+            partitions["main"]()
+        said = capsys.readouterr()
+        assert stopped.value.code == 2
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert words in said.err

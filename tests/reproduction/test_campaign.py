@@ -140,6 +140,6 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_run(start, tmp_
     (tmp_path / "file").write_text("something else")
     campaign, ran = start()
     campaign.folder = tmp_path / "file"
-    with pytest.raises(InputError, match="results cannot be written to"):
+    with pytest.raises(InputError, match="cannot be written to"):
         campaign.run(ROWS)
     assert ran == []

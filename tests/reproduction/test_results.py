@@ -60,11 +60,41 @@ def test_folders_merge_and_merging_again_changes_nothing(tmp_path, tiny_row, mak
     assert take_in(here, there, [tiny_row], Variant()) == 1
     merged = read_results(here, tiny_row, Variant())
     assert merged.trials.numbers.tolist() == [0, 1, 2]
-    assert merged.seconds == 3.0
+    assert [(run.device, run.num_trials, run.seconds) for run in merged.runs] == [
+        ("another", 1, 0.75),
+        ("device", 2, 1.5),
+    ]
     assert take_in(here, there, [tiny_row], Variant()) == 0
     assert read_results(here, tiny_row, Variant()).runs == merged.runs
     with pytest.raises(InputError, match="no folder"):
         take_in(here, tmp_path / "nowhere", [tiny_row], Variant())
+
+
+def test_runs_that_add_no_trial_add_no_time(tmp_path, tiny_row, make_trials):
+    here, there = tmp_path / "here", tmp_path / "there"
+    path = write_results(here, RowResults(tiny_row, Variant(), make_trials([0, 1]), (RUN,)))
+    before = path.read_bytes()
+    write_results(there, RowResults(tiny_row, Variant(), make_trials([0, 1]), (replace(RUN, device="another"),)))
+    assert take_in(here, there, [tiny_row], Variant()) == 0
+    assert path.read_bytes() == before
+
+
+def test_a_run_that_went_on_elsewhere_counts_whole_and_once(tiny_row, make_trials):
+    here = RowResults(tiny_row, Variant(), make_trials([0, 1]), (RUN,))
+    longer = replace(RUN, seconds=2.0, num_trials=4)
+    there = RowResults(tiny_row, Variant(), make_trials(range(4)), (longer,))
+    assert here.merge(there).runs == (longer,)
+    assert there.merge(here).runs == (longer,)
+    assert RowResults(tiny_row, Variant(), None).merge(there).runs == (longer,)
+
+
+def test_runs_of_trials_that_are_new_only_in_part_count_in_proportion(tiny_row, make_trials):
+    """Four of their nine trials are new, and the numbers of trials add up."""
+    here = RowResults(tiny_row, Variant(), make_trials(range(5)), (replace(RUN, num_trials=5, seconds=50.0),))
+    theirs = [replace(RUN, device=str(number), num_trials=3, seconds=30.0) for number in range(3)]
+    merged = here.merge(RowResults(tiny_row, Variant(), make_trials(range(9)), tuple(theirs)))
+    assert sum(run.num_trials for run in merged.runs) == merged.num_trials == 9
+    assert merged.seconds == 90.0
 
 
 def test_trials_of_an_earlier_attack_are_shown_but_not_done_and_never_mixed(tmp_path, tiny_row, make_trials):
@@ -103,6 +133,12 @@ def test_variants_are_kept_apart(tmp_path, tiny_row, make_trials):
 def test_damaged_files_are_named(tmp_path, tiny_row, content):
     results_path(tmp_path, tiny_row, Variant()).write_bytes(content)
     with pytest.raises(InputError, match=r"digits-k2-0\.npz is not a file of trials"):
+        read_results(tmp_path, tiny_row, Variant())
+
+
+def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path, tiny_row):
+    results_path(tmp_path, tiny_row, Variant()).mkdir()
+    with pytest.raises(InputError, match=r"digits-k2-0\.npz cannot be read: Is a directory"):
         read_results(tmp_path, tiny_row, Variant())
 
 

@@ -186,7 +186,7 @@ class GuaranteeFacts:
     def of(cls, guarantee: Any) -> Self:
         """The facts of an `expunge.Guarantee`; only the paper's form of one is ever certified."""
         if guarantee.form != "paper":
-            raise ParameterError(f"a certificate carries a guarantee in the paper's form, got the {guarantee.form} form")
+            raise ParameterError(f"a certificate needs a guarantee in the paper's form, got the {guarantee.form} form")
         return cls(
             guarantee.alpha,
             guarantee.beta,

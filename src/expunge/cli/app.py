@@ -73,6 +73,9 @@ def main() -> None:
 
 def without_shard(error: Exception) -> str:
     """The error's line; of a failed training only why, for which shards a record is in is nobody's business outside."""
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        return reason if error.filename is None else f"{error.filename}: {reason}"
     if not isinstance(error, TrainingError):
         return str(error)
     reason = str(error).partition(" failed: ")[2] or "the learner failed"

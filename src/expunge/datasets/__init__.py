@@ -3,11 +3,12 @@
 from expunge.datasets.cifar import load_cifar10
 from expunge.datasets.digits import Digits, load_digits
 from expunge.datasets.idx import read_idx
-from expunge.datasets.images import Images, data_folder, load_fashion_mnist, load_mnist
+from expunge.datasets.images import Images, MissingDataError, data_folder, load_fashion_mnist, load_mnist
 
 __all__ = [
     "Digits",
     "Images",
+    "MissingDataError",
     "data_folder",
     "load_cifar10",
     "load_digits",

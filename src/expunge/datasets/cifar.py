@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.datasets.images import FOLDER_VARIABLE, Images, data_folder
+from expunge.datasets.images import FOLDER_VARIABLE, Images, MissingDataError, data_folder
 from expunge.errors import InputError
 
 FOLDER = Path("cifar-10") / "cifar-10-batches-bin"
@@ -40,7 +40,7 @@ def load_cifar10(folder: Path | None = None) -> Images:
     within = (data_folder() if folder is None else folder) / FOLDER
     absent = [file for file in PUBLISHED if not (within / file).is_file()]
     if absent:
-        raise InputError(
+        raise MissingDataError(
             f"cifar-10 is not in {within} ({absent[0]} is missing): put its published binary batches there, or name "
             f"the folder above cifar-10 in {FOLDER_VARIABLE}"
         )

@@ -7,13 +7,15 @@ copy of the data folder (`ADDRESS/mnist/train-images-idx3-ubyte.gz` and so on).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.client
 import io
 import os
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+import zlib
 from pathlib import Path
 
 from expunge.datasets import cifar, images
@@ -21,6 +23,7 @@ from expunge.errors import InputError
 
 MIRROR_VARIABLE = "EXPUNGE_MIRROR"
 _TIMEOUT = 60.0
+_FAILURES = (OSError, ValueError, http.client.HTTPException)  # URLError and HTTPError are OSErrors
 _LARGEST = 200 * 2**20  # more than any of the files
 
 #: Where the files of a dataset lie, in the order in which they are tried.
@@ -43,17 +46,38 @@ def fetch_dataset(name: str, folder: Path | None = None) -> list[Path]:
     missing = {path: digest for path, digest in wanted.items() if not _is_right(root / path, digest)}
     if not missing:
         return []
-    mirror = os.environ.get(MIRROR_VARIABLE)
+    if name == "cifar-10":
+        return _fetch_cifar(root, missing)
     fetched: list[Path] = []
-    if name == "cifar-10" and not mirror:
-        for path, content in _archive_members(missing):
-            fetched.append(_keep(root / path, content, missing[path]))
-        return fetched
     for path, digest in missing.items():
-        addresses = [f"{mirror.rstrip('/')}/{path.as_posix()}"] if mirror else []
-        addresses += [base + path.name for base in SOURCES.get(name, ())]
-        fetched.append(_keep(root / path, _first(addresses, digest), digest))
+        addresses = [*_mirrored(path), *(base + path.name for base in SOURCES[name])]
+        content, tried = _first(addresses, digest)
+        if content is None:
+            raise _not_to_be_had(path.name, tried, "the published file")
+        fetched.append(_keep(root / path, content, digest))
     return fetched
+
+
+def _fetch_cifar(root: Path, missing: dict[Path, str]) -> list[Path]:
+    """File by file from the mirror, if there is one; the rest from the archive."""
+    fetched: list[Path] = []
+    tried: list[str] = []
+    for path, digest in missing.items():
+        content, reasons = _first(_mirrored(path), digest)
+        if content is None:
+            tried = reasons
+            break
+        fetched.append(_keep(root / path, content, digest))
+    rest = {path: digest for path, digest in missing.items() if root / path not in fetched}
+    if rest:
+        fetched += [_keep(root / path, content, rest[path]) for path, content in _archive_members(rest, tried)]
+    return fetched
+
+
+def _mirrored(path: Path) -> list[str]:
+    """The file's address on the mirror, if one is named."""
+    mirror = os.environ.get(MIRROR_VARIABLE)
+    return [f"{mirror.rstrip('/')}/{path.as_posix()}"] if mirror else []
 
 
 def _wanted(name: str) -> dict[Path, str]:
@@ -65,26 +89,31 @@ def _wanted(name: str) -> dict[Path, str]:
     raise InputError(f"dataset must be one of {', '.join([*images.PUBLISHED, 'cifar-10'])}, got {name!r}")
 
 
-def _first(addresses: list[str], digest: str) -> bytes:
-    """From the first address that has the right file; the error names all that were tried."""
-    reasons = []
+def _first(addresses: list[str], digest: str) -> tuple[bytes | None, list[str]]:
+    """The right file from the first address that has it, or None; and why not from those tried before."""
+    reasons: list[str] = []
     for address in addresses:
         try:
             content = _get(address)
-        except (OSError, ValueError) as error:  # URLError and HTTPError are OSErrors
+        except _FAILURES as error:
             reasons.append(f"{address} ({_reason(error)})")
             continue
         if hashlib.sha256(content).hexdigest() == digest:
-            return content
+            return content, reasons
         reasons.append(f"{address} (not the published file: its SHA-256 is wrong)")
-    raise InputError(
-        f"{addresses[0].rsplit('/', 1)[-1]} cannot be had: tried {', '.join(reasons)}; put the published file into the "
-        f"folder of data yourself, or name a mirror in {MIRROR_VARIABLE}"
+    return None, reasons
+
+
+def _not_to_be_had(name: str, tried: list[str], what: str) -> InputError:
+    return InputError(
+        f"{name} cannot be had: tried {', '.join(tried)}; put {what} into the folder of data yourself, or name a "
+        f"mirror in {MIRROR_VARIABLE}"
     )
 
 
-def _archive_members(missing: dict[Path, str]) -> Iterator[tuple[Path, bytes]]:
-    """The wanted files of CIFAR-10's archive."""
+def _archive_members(missing: dict[Path, str], tried: list[str]) -> list[tuple[Path, bytes]]:
+    """The wanted files of CIFAR-10's archive, after others were tried."""
+    found: list[tuple[Path, bytes]] = []
     try:
         packed = _get(CIFAR_ARCHIVE)
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
@@ -92,12 +121,11 @@ def _archive_members(missing: dict[Path, str]) -> Iterator[tuple[Path, bytes]]:
                 member = archive.extractfile(f"{cifar.FOLDER.name}/{path.name}")
                 if member is None:
                     raise KeyError(path.name)
-                yield path, member.read()
-    except (OSError, ValueError, KeyError, tarfile.TarError) as error:
-        raise InputError(
-            f"cifar-10 cannot be had: tried {CIFAR_ARCHIVE} ({_reason(error)}); put its published binary batches into "
-            f"the folder of data yourself, or name a mirror in {MIRROR_VARIABLE}"
-        ) from None
+                found.append((path, member.read()))
+    except (*_FAILURES, KeyError, EOFError, zlib.error, tarfile.TarError) as error:
+        reasons = [*tried, f"{CIFAR_ARCHIVE} ({_reason(error)})"]
+        raise _not_to_be_had("cifar-10", reasons, "its published binary batches") from None
+    return found
 
 
 def _get(address: str) -> bytes:
@@ -127,8 +155,13 @@ def _keep(path: Path, content: bytes, digest: str) -> Path:
     """Written whole or not at all, and only if it is the published file."""
     if hashlib.sha256(content).hexdigest() != digest:
         raise InputError(f"{path.name} as fetched is not the published file: its SHA-256 is wrong")
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    os.replace(part, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        os.replace(part, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
     return path

@@ -36,6 +36,10 @@ PUBLISHED: dict[str, dict[str, str]] = {
 }
 
 
+class MissingDataError(InputError):
+    """A dataset's files are not where they are looked for."""
+
+
 @dataclass(frozen=True)
 class Images:
     """Grey images, (number, rows, columns) of bytes, and their class codes; read-only."""
@@ -70,7 +74,7 @@ def _load(name: str, folder: Path | None) -> Images:
     digests = PUBLISHED[name]
     absent = [file for file in digests if not (within / file).is_file()]
     if absent:
-        raise InputError(
+        raise MissingDataError(
             f"{name} is not in {within} ({absent[0]} is missing): put its published IDX files there, or name the "
             f"folder above it in {FOLDER_VARIABLE}"
         )

@@ -44,8 +44,9 @@ _CONSENSUS_SHARDS = (1000, 3000)
 
 def run_budget(*, quick: bool = False) -> Report:
     """All cases and consensus; quick: the first case, and consensus at one number of queries."""
-    cases = [_case(case) for case in (CASES[:1] if quick else CASES)]
-    shards, queries = (_CONSENSUS_SHARDS[:1], _QUERIES[1:2]) if quick else (_CONSENSUS_SHARDS, _QUERIES)
+    chosen, shards = _chosen(quick=quick)
+    cases = [_case(case) for case in chosen]
+    queries = _QUERIES[1:2] if quick else _QUERIES
     consensus = [_consensus(num_shards, queries) for num_shards in shards]
     return Report(
         name=NAME,
@@ -60,6 +61,15 @@ def run_budget(*, quick: bool = False) -> Report:
         rows=[line for part in (*cases, *consensus) for line in _cells(part)],
         data={"cases": [*cases, *consensus]},
     )
+
+
+def num_cases(*, quick: bool) -> int:
+    """Parts of the table, a panel each."""
+    return sum(len(part) for part in _chosen(quick=quick))
+
+
+def _chosen(*, quick: bool) -> tuple[tuple[Case, ...], tuple[int, ...]]:
+    return (CASES[:1], _CONSENSUS_SHARDS[:1]) if quick else (CASES, _CONSENSUS_SHARDS)
 
 
 def _case(case: Case) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import numpy as np
 
 from expunge._version import __version__
 from expunge.errors import ParameterError
+from expunge.reproduction.files import make_folder
 from expunge.reproduction.pictures import Pictures, load_pictures
-from expunge.reproduction.results import RowResults, Run, Variant, make_folder, read_results, write_results
+from expunge.reproduction.results import RowResults, Run, Variant, read_results, write_results
 from expunge.reproduction.rows import Experiment, Row
 from expunge.reproduction.trials import Trials
 

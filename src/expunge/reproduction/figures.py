@@ -5,11 +5,13 @@ Drawn without pyplot and without dates, so that the same results give the same f
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from expunge.errors import InputError, ParameterError
+from expunge.errors import ParameterError
+from expunge.reproduction.files import make_folder, write_whole
 from expunge.reproduction.report import Report
 from expunge.reproduction.rows import EXPERIMENTS, QUICK_EXPERIMENTS, Experiment
 from expunge.reproduction.verdicts import RowVerdict
@@ -198,13 +200,10 @@ def _figure(*, width: float, height: float) -> Any:
 def _save(figure: Any, folder: Path, name: str) -> list[Path]:
     import matplotlib
 
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Neither a date nor random ids: equal pictures are equal files.
-        with matplotlib.rc_context({"svg.hashsalt": "expunge"}):
-            figure.savefig(paths[0], metadata={"Software": None})
-            figure.savefig(paths[1], metadata={"Date": None})
-    except OSError as error:
-        raise InputError(f"figures cannot be written to {str(folder)!r}: {error.strerror or error}") from None
-    return paths
+    drawn = {"png": io.BytesIO(), "svg": io.BytesIO()}
+    # Neither a date nor random ids: equal pictures are equal files.
+    with matplotlib.rc_context({"svg.hashsalt": "expunge"}):
+        figure.savefig(drawn["png"], format="png", metadata={"Software": None})
+        figure.savefig(drawn["svg"], format="svg", metadata={"Date": None})
+    make_folder(folder)
+    return [write_whole(folder / f"{name}.{ending}", picture.getvalue()) for ending, picture in drawn.items()]

@@ -26,8 +26,10 @@ from expunge.audit import (
     small_zeros_and_ones_task,
     zeros_and_ones_task,
 )
+from expunge.datasets import load_mnist
+from expunge.errors import InputError, ParameterError
 from expunge.randomness import Randomness
-from expunge.reproduction.report import Report, interval_words
+from expunge.reproduction.report import Report, check_seed, interval_words
 
 NAME = "figure2"
 CONFIDENCE = 0.975
@@ -35,14 +37,16 @@ DELETIONS = (50, 100, 200, 400)
 QUICK_DELETIONS = (10, 40, 80)
 _ACCURACY = "accuracy on surviving records"
 _PARTITIONS = 20
+_FEWEST = 3  # one more to choose the cut-off: an audit has at least four
 
 Scores = NDArray[np.float64]
 
 
 def run_label_only(*, quick: bool = False, seed: int = 0, jobs: int = 1, trials: int = 200) -> Report:
     """200 trials for each number of deletions, and 100 to choose the cut-off; quick: the built-in digits, 40 and 20."""
-    task = small_zeros_and_ones_task() if quick else zeros_and_ones_task()
-    used = min(trials, 40) if quick else trials
+    check_seed(seed)
+    used = num_trials(trials, quick=quick)
+    task = small_zeros_and_ones_task() if quick else _mnist()
     before = held_out_accuracy(task, seed=seed)
     rows = [
         measure(task, size, trials=used, seed=seed, jobs=jobs) for size in (QUICK_DELETIONS if quick else DELETIONS)
@@ -59,6 +63,21 @@ def run_label_only(*, quick: bool = False, seed: int = 0, jobs: int = 1, trials:
         rows=[_cells(row) for row in rows],
         data={"task": task.name, "trials": used, "seed": seed, "accuracy_before": before, "rows": rows},
     )
+
+
+def num_trials(trials: int, *, quick: bool) -> int:
+    """Trials a row, of as many as were asked for."""
+    if trials < _FEWEST:
+        raise ParameterError(f"trials must be at least {_FEWEST}, got {trials}")
+    return min(trials, 40) if quick else trials
+
+
+def _mnist() -> Task:
+    try:
+        return zeros_and_ones_task()
+    except InputError:
+        load_mnist()  # says the same without naming the options of `expunge audit`
+        raise
 
 
 def held_out_accuracy(task: Task, *, seed: int) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from expunge.errors import InputError
 from expunge.reproduction.figures import DRAWN, draw_figure1
+from expunge.reproduction.files import write_whole
 from expunge.reproduction.report import Report, interval_words, markdown_table
 from expunge.reproduction.results import RowResults, Run
 from expunge.reproduction.rows import Spread
@@ -42,9 +43,10 @@ Made by `{command}` from the files in `{results}`; the commands that made those 
 Every trial draws a fresh partition. (The paper's released code draws one for all trials, so that its indicator is off
 ½ before anything is deleted; that concerns the indicator column, not the accuracies.) The control arm is full
 retraining on the survivors with fresh randomness; its indicator must be at ½. Accuracies and shard prediction accuracy
-are mean ± 2 standard deviations over trials, indicators exact 95% intervals. A verdict says whether our estimate lies
-in the paper's interval, otherwise how far above or below it, and `apart` if even the two intervals have nothing in
-common.
+are mean ± 2 standard deviations over trials, indicators exact 95% intervals. The p-values, of the exact test against ½,
+leave out ties (trials in which both halves are exactly as accurate), which the indicators count as 0. A verdict says
+whether our estimate lies in the paper's interval, otherwise how far above or below it, and `apart` if even the two
+intervals have nothing in common.
 """
 
 
@@ -83,14 +85,19 @@ def write_page(
     """The page and its figures, which go into the folder `figures` beside it."""
     if not path.absolute().parent.is_dir():
         raise InputError(f"there is no folder {str(path.parent)!r} to write the page to")
+    verdicts = table.verdicts
+    if not verdicts and any(results.num_trials for results in table.results):
+        raise InputError(f"no row has two of its first {table.num_trials} trials, so there is no table to show")
+    if not verdicts and not reports:
+        raise InputError(f"there are no results in {results!r} to make a page of")
     figures = path.parent / "figures"
     written = [path]
-    if table.verdicts:
-        written += draw_figure1(table.verdicts, figures)
+    if verdicts:
+        written += draw_figure1(verdicts, figures)
     for report in reports:
         if report.name in DRAWN:
             written += DRAWN[report.name](report, figures)
-    path.write_text(to_markdown(table, reports, notes=notes, command=command, results=results), encoding="utf-8")
+    write_whole(path, to_markdown(table, reports, notes=notes, command=command, results=results).encode())
     return written
 
 
@@ -116,28 +123,32 @@ def describe(table: TablePage) -> str:
     verdicts = table.verdicts
     done = sum(not results.missing(table.num_trials) for results in table.results)
     trials = f"{done} of {len(table.results)} rows are done, with {table.num_trials} trials each"
+    if begun := sum(verdict.trials < table.num_trials for verdict in verdicts):
+        trials += f", and {begun} {'has' if begun == 1 else 'have'} fewer"
     if earlier := sum(not results.is_current for results in table.results):
         trials += f"; {earlier} were run with an earlier form of the attack and have to be run again"
     if not verdicts:
         return f"{trials}."
+    shown = f"{len(verdicts)} rows" if done == len(table.results) else f"the {len(verdicts)} rows that have trials"
     even = sum(verdict.control.is_consistent for verdict in verdicts)
+    num_tests = verdicts[0].control.num_tests
     seconds = sum(results.seconds for results in table.results)
     return (
-        f"{trials}. {_compare([verdict for verdict in verdicts if verdict.row.paper is not None])}The control arm's "
-        f"indicator is consistent with ½ in {even} of {len(verdicts)} rows (exact two-sided test, "
-        f"{SIGNIFICANCE:g}/{NUM_TESTS} a row). Time for both arms of all rows: {seconds / 60:.1f} minutes, compilation "
-        "included."
+        f"{trials}. {_compare(verdicts, shown)}The control arm's indicator is consistent with ½ in {even} of {shown} "
+        f"(exact two-sided test without ties, at {SIGNIFICANCE:g}/{num_tests} a row, for a table of {num_tests} rows). "
+        f"Time for both arms of all rows: {seconds / 60:.1f} minutes, the sum of the batches' times (compilation "
+        "included; starting and loading the data not)."
     )
 
 
-def _compare(verdicts: Sequence[RowVerdict]) -> str:
+def _compare(verdicts: Sequence[RowVerdict], shown: str) -> str:
     """A sentence about rows that the paper has; none for stand-ins."""
-    if not verdicts:
+    if any(verdict.row.paper is None for verdict in verdicts):
         return ""
     good = sum(verdict.has_accuracies for verdict in verdicts)
     indicators = sum(verdict.indicator.is_inside for verdict in verdicts)
     return (
-        f"In {good} of {len(verdicts)} rows accuracy before, accuracy after and shard prediction accuracy are all "
+        f"In {good} of {shown} accuracy before, accuracy after and shard prediction accuracy are all "
         f"inside the paper's intervals (wanted: {_WANTED_ROWS} of {NUM_TESTS}); the indicator is in {indicators}. "
     )
 

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from expunge.errors import InputError
+from expunge.errors import InputError, ParameterError
+from expunge.reproduction.files import make_folder, read_text, write_whole
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,15 @@ class Report:
     seconds: float = 0.0
 
     def save(self, folder: Path) -> Path:
-        """One JSON file, named after the experiment."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}.json"
-        path.write_text(
-            json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        return path
+        """One JSON file, named after the experiment, replaced whole."""
+        make_folder(folder)
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return write_whole(folder / f"{self.name}.json", text.encode())
+
+    @property
+    def size(self) -> int:
+        """Trials a row, or cases where there are no trials."""
+        return int(self.data.get("trials", len(self.data.get("cases", ()))))
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Report | None:
@@ -42,8 +45,9 @@ class Report:
         path = folder / f"{name}.json"
         if not path.is_file():
             return None
+        text = read_text(path)
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            return cls(**json.loads(text))
         except (ValueError, TypeError):
             raise InputError(f"{path} is not a saved experiment") from None
 
@@ -58,6 +62,23 @@ def timed(make: Callable[[], Report], *, command: str) -> Report:
     report = make()
     seconds = round(time.perf_counter() - began, 1)
     return replace(report, command=command, date=datetime.now(UTC).date().isoformat(), seconds=seconds)
+
+
+def check_kept(folder: Path, name: str, *, size: int) -> None:
+    """Refuse to put a smaller experiment in the place of a larger one; `size` is as in `Report`."""
+    kept = Report.load(folder, name)
+    if kept is not None and kept.size > size:
+        what = "trials a row" if "trials" in kept.data else "cases"
+        raise InputError(
+            f"{folder / name}.json holds {kept.size} {what} and is kept, for this run has {size}: name another folder "
+            "with --results, or replace it with --replace"
+        )
+
+
+def check_seed(seed: int) -> None:
+    """What numpy would refuse in words of its own."""
+    if seed < 0:
+        raise ParameterError(f"seed must be a whole number of at least 0, got {seed!r}")
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

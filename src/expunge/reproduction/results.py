@@ -7,8 +7,8 @@ anywhere, and two files of the same row merge into one. Nothing is ever unpickle
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import struct
 import zipfile
 import zlib
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from expunge.errors import InputError
+from expunge.reproduction.files import in_words, make_folder, write_whole
 from expunge.reproduction.rows import Row
 from expunge.reproduction.trials import Trials, array_names
 
@@ -104,7 +105,10 @@ class RowResults:
         return replace(self, trials=together, runs=(*others, run))
 
     def merge(self, other: RowResults) -> RowResults:
-        """Both files' trials and runs; of a trial that is in both, this one's; of two forms of the attack the later."""
+        """Both files' trials; of a trial that is in both, this one's; of two forms of the attack the later.
+
+        The other's runs count only as far as they added trials that were not here.
+        """
         if (self.row.name, self.variant) != (other.row.name, other.variant):
             raise InputError(f"results of {other.row.name} cannot be merged into those of {self.row.name}")
         if other.trials is None:
@@ -112,15 +116,36 @@ class RowResults:
         if self.trials is not None and self.attack != other.attack:
             return max(self, other, key=lambda results: results.attack)
         together = other.trials if self.trials is None else self.trials.merge(other.trials)
-        longest: dict[tuple[str, str, str], Run] = {}
-        for run in (*self.runs, *other.runs):
-            known = longest.get(_key(run))
-            longest[_key(run)] = run if known is None or run.num_trials > known.num_trials else known
-        return replace(self, trials=together, runs=tuple(sorted(longest.values(), key=_key)), attack=other.attack)
+        if len(together) == self.num_trials:
+            return self
+        runs = _share_out(len(together) - self.num_trials, self.runs, other.runs)
+        return replace(self, trials=together, runs=runs, attack=other.attack)
 
 
 def _key(run: Run) -> tuple[str, str, str]:
     return run.started, run.command, run.device
+
+
+def _share_out(num_new: int, ours: Iterable[Run], theirs: Iterable[Run]) -> tuple[Run, ...]:
+    """Our runs, and of theirs what the new trials took.
+
+    Which run a trial is of is not written down. So each of their runs counts for the trials that we do not have of it,
+    all in proportion if fewer than these are new, and its seconds likewise.
+    """
+    runs = {_key(run): run for run in ours}
+    pairs = [(runs.get(_key(run), replace(run, seconds=0.0, num_trials=0)), run) for run in theirs]
+    pairs = [(known, run) for known, run in pairs if run.num_trials > known.num_trials]
+    offered = sum(run.num_trials - known.num_trials for known, run in pairs)
+    seen = 0
+    for known, run in pairs:
+        own = run.num_trials - known.num_trials
+        # Rounded as sums, so that the shares add up.
+        taken = own if num_new >= offered else num_new * (seen + own) // offered - num_new * seen // offered
+        seen += own
+        if taken:
+            seconds = known.seconds + max(0.0, run.seconds - known.seconds) * taken / own
+            runs[_key(run)] = replace(run, seconds=round(seconds, 2), num_trials=known.num_trials + taken)
+    return tuple(sorted(runs.values(), key=_key))
 
 
 def results_path(folder: Path, row: Row, variant: Variant) -> Path:
@@ -131,10 +156,14 @@ def results_path(folder: Path, row: Row, variant: Variant) -> Path:
 def read_results(folder: Path, row: Row, variant: Variant) -> RowResults:
     """A row's trials; none if there is no file yet."""
     path = results_path(folder, row, variant)
-    if not path.exists():
-        return RowResults(row, variant, None)
     try:
-        about, arrays = _unpack(path)
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return RowResults(row, variant, None)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {in_words(error)}") from None
+    try:
+        about, arrays = _unpack(content)
     except _DAMAGES:
         raise InputError(f"{path} is not a file of trials, or is damaged") from None
     if about.get("format") != FORMAT:
@@ -150,25 +179,15 @@ def read_results(folder: Path, row: Row, variant: Variant) -> RowResults:
         raise InputError(f"{path} is not a file of trials, or is damaged: {error}") from None
 
 
-def _unpack(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _unpack(content: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """The JSON text and the arrays; any of `_DAMAGES` if they are not there."""
-    if not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(io.BytesIO(content)):
         raise ValueError
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         about = json.loads(str(archive["about"]))
         if not isinstance(about, dict):
             raise TypeError
         return about, {name: archive[name].astype(np.int64) for name in array_names()}
-
-
-def make_folder(folder: Path) -> None:
-    """So that files can be written there, if it is not there yet."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"results cannot be written to {str(folder)!r}: {error.strerror}") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"results cannot be written to {str(folder)!r}: it is not writable")
 
 
 def write_results(folder: Path, results: RowResults) -> Path:
@@ -189,12 +208,9 @@ def write_results(folder: Path, results: RowResults) -> Path:
         for name, values in ((name, getattr(trials, name)) for name in array_names())
     }
     make_folder(folder)
-    path = results_path(folder, results.row, results.variant)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
-    os.replace(part, path)
-    return path
+    packed = io.BytesIO()
+    np.savez_compressed(packed, about=np.array(json.dumps(about)), **arrays)
+    return write_whole(results_path(folder, results.row, results.variant), packed.getvalue())
 
 
 def take_in(folder: Path, other: Path, rows: Iterable[Row], variant: Variant) -> int:
@@ -208,6 +224,8 @@ def take_in(folder: Path, other: Path, rows: Iterable[Row], variant: Variant) ->
             continue
         ours = read_results(folder, row, variant)
         together = ours.merge(theirs)
+        if together is ours:
+            continue
         write_results(folder, together)
         added += together.num_trials - (ours.num_trials if ours.attack == together.attack else 0)
     return added

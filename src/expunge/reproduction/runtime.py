@@ -52,7 +52,7 @@ QUICK_CASES = (Case(20, 0.05, 100, "models", "majority"), Case(20, 0.05, 100, "l
 
 def run_runtime(*, quick: bool = False, seed: int = 0) -> Report:
     """Every case 200 times (quick: 40)."""
-    trials = 40 if quick else 200
+    trials = num_trials(quick=quick)
     rows = [measure(case, trials=trials, seed=seed) for case in (QUICK_CASES if quick else CASES)]
     return Report(
         name=NAME,
@@ -66,6 +66,11 @@ def run_runtime(*, quick: bool = False, seed: int = 0) -> Report:
         rows=[_cells(row) for row in rows],
         data={"trials": trials, "seed": seed, "failure": FAILURE, "rows": rows},
     )
+
+
+def num_trials(*, quick: bool) -> int:
+    """Trials a row."""
+    return 40 if quick else 200
 
 
 _BOUNDS = {

@@ -14,7 +14,7 @@ import numpy as np
 
 from expunge.audit import LookupResult, alpha_lower_bound, attack_lookup, clopper_pearson
 from expunge.randomness import Randomness
-from expunge.reproduction.report import Report, interval_words
+from expunge.reproduction.report import Report, check_seed, interval_words
 
 NAME = "theorem-5.1"
 NUM_SHARDS = 3
@@ -25,7 +25,8 @@ _QUICK_SIZES = (3, 10, 100)
 
 def run_theorem(*, quick: bool = False, seed: int = 0) -> Report:
     """The attack at several sizes: 500 trials each, or 50."""
-    trials = 50 if quick else 500
+    check_seed(seed)
+    trials = num_trials(quick=quick)
     rows = [_measure(size, trials=trials, seed=seed) for size in (_QUICK_SIZES if quick else _SIZES)]
     return Report(
         name=NAME,
@@ -40,6 +41,11 @@ def run_theorem(*, quick: bool = False, seed: int = 0) -> Report:
         rows=[_cells(row) for row in rows],
         data={"trials": trials, "seed": seed, "beta": _BETA, "rows": rows},
     )
+
+
+def num_trials(*, quick: bool) -> int:
+    """Trials a row."""
+    return 50 if quick else 500
 
 
 def _measure(size: int, *, trials: int, seed: int) -> dict[str, Any]:

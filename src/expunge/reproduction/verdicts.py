@@ -3,8 +3,8 @@
 Accuracies and shard prediction accuracy: mean ± 2 standard deviations over trials. Indicator: the exact 95% interval.
 A value is *inside* if our estimate lies in the paper's interval; otherwise the distance to it is told, and whether the
 two intervals lie apart. Retraining must not depend on who was targeted, so the control arm's indicator is tested
-against ½ exactly, two-sided, with Bonferroni's correction over all rows. Trials in which both halves are exactly as
-accurate are left out of that test: the indicator calls them 0, which would bias it.
+against ½ exactly, two-sided, with Bonferroni's correction over all rows of the table. Trials in which both halves are
+exactly as accurate are left out of that test: the indicator calls them 0, which would bias it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from expunge.reproduction.rows import Row, Spread
+from expunge.reproduction.rows import Row, Spread, quick_rows
 from expunge.reproduction.trials import Accuracy, Signs, Trials
 
 CONFIDENCE = 0.95
@@ -78,11 +78,12 @@ class Balance:
     interval: Interval
     ties: int
     p_value: float
+    num_tests: int = NUM_TESTS
 
     @property
     def is_consistent(self) -> bool:
-        """Not rejected at 5%, corrected for 24 rows."""
-        return self.p_value >= SIGNIFICANCE / NUM_TESTS
+        """Not rejected at 5%, corrected for the rows of the table, run or not."""
+        return self.p_value >= SIGNIFICANCE / self.num_tests
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able mapping."""
@@ -139,6 +140,7 @@ def judge(row: Row, trials: Trials, *, accuracy: Accuracy = DEFAULT_ACCURACY) ->
     paper = _intervals(row)
     signs = trials.indicator("after")
     shard = trials.shard_accuracy
+    num_tests = len(quick_rows()) if row.paper is None else NUM_TESTS
     return RowVerdict(
         row=row,
         trials=len(trials),
@@ -147,8 +149,8 @@ def judge(row: Row, trials: Trials, *, accuracy: Accuracy = DEFAULT_ACCURACY) ->
         shard=_verdict(spread(shard[np.isfinite(shard)]), paper["shard"]),
         indicator=Verdict(signs.rate, exact_interval(signs), paper["indicator"]),
         control_accuracy=spread(trials.accuracy("control", accuracy)),
-        indicator_before=weigh(trials.indicator("before")),
-        control=weigh(trials.indicator("control")),
+        indicator_before=weigh(trials.indicator("before"), num_tests=num_tests),
+        control=weigh(trials.indicator("control"), num_tests=num_tests),
     )
 
 
@@ -178,11 +180,11 @@ def exact_interval(signs: Signs) -> Interval:
     return float(found.low), float(found.high)
 
 
-def weigh(signs: Signs) -> Balance:
-    """An indicator against ½."""
+def weigh(signs: Signs, *, num_tests: int = NUM_TESTS) -> Balance:
+    """An indicator against ½; `num_tests` rows have one."""
     decided = signs.worse + signs.better
     p_value = float(binomtest(signs.worse, decided, 0.5).pvalue) if decided else 1.0
-    return Balance(signs.rate, exact_interval(signs), signs.equal, p_value)
+    return Balance(signs.rate, exact_interval(signs), signs.equal, p_value, num_tests)
 
 
 def _verdict(ours: Spread, paper: Interval | None) -> Verdict:

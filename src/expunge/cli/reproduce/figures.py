@@ -15,15 +15,27 @@ from expunge.cli.reproduce.group import (
     Download,
     Out,
     Quick,
+    Replace,
     Results,
     Seed,
     Trials,
     Whose,
+    advising_on_data,
+    check_trials,
     reproduce,
     this_command,
 )
-from expunge.cli.reproduce.small import hand_over
-from expunge.cli.reproduce.table import QUICK_TRIALS, FixedPartition, FreshSplit, read_table, run_table, tell, to_dict
+from expunge.cli.reproduce.small import check_places, hand_over
+from expunge.cli.reproduce.table import (
+    QUICK_TRIALS,
+    FixedPartition,
+    FreshSplit,
+    known_accuracy,
+    read_table,
+    run_table,
+    tell,
+    to_dict,
+)
 from expunge.errors import InputError
 
 
@@ -45,7 +57,11 @@ def figure1(
     Example: `expunge reproduce figure1 --out figures`
     """
     from expunge.reproduction import Variant, draw_figure1, quick_rows, table_rows
+    from expunge.reproduction.files import check_folder
 
+    check_trials(trials)
+    check_folder(out)
+    known_accuracy(accuracy)
     variant = Variant(has_fixed_partition=fixed_partition, has_fresh_split=fresh_split)
     rows = quick_rows() if quick else table_rows()
     wanted = min(trials, QUICK_TRIALS) if quick else trials
@@ -54,6 +70,8 @@ def figure1(
         if quick:
             run_table(rows, folder, variant, trials=wanted, batch=QUICK_TRIALS // 2, seconds=None, quick=True)
         found = read_table(rows, folder, variant, trials=wanted, accuracy=accuracy)
+    if not found.verdicts and any(kept.num_trials for kept in found.results):
+        raise InputError(f"no row has two of its first {wanted} trials, so there is nothing to draw")
     if not found.verdicts:
         raise InputError(f"there are no trials in {str(folder)!r} to draw: run `expunge reproduce table` first")
     paths = draw_figure1(found.verdicts, out)
@@ -73,6 +91,7 @@ def figure2(
     results: Results = None,
     download: Download = False,
     quick: Quick = False,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Figure 2 (Appendix C.2): the label-only attack on 1,000 MNIST zeros and ones; a minute or two.
@@ -80,10 +99,14 @@ def figure2(
     Example: `expunge reproduce figure2 --out figures`
     """
     from expunge.reproduction import run_label_only, timed
+    from expunge.reproduction.label_only import NAME, num_trials
 
+    size = num_trials(trials, quick=quick)
+    check_places(NAME, size=size, out=out, results=results, quick=quick, replace=replace)
     if download and not quick:
         from expunge.datasets.download import fetch_dataset
 
         fetch_dataset("mnist")
-    report = timed(lambda: run_label_only(quick=quick, seed=seed, jobs=jobs, trials=trials), command=this_command())
+    with advising_on_data():
+        report = timed(lambda: run_label_only(quick=quick, seed=seed, jobs=jobs, trials=trials), command=this_command())
     hand_over(report, out=out, results=results, quick=quick, as_json=as_json)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from expunge.cli.app import app
+from expunge.errors import InputError, ParameterError
 
 reproduce = typer.Typer(
     no_args_is_help=True, help="Repeat the experiments of the paper, and compute its tables afresh."
@@ -33,6 +36,7 @@ Whose = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Repeat an experiment exactly.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Also in the place of kept results that have more trials.")]
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch missing datasets into the cache, and check their checksums.")
 ]
@@ -46,6 +50,23 @@ def _about() -> None:
 def this_command() -> str:
     """What was typed; of files elsewhere only their names, for results are published."""
     return shlex.join(["expunge", *(_shortened(word) for word in sys.argv[1:])])
+
+
+def check_trials(trials: int) -> None:
+    """A row is judged by two at least."""
+    if trials < 2:
+        raise ParameterError(f"trials must be at least 2, got {trials}")
+
+
+@contextmanager
+def advising_on_data() -> Iterator[None]:
+    """Where a dataset is missing, say what else these commands can do."""
+    from expunge.datasets import MissingDataError
+
+    try:
+        yield
+    except MissingDataError as error:
+        raise InputError(f"{error}, or have it fetched with --download; --quick needs no such data") from None
 
 
 def _shortened(word: str) -> str:

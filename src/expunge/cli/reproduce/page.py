@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from expunge.cli.output import console
-from expunge.cli.reproduce.group import RESULTS, Trials, Whose, reproduce, this_command
+from expunge.cli.output import console, page_can_be_written
+from expunge.cli.reproduce.group import RESULTS, Trials, Whose, check_trials, reproduce, this_command
 from expunge.cli.reproduce.table import read_table
 from expunge.errors import InputError
 
@@ -29,10 +29,14 @@ def page(
     Example: `expunge reproduce page --out docs/reproduction.md`
     """
     from expunge.reproduction import Report, Variant, table_rows, write_page
+    from expunge.reproduction.files import check_folder, read_text
     from expunge.reproduction.page import NOTES, REPORTS
 
+    check_trials(trials)
     if not results.is_dir():
         raise InputError(f"there is no folder {str(results)!r} of results")
+    page_can_be_written(out)
+    check_folder(out.parent / "figures")
     table = read_table(table_rows(), results, Variant(), trials=trials, accuracy=accuracy)
     reports = [report for name in REPORTS if (report := Report.load(results, name)) is not None]
     notes = results / NOTES
@@ -40,7 +44,7 @@ def page(
         out,
         table,
         reports,
-        notes=notes.read_text(encoding="utf-8") if notes.is_file() else "",
+        notes=read_text(notes) if notes.is_file() else "",
         command=this_command(),
         results=results.name if results.is_absolute() else results.as_posix(),
     )

@@ -6,48 +6,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from expunge.cli.output import console, show_json, show_table
-from expunge.cli.reproduce.group import RESULTS, AsJson, Out, Quick, Results, Seed, reproduce, this_command
+from expunge.cli.reproduce.group import RESULTS, AsJson, Out, Quick, Replace, Results, Seed, reproduce, this_command
 
 if TYPE_CHECKING:
     from expunge.reproduction import Report
 
 
 @reproduce.command("theorem-5.1")
-def theorem_5_1(seed: Seed = 0, results: Results = None, quick: Quick = False, as_json: AsJson = False) -> None:
+def theorem_5_1(
+    seed: Seed = 0, results: Results = None, quick: Quick = False, replace: Replace = False, as_json: AsJson = False
+) -> None:
     """Theorem 5.1: SISA with lookup tables does not unlearn; measured, and with exact probabilities beside.
 
     Example: `expunge reproduce theorem-5.1`
     """
     from expunge.reproduction import run_theorem, timed
+    from expunge.reproduction.theorem_5_1 import NAME, num_trials
 
+    check_places(NAME, size=num_trials(quick=quick), out=None, results=results, quick=quick, replace=replace)
     report = timed(lambda: run_theorem(quick=quick, seed=seed), command=this_command())
     hand_over(report, out=None, results=results, quick=quick, as_json=as_json)
 
 
 @reproduce.command()
 def runtime(
-    out: Out = None, seed: Seed = 0, results: Results = None, quick: Quick = False, as_json: AsJson = False
+    out: Out = None,
+    seed: Seed = 0,
+    results: Results = None,
+    quick: Quick = False,
+    replace: Replace = False,
+    as_json: AsJson = False,
 ) -> None:
     """Theorem 4.2: how many shards a deletion retrains, N^t, for requesters of several kinds, against the bounds.
 
     Example: `expunge reproduce runtime --out figures`
     """
     from expunge.reproduction import run_runtime, timed
+    from expunge.reproduction.runtime import NAME, num_trials
 
+    check_places(NAME, size=num_trials(quick=quick), out=out, results=results, quick=quick, replace=replace)
     report = timed(lambda: run_runtime(quick=quick, seed=seed), command=this_command())
     hand_over(report, out=out, results=results, quick=quick, as_json=as_json)
 
 
 @reproduce.command()
-def budget(out: Out = None, results: Results = None, quick: Quick = False, as_json: AsJson = False) -> None:
+def budget(
+    out: Out = None, results: Results = None, quick: Quick = False, replace: Replace = False, as_json: AsJson = False
+) -> None:
     """α against the number of predictions in a generation, for every theorem, as table and picture.
 
     Example: `expunge reproduce budget --out figures`
     """
     from expunge.reproduction import run_budget, timed
+    from expunge.reproduction.budget import NAME, num_cases
 
+    check_places(NAME, size=num_cases(quick=quick), out=out, results=results, quick=quick, replace=replace)
     report = timed(lambda: run_budget(quick=quick), command=this_command())
     hand_over(report, out=out, results=results, quick=quick, as_json=as_json)
+
+
+def check_places(name: str, *, size: int, out: Path | None, results: Path | None, quick: bool, replace: bool) -> None:
+    """Before the work: that its results and figures can be written, and that nothing larger is kept there already."""
+    from expunge.reproduction.files import check_folder
+    from expunge.reproduction.report import check_kept
+
+    if out is not None:
+        check_folder(out)
+    if results is not None or not quick:
+        folder = results or RESULTS
+        check_folder(folder)
+        if not replace:
+            check_kept(folder, name, size=size)
 
 
 def hand_over(report: Report, *, out: Path | None, results: Path | None, quick: bool, as_json: bool) -> None:

@@ -20,6 +20,8 @@ from expunge.cli.reproduce.group import (
     Results,
     Trials,
     Whose,
+    advising_on_data,
+    check_trials,
     reproduce,
     this_command,
 )
@@ -49,7 +51,7 @@ FreshSplit = Annotated[
 def table(
     rows: RowNames = "",
     trials: Trials = 300,
-    batch: Annotated[int, typer.Option(help="Trials on the device together; best a divisor of the trials.")] = 50,
+    batch: Annotated[int, typer.Option(help="Trials together, as far as memory allows; best a divisor.")] = 150,
     seconds: Annotated[float | None, typer.Option(help="Begin no batch that would not end within so long.")] = None,
     status: Annotated[bool, typer.Option("--status", help="Only say how far every row is.")] = False,
     merge: Annotated[Path | None, typer.Option(help="Take in the results of another folder, and run nothing.")] = None,
@@ -72,6 +74,7 @@ def table(
     """
     from expunge.reproduction import Variant, choose_rows, quick_rows, table_rows, take_in
 
+    check_trials(trials)
     known_accuracy(accuracy)  # hours before it is needed
     variant = Variant(has_fixed_partition=fixed_partition, has_fresh_split=fresh_split)
     chosen = choose_rows(
@@ -85,6 +88,8 @@ def table(
             added = take_in(folder, merge, chosen, variant)
             if not as_json:
                 console.print(f"{added:,} new trials taken in from {merge}", markup=False)
+        elif status and not folder.is_dir():
+            raise InputError(f"there is no folder {str(folder)!r} of results")
         done = True
         if not status and merge is None:
             if download and not quick:
@@ -93,11 +98,13 @@ def table(
                 chosen, folder, variant, trials=wanted, batch=min(batch, _QUICK_BATCH) if quick else batch,
                 seconds=seconds, quick=quick,
             )  # fmt: skip
-        found = read_table(chosen, folder, variant, trials=wanted, accuracy=accuracy)
+        found, damages = _read_what_can_be(chosen, folder, variant, trials=wanted, accuracy=accuracy)
     if as_json:
         show_json(to_dict(found))
     else:
         tell(found, is_status=status, is_done=done)
+    if damages:
+        raise InputError(f"left out of the table: {'; '.join(damages)}")
 
 
 def run_table(
@@ -127,7 +134,8 @@ def run_table(
         progress=progress,
         began=began,
     )
-    return campaign.run(rows)
+    with advising_on_data():
+        return campaign.run(rows)
 
 
 def read_table(rows: Sequence[Row], folder: Path, variant: Variant, *, trials: int, accuracy: str) -> TablePage:
@@ -135,6 +143,21 @@ def read_table(rows: Sequence[Row], folder: Path, variant: Variant, *, trials: i
     from expunge.reproduction import TablePage, read_results
 
     return TablePage([read_results(folder, row, variant) for row in rows], trials, known_accuracy(accuracy))
+
+
+def _read_what_can_be(
+    rows: Sequence[Row], folder: Path, variant: Variant, *, trials: int, accuracy: str
+) -> tuple[TablePage, list[str]]:
+    """The same without rows whose files are damaged, and a line about each of those."""
+    from expunge.reproduction import TablePage, read_results
+
+    found, damages = [], []
+    for row in rows:
+        try:
+            found.append(read_results(folder, row, variant))
+        except InputError as error:
+            damages.append(str(error))
+    return TablePage(found, trials, known_accuracy(accuracy)), damages
 
 
 def known_accuracy(given: str) -> Accuracy:
