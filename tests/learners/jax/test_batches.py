@@ -42,6 +42,15 @@ def test_an_epoch_visits_every_row_once_and_drops_the_incomplete_batch() -> None
     assert np.concatenate([places for places, _ in batches[4:]]).tolist() == np.asarray(orders[1, :32]).tolist()
 
 
+def test_a_batch_takes_no_more_places_than_the_shard_has() -> None:
+    size = jnp.int32(35)
+    orders = shuffled_orders(jax.random.key(0), size, 40, 2)
+    places, present = epoch_batch(orders, size, jnp.int32(1), 10**6)
+    assert places.shape == present.shape == (40,)
+    assert present.tolist() == [1.0] * 35 + [0.0] * 5
+    assert sorted(places[:35].tolist()) == list(range(35))
+
+
 def test_poisson_batches_have_the_right_rate_and_never_touch_padding() -> None:
     """4,000 batches of 60 trials at 1/6: 8 standard deviations of the mean, false alarm below 1e-14."""
     size, rate = 60, 1 / 6

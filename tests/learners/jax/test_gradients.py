@@ -144,6 +144,19 @@ def test_factors_clip_long_gradients_only_and_survive_a_vanishing_one() -> None:
     assert np.allclose(factors, [1.0, 1.0, 1.0, 0.1])
 
 
+def test_both_ways_take_a_slope_of_zero_where_a_relu_gets_zero() -> None:
+    network = mlp(hidden=(3,), input_shape=(2,))
+    parameters, x, y, present = draw(network)
+    blank = [{name: np.zeros_like(own[name]) for name in own} for own in parameters]
+    blank[-1] = parameters[-1]
+    fast, naive = (
+        jax.jit(lambda *data, by=function: by(network, cross_entropy, *data, 1.0))(blank, x, y, present)
+        for function in (clipped_sum, clipped_one_by_one)
+    )
+    assert not np.any(naive[1]["bias"])
+    assert distance(fast, naive) < RELATIVE
+
+
 def test_of_equal_values_in_a_window_the_first_gets_the_gradient() -> None:
     x = jnp.zeros((1, 2, 2, 1))
     gradient = jax.grad(lambda x: MaxPool(2).apply(x).sum())(x)

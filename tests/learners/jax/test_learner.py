@@ -29,6 +29,8 @@ from expunge.learners.jax import (
     same_parameters,
     sgd,
 )
+from expunge.learners.jax.model import row_blocks, vote_program
+from expunge.learners.jax.voting import JaxVoter
 from expunge.learners.protocol import ABSTAIN, Abstainer, ShardData, fit_many
 from expunge.learners.scikit import ConstantModel
 from expunge.randomness import Randomness
@@ -93,7 +95,7 @@ def test_an_update_compiles_nothing_new(make_learner: MakeLearner, make_shard: M
 
 
 def test_one_class_is_a_constant_and_no_rows_abstain(make_learner: MakeLearner, make_shard: MakeShard) -> None:
-    learner = make_learner()
+    learner = make_learner(privacy=None)
     full, single = make_shard(1), make_shard(2, 20, classes=1)
     empty = ShardData(3, full.X[:0], full.y[:0], None, 7)
     models = fit_many(learner, [empty, single, full])
@@ -286,13 +288,47 @@ def test_memory_is_bounded_by_the_setting(make_learner: MakeLearner, make_shard:
         make_learner(network=network, privacy=None, max_device_memory=1000).fit(shard.X, shard.y, 1)
 
 
+def test_going_on_from_weights_is_bounded_too(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    """Its program takes them as well."""
+    shard = make_shard(1)
+    network = logistic(input_shape=(8, 8))
+    free = make_learner(network=network, privacy=None, models_at_once=4)
+    [start] = free.train([shard], 80)
+    afresh, resumed = (free._bytes(4, 80, shard.X, begin) for begin in (None, start))
+    assert afresh < resumed
+    tight = make_learner(network=network, privacy=None, models_at_once=4, max_device_memory=afresh)
+    assert (tight.models_in_program(80, shard.X), tight.models_in_program(80, shard.X, start)) == (4, 2)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_voting_is_bounded_by_the_setting(
+    make_learner: MakeLearner, make_shard: MakeShard, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """Networks are asked in parts, the last of them filled up; elsewhere than on a CPU some of them side by side."""
+    learner = make_learner(network=logistic(input_shape=(8, 8)), privacy=None)
+    models = learner.fit_many([make_shard(seed) for seed in range(7)])
+    expected = np.stack([model.predict(make_shard(9).X) for model in models], axis=1)
+    vote_program.cache_clear()
+    monkeypatch.setattr("jax.default_backend", lambda: backend)
+    monkeypatch.setattr("expunge.learners.jax.model.MODELS_AT_ONCE", 3)
+    whole = JaxVoter(models, 3)
+    assert np.array_equal(whole.votes(make_shard(9).X), expected)
+    [(block, _)] = row_blocks(make_shard(9).X)
+    bounded = JaxVoter(models, 3, memory=whole._bytes(7, block) - 1)
+    assert np.array_equal(bounded.votes(make_shard(9).X), expected)
+    assert set(bounded._fitting.values()) == {3}
+    with pytest.raises(ParameterError, match="bytes to ask one model, got 1000"):
+        JaxVoter(models, 3, memory=1000).votes(make_shard(9).X)
+    vote_program.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"batch_size": 0}, "batch_size"),
         ({"steps": None}, "steps or epochs"),
         ({"epochs": 2}, "steps or epochs"),
-        ({"steps": 0}, "at least one step"),
+        ({"steps": 0}, "steps"),
         ({"num_classes": 1}, "num_classes"),
         ({"input_scale": 0.0}, "input_scale"),
         ({"models_at_once": 0}, "models_at_once"),
@@ -338,7 +374,7 @@ def test_what_does_not_fit_the_network_is_named(make_learner: MakeLearner, make_
         too_few.fit(shard.X, shard.y, 1)
     with pytest.raises(ParameterError, match="input_shape must be a tuple of positive sizes, got 64"):
         mlp(input_shape=64)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="at least one unit, got -3"):
+    with pytest.raises(ParameterError, match="the number of units must be a whole number of at least 1, got -3"):
         mlp(hidden=(-3,), input_shape=(64,))
     with pytest.raises(ParameterError, match="slices"):
         SlicedJaxLearner(make_learner(), num_slices="3")  # type: ignore[arg-type]

@@ -49,11 +49,10 @@ def epoch_batch(orders: Array, size: Array, step: Array, batch_size: int) -> tup
     room = orders.shape[1]
     per_epoch = jnp.maximum(size // batch_size, 1)
     epoch, number = step // per_epoch, step % per_epoch
-    # A shard smaller than its batch is one batch an epoch, with the rest of the places empty.
+    # A shard smaller than its batch is one batch an epoch, with the rest of its places empty.
     width = min(batch_size, room)
     places = jax.lax.dynamic_slice(orders, (epoch, number * batch_size), (1, width))[0]
-    places = jnp.pad(places, (0, batch_size - width))
-    present = jnp.arange(batch_size) < size
+    present = jnp.arange(width) < size
     return jnp.where(present, places, 0), present.astype(jnp.float32)
 
 

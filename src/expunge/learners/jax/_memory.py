@@ -25,8 +25,10 @@ def program_bytes(compiled: Any) -> int:
     return int(found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes)
 
 
-def largest_fitting(bytes_of: Callable[[int], int], limit: int | None, *, most: int | None = None) -> int:
-    """The largest power of two up to `most` whose program needs at most `limit` bytes.
+def largest_fitting(
+    bytes_of: Callable[[int], int], limit: int | None, *, most: int | None = None, purpose: str = "train"
+) -> int:
+    """`most`, or halved until its program needs at most `limit` bytes.
 
     On a CPU batching models does not pay, so one at a time is the default there.
     """
@@ -38,7 +40,7 @@ def largest_fitting(bytes_of: Callable[[int], int], limit: int | None, *, most: 
         models //= 2
         needed = bytes_of(models)
     if needed > limit:
-        raise ParameterError(f"max_device_memory must be at least {needed} bytes to train one model, got {limit}")
+        raise ParameterError(f"max_device_memory must be at least {needed} bytes to {purpose} one model, got {limit}")
     return models
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from numpy.typing import NDArray
+import numpy as np
 
-from expunge.errors import InputError, ParameterError
+from expunge.errors import ExpungeError, InputError, ParameterError
+from expunge.learners.jax._modules import check_module, failure, fixed_key, is_module, own_state_error
 from expunge.learners.jax.layers import Array, Shape, as_shape
 
 
@@ -51,7 +51,7 @@ class Functions:
 
 @dataclass(frozen=True)
 class Equinox:
-    """An Equinox module, from a function `make(key)`; the module takes one example."""
+    """An Equinox module, from a function `make(key)`; the module takes one example. Only its floats are trained."""
 
     make: Callable[[Array], Any]
     input_shape: Shape
@@ -59,35 +59,58 @@ class Equinox:
     def _split(self, key: Array) -> tuple[Any, Any]:
         import equinox
 
-        return cast("tuple[Any, Any]", equinox.partition(self.make(key), equinox.is_array))
+        return cast("tuple[Any, Any]", equinox.partition(self.make(key), equinox.is_inexact_array))
 
     def init(self, key: Array, num_classes: int) -> Any:
-        """The module's arrays."""
+        """The module's arrays of floats."""
         return self._split(key)[0]
 
     def apply(self, parameters: Any, x: Array) -> Array:
         """The module of these arrays, of every example."""
         import equinox
 
-        # What is not an array does not depend on the key, so any key gives it.
-        _, static = self._split(jax.random.key(0, impl="threefry2x32"))
+        # What is not trained stays as a fixed key makes it.
+        _, static = self._split(fixed_key())
         return cast("Array", jax.vmap(equinox.combine(parameters, static))(x))
 
 
 @dataclass(frozen=True)
 class Flax:
-    """A Flax (linen) module, or anything with its `init(key, batch)` and `apply(variables, batch)`."""
+    """A Flax (linen) module, or anything with its `init(key, batch)` and `apply(variables, batch)`.
+
+    Of a module's collections `params` is trained; the others stay as a fixed key makes them.
+    """
 
     module: Any
     input_shape: Shape
 
     def init(self, key: Array, num_classes: int) -> Any:
-        """The module's variables."""
-        return self.module.init(key, jnp.zeros((1, *self.input_shape)))
+        """The module's parameters."""
+        variables = self._variables(key)
+        return {"params": variables["params"]} if _has_params(variables) else variables
 
     def apply(self, parameters: Any, x: Array) -> Array:
         """The module's scores."""
-        return cast("Array", self.module.apply(parameters, x))
+        others = self._others()
+        return cast("Array", self.module.apply({**others, **parameters} if others else parameters, x))
+
+    def _variables(self, key: Array) -> Any:
+        return self.module.init(key, jnp.zeros((1, *self.input_shape)))
+
+    def _others(self) -> dict[str, Any]:
+        """The collections that are not trained, computed once a compilation; nothing where there are none."""
+        found = jax.eval_shape(self._variables, fixed_key())
+        if not _has_params(found) or len(found) == 1:
+            return {}
+        if "batch_stats" in found:
+            raise own_state_error()
+        with jax.ensure_compile_time_eval():
+            variables = self._variables(fixed_key())
+        return {name: value for name, value in variables.items() if name != "params"}
+
+    def __hash__(self) -> int:
+        """Not of the module's own fields, which may be lists; equal modules are of one type."""
+        return hash((type(self.module), self.input_shape))
 
 
 @dataclass(frozen=True)
@@ -112,43 +135,60 @@ class FlaxNNX:
         from flax import nnx
 
         # What is no parameter stays as a fixed key makes it.
-        definition, _, others = self._split(jax.random.key(0, impl="threefry2x32"))
+        definition, _, others = self._split(fixed_key())
         return cast("Array", nnx.merge(definition, parameters, others)(x))
 
 
 def as_architecture(given: Any, input_shape: Shape | None) -> Architecture:
     """A built-in network as it is; a pair of functions, a module or a module's factory wrapped."""
-    if isinstance(given, Architecture):
+    if isinstance(given, Architecture) and not isinstance(given, type):
+        if input_shape is not None and as_shape(input_shape) != tuple(given.input_shape):
+            raise ParameterError(f"input_shape {input_shape} contradicts the network's own, {given.input_shape}")
+        if isinstance(given, Equinox | FlaxNNX):
+            check_module(given.make)
         return given
+    if is_module(given):
+        raise ParameterError(
+            f"the network must be a function from a key to a {type(given).__name__}, got the module itself"
+        )
     if input_shape is None:
         raise ParameterError("input_shape must be given with functions or modules of your own")
     shape = as_shape(input_shape)
     if isinstance(given, tuple) and len(given) == 2 and all(callable(part) for part in given):
         return Functions(given[0], given[1], shape)
     if hasattr(given, "init") and hasattr(given, "apply"):
+        if isinstance(given, type):
+            raise ParameterError(f"the network must be a Flax module, got its class {given.__name__}")
         return Flax(given, shape)
     if callable(given):
-        return FlaxNNX(given, shape) if _makes_nnx(given) else Equinox(given, shape)
+        return FlaxNNX(given, shape) if check_module(given) == "nnx" else Equinox(given, shape)
     raise ParameterError(f"the network must be a Network, (init, apply), a Flax module or key -> module, got {given!r}")
 
 
-def check_rows(architecture: Architecture, rows: NDArray[Any]) -> None:
+def check_rows(architecture: Architecture, rows: Any, *, what: str = "rows") -> None:
     """Refuse rows that are not examples of the network."""
-    if math.prod(rows.shape[1:]) != math.prod(architecture.input_shape):
-        raise InputError(
-            f"rows of the shape {rows.shape[1:]} do not fit the network's input_shape {architecture.input_shape}"
-        )
+    shape = np.shape(rows)[1:]
+    if math.prod(shape) != math.prod(architecture.input_shape):
+        raise InputError(f"{what} of the shape {shape} do not fit the network's input_shape {architecture.input_shape}")
 
 
 @lru_cache(maxsize=64)
 def check_scores(architecture: Architecture, num_classes: int) -> None:
-    """Refuse a network that does not give one score a class; computes nothing."""
+    """Refuse a network without weights, or that does not give one score a class; computes nothing."""
 
-    def scores() -> Any:
-        parameters = architecture.init(jax.random.key(0, impl="threefry2x32"), num_classes)
-        return architecture.apply(parameters, jnp.zeros((2, *architecture.input_shape), jnp.float32))
+    def trace() -> tuple[Any, Any]:
+        parameters = architecture.init(fixed_key(), num_classes)
+        return parameters, architecture.apply(parameters, jnp.zeros((2, *architecture.input_shape), jnp.float32))
 
-    found = getattr(jax.eval_shape(scores), "shape", None)
+    try:
+        weights, scores = jax.eval_shape(trace)
+    except ExpungeError:
+        raise
+    except Exception as error:
+        raise failure(error, architecture.input_shape) from error
+    if not jax.tree.leaves(weights):
+        raise ParameterError("the network has no weights to train")
+    found = getattr(scores, "shape", None)
     if found != (2, num_classes):
         raise ParameterError(
             f"the network must give {num_classes} scores an example, one a class; of two examples it gives the shape "
@@ -156,10 +196,5 @@ def check_scores(architecture: Architecture, num_classes: int) -> None:
         )
 
 
-def _makes_nnx(make: Callable[[Array], Any]) -> bool:
-    """Whether a function from a key makes modules of Flax NNX; nobody who has not imported Flax has one."""
-    if "flax" not in sys.modules:
-        return False
-    from flax import nnx
-
-    return isinstance(make(jax.random.key(0, impl="threefry2x32")), nnx.Module)
+def _has_params(variables: Any) -> bool:
+    return isinstance(variables, Mapping) and "params" in variables

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from expunge.errors import ParameterError
+from expunge.learners.jax._options import check_whole
 from expunge.learners.jax._patches import Padding, PatchGeometry
 from expunge.learners.jax._pooling import max_pool, pool_with_winners, unpool
 
@@ -89,8 +90,8 @@ class Dense:
     units: int | None = None
 
     def __post_init__(self) -> None:
-        if self.units is not None and self.units < 1:
-            raise ParameterError(f"a dense layer needs at least one unit, got {self.units!r}")
+        if self.units is not None:
+            check_whole("the number of units", self.units)
 
     def out_shape(self, in_shape: Shape) -> Shape:
         """The units."""
@@ -139,8 +140,8 @@ class Conv:
     padding: Padding = "VALID"
 
     def __post_init__(self) -> None:
-        if min(self.channels, self.filter_size, self.stride) < 1:
-            raise ParameterError(f"a convolution needs positive sizes, got {self}")
+        for name in ("channels", "filter_size", "stride"):
+            check_whole(name, getattr(self, name))
 
     def geometry(self, in_shape: Shape) -> PatchGeometry:
         """Where its patches lie."""
@@ -239,7 +240,7 @@ class Activation:
 
     def forward(self, parameters: Parameters, x: Array, dtype: DType) -> tuple[Array, Array]:
         """The activation; its own output is all that the backward pass needs."""
-        out = jnp.tanh(x) if self.name == "tanh" else jnp.maximum(x, 0.0)
+        out = jnp.tanh(x) if self.name == "tanh" else jax.nn.relu(x)
         return out, out
 
     def backward(self, parameters: Parameters, cache: Array, delta: Array, dtype: DType) -> Array:

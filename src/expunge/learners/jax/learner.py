@@ -18,6 +18,7 @@ from expunge.features import Features, num_rows
 from expunge.learners.jax._batches import capacity
 from expunge.learners.jax._gradients import Loss, cross_entropy
 from expunge.learners.jax._memory import MOST_MODELS, largest_fitting, program_bytes
+from expunge.learners.jax._options import check_whole
 from expunge.learners.jax._program import Checks, ShardBatch, training_program
 from expunge.learners.jax._rows import copied_rows, shared_rows, stored_rows
 from expunge.learners.jax.architecture import Architecture, as_architecture, check_rows, check_scores
@@ -44,7 +45,8 @@ class JaxLearner:
     steps, or `epochs` passes, over batches cut from shuffled epochs (an incomplete last batch is dropped; a shard
     smaller than a batch is one batch). `privacy` makes it DP-SGD; `validation` chooses the best weights on the way.
 
-    A shard with one class is a constant. A model is a function of the shard's rows and seed, to the bit, whatever it is
+    A shard with one class is a constant without training, except under DP-SGD, where that would tell about its records;
+    a shard without rows abstains. A model is a function of the shard's rows and seed, to the bit, whatever it is
     trained together with: programs always hold `models_at_once` models (missing ones are padding), and a shard's arrays
     are padded to a size that depends on its own number of rows alone. By default that is one on a CPU and otherwise as
     many as `max_device_memory` (bytes) allows, 16 at most.
@@ -66,13 +68,19 @@ class JaxLearner:
     models_at_once: int | None = None
 
     def __post_init__(self) -> None:
+        if self.validation is not None:
+            if not isinstance(self.validation, Validation):
+                raise ParameterError(f"validation must be a Validation or None, got {self.validation!r}")
+            check_rows(self.architecture, self.validation.X, what="validation rows")
         check_recipe(self._recipe(2))
-        if self.num_classes is not None and self.num_classes < 2:
-            raise ParameterError(f"num_classes must be at least 2, got {self.num_classes!r}")
-        if self.models_at_once is not None and self.models_at_once < 1:
-            raise ParameterError(f"models_at_once must be at least 1, got {self.models_at_once!r}")
-        if self.max_device_memory is not None and self.max_device_memory < 1:
-            raise ParameterError(f"max_device_memory must be at least 1, got {self.max_device_memory!r}")
+        if self.num_classes is not None:
+            check_whole("num_classes", self.num_classes)
+            if self.num_classes < 2:
+                raise ParameterError(f"num_classes must be at least 2, got {self.num_classes!r}")
+        if self.models_at_once is not None:
+            check_whole("models_at_once", self.models_at_once)
+        if self.max_device_memory is not None:
+            check_whole("max_device_memory", self.max_device_memory, most=None)
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -102,8 +110,13 @@ class JaxLearner:
         )
 
     def for_classes(self, classes: NDArray[Any]) -> JaxLearner:
-        """The same learner for as many classes as there are labels."""
-        return replace(self, num_classes=len(classes))
+        """The same learner for as many classes as there are labels, its validation labels read as these."""
+        validation = None if self.validation is None else self.validation.for_classes(classes)
+        return replace(self, num_classes=len(classes), validation=validation)
+
+    def is_constant(self, y: NDArray[Any]) -> bool:
+        """Whether a shard with these labels needs no training."""
+        return self.privacy is None and bool((y == y[0]).all())
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """One shard's model."""
@@ -117,7 +130,7 @@ class JaxLearner:
             codes = np.asarray(shard.y)
             if not len(codes):
                 models[number] = Abstainer()
-            elif (codes == codes[0]).all():
+            elif self.is_constant(codes):
                 models[number] = ConstantModel(int(codes[0]))
             else:
                 groups.setdefault(capacity(len(codes)), []).append(number)
@@ -150,9 +163,9 @@ class JaxLearner:
     def train(self, shards: Sequence[ShardData | SharedShard], room: int, start: Any = None) -> list[Any]:
         """Weights of shards that share one capacity, a program at a time; `start`: the weights to go on from."""
         self._check_shards(shards)
-        at_once = self.models_in_program(room, stored_rows(shards[0]))
+        at_once = self.models_in_program(room, stored_rows(shards[0]), start)
         program = training_program(self.recipe, room, at_once, resumes=start is not None)
-        begin = None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * at_once), start)
+        begin = _repeated(start, at_once)
 
         def run(first: int) -> tuple[int, Any]:
             part = list(shards[first : first + at_once])
@@ -188,17 +201,20 @@ class JaxLearner:
             codes = np.asarray(shard.y)
             if isinstance(shard, ShardData) and len(codes) != num_rows(shard.X):
                 raise InputError(f"there must be a label a row, got {num_rows(shard.X)} rows and {len(codes)} labels")
+            if codes.dtype.kind not in "iub":
+                highest = self.recipe.num_classes - 1
+                raise InputError(f"labels must be codes from 0 to {highest}, got values of type {codes.dtype}")
             if codes.min() < 0 or codes.max() >= self.recipe.num_classes:
                 raise InputError(
                     f"labels must be codes from 0 to {self.recipe.num_classes - 1}, got {codes.min()} to {codes.max()}"
                 )
 
-    def models_in_program(self, room: int, rows: NDArray[Any]) -> int:
+    def models_in_program(self, room: int, rows: NDArray[Any], start: Any = None) -> int:
         """How many models a program for shards of this capacity holds; decided by settings and shapes alone."""
-        key = (room, rows.shape[1:], rows.dtype)
+        key = (room, rows.shape[1:], rows.dtype, start is not None)
         if key not in self._chosen:
             self._chosen[key] = largest_fitting(
-                lambda models: self._bytes(models, room, rows), self.max_device_memory, most=self.models_at_once
+                lambda models: self._bytes(models, room, rows, start), self.max_device_memory, most=self.models_at_once
             )
         return self._chosen[key]
 
@@ -206,11 +222,12 @@ class JaxLearner:
     def _chosen(self) -> dict[Any, int]:
         return {}
 
-    def _bytes(self, models: int, room: int, rows: NDArray[Any]) -> int:
+    def _bytes(self, models: int, room: int, rows: NDArray[Any], start: Any = None) -> int:
         blank = np.zeros((1, *rows.shape[1:]), rows.dtype)
         shard = ShardData(0, blank, np.zeros(1, dtype=np.int32), None, 0)
-        program: Any = training_program(self.recipe, room, models, resumes=False)
-        return program_bytes(program.lower(self._batch([shard] * models, room), self._checks, None).compile())
+        program: Any = training_program(self.recipe, room, models, resumes=start is not None)
+        given = self._batch([shard] * models, room), self._checks, _repeated(start, models)
+        return program_bytes(program.lower(*given).compile())
 
     def _batch(self, shards: Sequence[ShardData | SharedShard], room: int) -> ShardBatch:
         """Rows on the device, and of every shard its places, padded to the capacity."""
@@ -229,11 +246,11 @@ class JaxLearner:
         if self.validation is None:
             return Checks(jax.device_put(np.zeros((0, 1), np.float32)), jax.device_put(np.zeros(0, np.int32)))
         rows = dense_rows(self.validation.X)
-        return Checks(jax.device_put(rows), jax.device_put(np.asarray(self.validation.y, dtype=np.int32)))
+        return Checks(jax.device_put(rows), jax.device_put(self.validation.class_codes(self.recipe.num_classes)))
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
         """All shards in one call."""
-        return JaxVoter(models, num_classes)
+        return JaxVoter(models, num_classes, memory=self.max_device_memory)
 
     def dump_model(self, model: Model) -> StoredModel:
         """A model as named arrays and plain values, for a format that cannot run code."""
@@ -251,8 +268,13 @@ class JaxLearner:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+def _repeated(start: Any, models: int) -> Any:
+    """Weights to go on from, for every model of a program."""
+    return None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * models), start)
+
+
 def _check_finite(weights: Any) -> None:
-    """A network that diverged would vote for the first class, whatever it is asked."""
+    """A network that diverged would abstain, whatever it is asked."""
     for leaf in jax.tree.leaves(weights):
         if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
             raise ExpungeError("training diverged: a weight is not a finite number (try a smaller learning rate)")

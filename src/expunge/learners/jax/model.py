@@ -16,8 +16,9 @@ from expunge.errors import InputError
 from expunge.features import Features, is_frame, is_sparse
 from expunge.learners.jax.architecture import Architecture
 from expunge.learners.jax.layers import Array
-from expunge.learners.protocol import Codes
+from expunge.learners.protocol import ABSTAIN, Codes
 
+MODELS_AT_ONCE = 64  # that vote on a block side by side, so that memory does not grow with the number of shards
 ROWS_AT_ONCE = 256  # always: the program, and with it a row's answer, must not depend on the company it is asked in
 
 
@@ -36,20 +37,37 @@ class JaxModel:
         return np.concatenate(blocks)
 
     def predict(self, X: Features) -> Codes:
-        """The class with the largest score, the first among equals."""
-        if not len(dense_rows(X)):
+        """The class with the largest score, the first among equals; ⊥ where a score is not a number."""
+        table = dense_rows(X)
+        if not len(table):
             return np.empty(0, dtype=np.int64)
-        return np.asarray(self.scores(X).argmax(axis=1), dtype=np.int64)
+        scores = self.scores(table)
+        return np.where(np.isnan(scores).any(axis=1), ABSTAIN, scores.argmax(axis=1)).astype(np.int64)
 
 
 def dense_rows(X: Features) -> NDArray[Any]:
-    """Rows of numbers as an array, the given one where it will do: not to be written to."""
+    """Rows of numbers as an array, the given one where it will do: not to be written to.
+
+    Float32, but for truth values and whole numbers of at most 16 bits (pictures, say), which a program turns into
+    float32 when it reads them. What is too large for float32 is infinite.
+    """
     if is_frame(X):
-        return np.asarray(X.to_numpy())
+        return _frame_rows(X)
     table = np.asarray(X.toarray() if is_sparse(X) else X)
     if table.dtype.kind not in "fiub":
         raise InputError(f"the JAX learner needs numbers, got values of type {table.dtype}")
-    return table.astype(np.float32, copy=False) if table.dtype.kind == "f" else table
+    if table.dtype.kind != "f" and table.dtype.itemsize <= 2:
+        return table
+    with np.errstate(over="ignore"):
+        return table.astype(np.float32, copy=False)
+
+
+def _frame_rows(X: Any) -> NDArray[Any]:
+    for name, kind in X.dtypes.items():
+        if kind.kind not in "fiub":
+            raise InputError(f"the JAX learner needs numbers, but column {name!r} has values of type {kind}")
+    with np.errstate(over="ignore"):
+        return np.asarray(X.to_numpy(dtype=np.float32, na_value=np.nan))
 
 
 def row_blocks(X: Features) -> Iterator[tuple[NDArray[Any], int]]:
@@ -81,15 +99,16 @@ def score_program(architecture: Architecture, input_scale: float) -> Any:
 
 @lru_cache(maxsize=64)
 def vote_program(architecture: Architecture, input_scale: float) -> Any:
-    """Votes on one block by many models, (rows, models)."""
+    """Votes on one block by many models, (rows, models); ⊥ where a score is not a number."""
 
     def votes(stacked: Any, block: Array) -> Array:
         x = as_inputs(architecture, input_scale, block)
 
         def one(parameters: Any) -> Array:
-            return jnp.argmax(architecture.apply(parameters, x), axis=1).astype(jnp.int32)
+            scores = architecture.apply(parameters, x)
+            best = jnp.argmax(scores, axis=1).astype(jnp.int32)
+            return jnp.where(jnp.isnan(scores).any(axis=1), ABSTAIN, best)
 
-        batched = jax.lax.map(one, stacked) if jax.default_backend() == "cpu" else jax.vmap(one)(stacked)
-        return batched.T
+        return jax.lax.map(one, stacked, batch_size=None if jax.default_backend() == "cpu" else MODELS_AT_ONCE).T
 
     return jax.jit(votes)

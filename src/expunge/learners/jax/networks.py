@@ -152,6 +152,8 @@ def mlp(
     precision: Precision = "float32",
 ) -> Network:
     """Dense layers of the given widths, an activation after each, and the output layer."""
+    if not isinstance(hidden, Sequence):
+        raise ParameterError(f"hidden must be a sequence of widths, as (64,), got {hidden!r}")
     layers: list[Layer] = [Flatten()]
     for width in hidden:
         layers += [Dense(width), Activation(activation)]
