@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-COMPILE := $(BIN)/uv pip compile --quiet --no-header --generate-hashes --python-version 3.11 pyproject.toml
+# Extras stay in the lock: without them pip takes the newest release for `name[extra]`, and stops at its missing hash.
+COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-strip-extras --generate-hashes --python-version 3.11 pyproject.toml
 DEMO_FLAGS ?=
 # Workers that each start a thread per core for small matrices only wait for one another.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
