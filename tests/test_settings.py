@@ -69,6 +69,11 @@ def test_publishers() -> None:
     ("options", "words"),
     [
         ({"target": (1.0, 0.1, 0.1)}, "target must be a Guarantee"),
+        ({"target": Guarantee(8.0, 0.05, 0.05, form="transcript")}, "in the paper's form, got one in transcript form"),
+        (
+            {"mechanism": "laplace", "target": Guarantee(8.0, 0.05, 0.05, form="transcript")},
+            "in the paper's form, got one in transcript form",
+        ),
         ({"budget": (1.0, 1e-6)}, "budget is for noisy mechanisms"),
         ({"mechanism": "nonsense"}, "mechanism must be one of consensus"),
         ({"mechanism": 7}, "mechanism must be one of consensus"),

@@ -34,7 +34,7 @@ from scipy.stats import f as f_distribution
 from expunge.errors import InputError
 from expunge.reproduction import Pictures, Row, Trials, Variant, load_pictures, read_results, table_rows
 from expunge.reproduction.white_box import Engine, run_trials
-from expunge.reproduction.white_box.partitions import draw_images, draw_keys, first_partition, trial_generators
+from expunge.reproduction.white_box.partitions import draw_keys, first_partition, trial_generators
 from expunge.reproduction.white_box.runner import make_engine
 
 KEPT = Path(__file__).parents[1] / "results" / "paper"
@@ -98,10 +98,16 @@ def explained(groups: list[Leads]) -> tuple[float, float]:
     return share / (share + within), float(p_value)
 
 
+def drawn_order(row: Row, pictures: Pictures, seed: int) -> NDArray[np.int32]:
+    """One partition for all trials: images, cut into shards from the front."""
+    order = np.random.default_rng(seed).permutation(len(pictures.y))
+    return order[: row.experiment.num_points].astype(np.int32)
+
+
 def first_models(row: Row, engine: Engine, pictures: Pictures, *, seed: int, num_trials: int) -> NDArray[Any]:
     """Right answers (trials, models) of one partition's models before any deletion, without the rest of the trials."""
     generators = trial_generators(seed, range(num_trials))
-    shards = first_partition(row, draw_images(row, len(pictures.y), generators, fixed=seed))
+    shards = first_partition(row, np.tile(drawn_order(row, pictures, seed), (num_trials, 1)))
     start, keys = (draw_keys(generators, row.num_shards) for _ in range(2))
     weights = engine.train(
         engine.initial(start), shards.rows, shards.sizes, keys, noise_multiplier=row.noise_multiplier
@@ -122,7 +128,8 @@ def new_lines(row: Row, num_partitions: int, num_trials: int, *, is_before_only:
             before = first_models(row, engine, pictures, seed=seed, num_trials=num_trials)
         else:
             numbers = range(num_trials)
-            trials = run_trials(row, engine, pictures, seed=seed, numbers=numbers, has_fixed_partition=True)
+            order = drawn_order(row, pictures, seed)
+            trials = run_trials(row, engine, pictures, seed=seed, numbers=numbers, order=order)
             before = trials.before
             leads.append(lead(trials.after))
             facts |= {"after": _rate(leads[-1]), "lead_after": round(float(leads[-1].mean()), 3)}

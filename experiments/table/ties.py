@@ -56,7 +56,7 @@ if __name__ == "__main__":
     pictures = load_pictures(row.experiment)
     engine = LayerEngine(row.experiment, pictures)
     generators = trial_generators(row_seed(row, has_fixed_partition=False), [options.trial])
-    images = draw_images(row, len(pictures.y), generators, fixed=None)
+    images = draw_images(row, len(pictures.y), generators)
     start = engine.initial(draw_keys(generators, row.num_shards))
     shards = first_partition(row, images)
     keys = draw_keys(generators, row.num_shards)

@@ -14,7 +14,7 @@ from expunge.accounting import Accountant, PrivacyBudget
 from expunge.errors import ParameterError
 from expunge.fallback import Fallback
 from expunge.features import Features
-from expunge.guarantees import Guarantee
+from expunge.guarantees import Guarantee, require_target
 from expunge.guarantees import max_predictions as certified_predictions
 from expunge.learners import Learner, SlicedLearner
 from expunge.mechanisms import MECHANISM_NAMES, Mechanism
@@ -93,8 +93,8 @@ class Settings:
         self, num_shards: int, num_classes: int, rng: Randomness, *, cache_folder: Path | None = None
     ) -> Publisher:
         """The books of the first generation."""
-        if self.target is not None and not isinstance(self.target, Guarantee):
-            raise ParameterError(f"target must be a Guarantee(alpha, beta, gamma), got {self.target!r}")
+        if self.target is not None:
+            require_target(self.target)
         if self.mechanism == "consensus":
             if self.budget is not None:
                 raise ParameterError("budget is for noisy mechanisms; consensus takes a target and max_predictions")

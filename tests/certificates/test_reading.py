@@ -13,12 +13,14 @@ from expunge.errors import InputError
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.glob("*.json"))
+FIRST = {"format-1-deployment", "format-1-no-guarantee", "format-1-request"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_old_certificates_still_hold(file):
     """If this fails after a change of a sentence or a rule: give the new one a new format, and keep the old reader."""
-    found = verify(file.read_bytes(), public_key=PublicKey.load(GOLDEN / "operator.pem"))
+    signer = "operator.pem" if file.stem in FIRST else "operator-2.pem"
+    found = verify(file.read_bytes(), public_key=PublicKey.load(GOLDEN / signer))
     assert found.holds, found.wrong
     assert found.certificate is not None
     assert found.certificate.to_json() == file.read_bytes()
@@ -35,7 +37,7 @@ def test_there_is_an_old_certificate_for_every_format_that_was_written():
     [
         ("header", "kind", "letter", "kind must be request or deployment"),
         ("header", "extra", 1, "header: it must have"),
-        ("header", "format", 2, "its format differs"),
+        ("header", "format", 1, "its format differs"),
         ("header", "public_key", "none", "not a public key"),
         ("header", "issued_at", "now", "header: issued_at"),
         ("request", "extra", 1, "request: there is no field 'extra'"),

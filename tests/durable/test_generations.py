@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from expunge import Guarantee, Randomness
 from expunge.accounting import ACCOUNTANT_NAMES
 from expunge.certificates import verify
 from expunge.durable import DurableDeployment
-from expunge.errors import BudgetExhaustedError
+from expunge.errors import BudgetExhaustedError, StoreError
 from expunge.learners import LookupTableLearner
 from expunge.mechanisms import MECHANISM_NAMES, mechanism
+from expunge.mechanisms.consensus import ConsensusGate
+from expunge.store.mark import DirtyMark
 
 X = np.arange(60, dtype=np.float32).reshape(30, 2)
 Y = np.arange(30) % 3
@@ -220,5 +224,61 @@ def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folder
     assert deployment.status.budget.exhausted
     deployment.predict(X[5:6])
     deployment.wait()
+    assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
+    deployment.close()
+
+
+# Interruptions.
+
+
+def gated(folder: Path) -> DurableDeployment:
+    return make(folder, **GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
+
+
+def test_no_publisher_is_in_service_without_its_books(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the switch to a new generation, while somebody waits to ask what makes a generation dirty."""
+    deployment = gated(folder)
+    secret, answers, prepare = deployment._publisher.secret, [], DirtyMark.prepare
+    asking = threading.Thread(target=lambda: answers.append(deployment.predict(X[:3] + 1000)))
+
+    def interrupted(mark: DirtyMark) -> None:
+        monkeypatch.setattr(DirtyMark, "prepare", prepare)
+        asking.start()
+        time.sleep(0.2)  # so that it waits for the switch
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DirtyMark, "prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        deployment.retrain()
+    asking.join(60)
+    assert len(answers) == 1
+    # Whoever waited was answered by the old generation, which is no more and has books of its own.
+    assert (deployment._publisher.secret, deployment._publisher.must_retrain) == (secret, True)
+    assert deployment._publisher.journal is not None
+    with pytest.raises(StoreError, match="open it again"):
+        deployment.predict(X[:1])
+    deployment = reopened(deployment)
+    assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
+    deployment.close()
+
+
+def test_a_failed_consensus_is_kept_if_ctrl_c_came_before_its_mark(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No answer left, but the status may have been seen."""
+    deployment, observe = gated(folder), ConsensusGate.observe
+
+    def interrupted(*given: Any) -> None:
+        observe(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsensusGate, "observe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            deployment.predict(X[:3] + 1000)
+    assert deployment.status.budget.exhausted
+    deployment = reopened(deployment)
+    assert deployment.status.budget.exhausted
+    deployment.delete([4])
     assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
     deployment.close()

@@ -98,7 +98,9 @@ def test_a_caller_may_override_the_policy(folder: Path) -> None:
         assert 0 not in deployment.records
 
 
-def test_every_so_many_seconds_counts_from_the_oldest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_opened_counts_from_the_oldest_and_otherwise_only_beats_apply(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from expunge.durable import evidence
 
     now = [1_900_000_000.0]
@@ -108,9 +110,11 @@ def test_every_so_many_seconds_counts_from_the_oldest(folder: Path, monkeypatch:
         now[0] += 60
         assert deployment.delete([1]).state == "pending"
         now[0] += 40
-        assert deployment.delete([2]).state == "applied"
+        assert deployment.is_due
+        assert deployment.delete([2]).state == "pending"
+        assert deployment.delete([3], apply=True).state == "applied"
         assert deployment.status.pending == 0
-        assert deployment.delete([3], apply=False).state == "pending"
+        assert deployment.delete([4]).state == "pending"
     now[0] += 99
     expunge.open(folder).close()
     now[0] += 1
@@ -186,3 +190,52 @@ def test_beats_are_multiples_whatever_the_work_takes():
         started.append(round(clock[0]))
         clock[0] += work
     assert started == [110, 120, 130, 160, 170]
+
+
+class Training:
+    """A training that begins and then waits to be let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.goes_on = threading.Event(), threading.Event()
+        fit = LookupTableLearner.fit
+
+        def held(*given: Any, **options: Any) -> Any:
+            self.began.set()
+            assert self.goes_on.wait(60)
+            return fit(*given, **options)
+
+        monkeypatch.setattr(LookupTableLearner, "fit", held)
+
+
+def test_who_comes_during_a_training_is_not_applied_when_it_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock: the receipt would tell how long the training took. Nor does anybody wait for it."""
+    with make(folder, apply="every 0.2s") as deployment:
+        training, receipts = Training(monkeypatch), []
+        deployment.delete([0])
+        assert training.began.wait(60)
+        time.sleep(0.2)  # the first request is older than a beat
+        late = threading.Thread(target=lambda: receipts.append(deployment.delete([1])))
+        late.start()
+        late.join(30)
+        assert [receipt.state for receipt in receipts] == ["pending"]
+        training.goes_on.set()
+        wait_until(lambda: deployment.status.pending == 0)
+        assert [one.round for one in deployment.requests()] == [1, 2]
+
+
+def test_those_that_are_being_applied_do_not_count_as_waiting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(folder, apply="at 3") as deployment:
+        training = Training(monkeypatch)
+        deployment.delete([0])
+        deployment.delete([1])
+        third = threading.Thread(target=lambda: deployment.delete([2]))
+        third.start()
+        assert training.began.wait(60)
+        receipts: list[Any] = []
+        late = threading.Thread(target=lambda: receipts.append(deployment.delete([3])))
+        late.start()
+        late.join(30)
+        assert [receipt.state for receipt in receipts] == ["pending"]
+        training.goes_on.set()
+        third.join(60)
+        assert [one.round for one in deployment.requests()] == [1, 1, 1, None]

@@ -106,8 +106,8 @@ def new_lines(partitions, monkeypatch):
     return lambda *given, **options: [json.loads(line) for line in found(row, *given, **options)]
 
 
-def run_leading_trials(row, engine, pictures, *, seed, numbers, has_fixed_partition):
-    assert has_fixed_partition
+def run_leading_trials(row, engine, pictures, *, seed, numbers, order):
+    assert sorted(order.tolist()) == list(range(12_000))
     after = np.array([[10, 20 + number + 9 * seed] for number in numbers])
     return SimpleNamespace(before=after[:, ::-1], after=after)
 
@@ -159,3 +159,80 @@ def test_kept_trials_that_cannot_be_read_are_one_line(partitions, capsys, monkey
         assert stopped.value.code == 2
         assert (said.out, said.err.count("\n")) == ("", 1)
         assert words in said.err
+
+
+@pytest.fixture
+def released():
+    return runpy.run_path(str(EXPERIMENTS / "table" / "released.py"))
+
+
+class KeyedEngine:
+    """Its models are their keys, and the second one is better by what it was trained with."""
+
+    def __init__(self):
+        self.trained = []
+
+    def initial(self, keys):
+        return keys
+
+    def train(self, start, rows, sizes, keys, *, noise_multiplier):
+        assert noise_multiplier == 1.3
+        self.trained.append((start, rows, sizes, keys))
+        return keys
+
+    def chances(self, weights, rows):
+        return (rows + 1 == np.arange(len(rows))[:, np.newaxis] * 3).astype(np.float32)
+
+    def test_scores(self, weights):
+        scores = np.zeros((len(weights), 100, 10))
+        for own, key in zip(scores, weights, strict=True):
+            own[: int(key[0]) % 100, 7] = 1
+        return scores
+
+
+def test_the_second_model_is_retrained_with_both_keys(released):
+    row = next(row for row in released["table_rows"]() if row.name == "mnist-k2-1.3")
+    pictures, engine = Pictures(*([np.zeros(12_000, int)] * 4), np.zeros(100), np.zeros(100, int)), KeyedEngine()
+    found = released["play"](row, engine, pictures, 3, images="released", has_deletions=True)
+    first, fresh, old = engine.trained
+    assert first[1].reshape(-1).tolist() == list(range(12_000))
+    assert np.array_equal(first[0], fresh[0])
+    assert np.array_equal(old[0], first[0][1:])
+    assert np.array_equal(old[3], first[3][1:])
+    assert not (fresh[3] == first[3]).any()
+    # All points tie but two, and go to the first model; the third image is the second model's, and stays.
+    assert (found["deleted"], found["hits"]) == (11_999, 6_000 - 1)
+    assert fresh[2].tolist() == [1, 0]
+    assert found["after"] == [100 - int(key[0]) % 100 for key in fresh[3]]
+    assert found["again"] == [found["after"][0], 100 - int(old[3][0][0]) % 100]
+    before = released["play"](row, KeyedEngine(), pictures, 3, images="released", has_deletions=False)
+    assert before == {name: found[name] for name in ("row", "images", "trial", "before", "voted_before")}
+    assert released["play"](row, KeyedEngine(), pictures, 3, images="first", has_deletions=False) != before
+
+
+def test_what_old_keys_do_is_told(released, tmp_path, capsys, monkeypatch):
+    lines = [
+        {
+            "row": "mnist-k2-1.3",
+            "images": "released",
+            "trial": trial,
+            "before": [90, 90 + trial % 3],
+            "voted_before": 95,
+        }
+        | {"after": [80, 88], "again": [80, 79 + trial % 2]}
+        for trial in range(20)
+    ]
+    path = tmp_path / "trials.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["released.py", str(path), str(path)])
+    released["main"]()
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[2:4] for line in said[2:5]] == [["before", "20"], ["after", "20"], ["again", "20"]]
+    assert "| 1.000 [0.832, 1.000] |" in said[3]
+    assert "| 0.000 [0.000, 0.168] |" in said[4]
+    assert "-8.5 ± 0.2 right answers, worse in 20 and better in 0 of 20 trials, p = 1.9e-06" in said[6]
+    path.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        released["main"]()
+    assert stopped.value.code == 2
+    assert "trials.jsonl is not a file of trials" in capsys.readouterr().err

@@ -259,3 +259,28 @@ def test_a_student_of_unknown_coins_is_not_kept(data):
     deployment.delete([1])
     assert deployment.student.was_trained
     assert deployment.student.can_be_kept
+
+
+def test_a_student_that_could_not_be_taught_once_is_taught_in_the_next_round(data):
+    """Memory may have been short: one that declines is not kept for its lesson."""
+
+    class Short(ScikitLearner):
+        is_short = False
+
+        def fit(self, X, y, seed, *, weights=None):
+            if Short.is_short:
+                raise MemoryError
+            return super().fit(X, y, seed, weights=weights)
+
+    centres = 3 * np.array([[0, 1], [1, -1], [-1, -1]]) + 0.01
+    front = StudentFront(centres, Short(LogisticRegression()), selection_share=0.0)
+    deployment = UnlearningClassifier(publish=front, **OPTIONS).fit(*data).deployment_
+    deployment._serving = replace(deployment.student, can_be_kept=False)
+    Short.is_short = True
+    deployment.delete([0])
+    assert (deployment.student.answer(centres) == -1).all()
+    Short.is_short = False
+    deployment.delete([1])
+    assert (deployment.student.answer(centres) >= 0).all()
+    deployment.delete([2])
+    assert not deployment.student.was_trained

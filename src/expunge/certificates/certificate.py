@@ -28,7 +28,7 @@ from expunge.certificates.statements import Statements, make_statements
 from expunge.errors import ParameterError
 
 #: The format that is written. A new one gets a new number, and a reader in `reading.py` beside the old ones.
-FORMAT: Final = 1
+FORMAT: Final = 2
 #: What the header says it is, so that a signature on something else is never taken for one on a certificate.
 TYPE: Final = "expunge certificate"
 
@@ -108,7 +108,9 @@ def issue(
         "deployment": deployment,
         "publication": publication,
         "guarantee": guarantee,
-        "statements": make_statements(deployment, publication, guarantee, request=request, counts=counts),
+        "statements": make_statements(
+            deployment, publication, guarantee, request=request, counts=counts, format=FORMAT
+        ),
         "ledger": ledger,
         "request": request,
         "counts": counts,

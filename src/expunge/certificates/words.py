@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Final
 
@@ -10,6 +9,7 @@ from expunge.certificates.facts import GuaranteeFacts
 from expunge.certificates.moments import seconds_of
 
 _FINE: Final = Context(prec=50)
+_UP: Final = Context(prec=50, rounding=ROUND_CEILING)
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -24,12 +24,12 @@ def plural(count: int, noun: str) -> str:
 
 def ceiling(value: float, digits: int = 3) -> str:
     """An upper bound, rounded up to so many digits."""
-    return _digits(_exact(value), digits, ROUND_CEILING)
+    return in_digits(_exact(value), digits, ROUND_CEILING)
 
 
-def percent(probability: float) -> str:
+def percent(probability: float | Decimal) -> str:
     """An upper bound on a probability, as a percentage rounded up."""
-    return f"{_digits(100 * _exact(probability), 3, ROUND_CEILING)}%"
+    return f"{in_digits(_exact(probability).scaleb(2, _FINE), 3, ROUND_CEILING)}%"
 
 
 def chance(probability: float) -> str:
@@ -39,19 +39,22 @@ def chance(probability: float) -> str:
     if 1 / probability < 1.5:
         return "always"
     many = Context(prec=50, rounding=ROUND_FLOOR).divide(Decimal(1), _exact(probability))
-    return f"1 in {_digits(many, 3, ROUND_FLOOR)}"
+    return f"1 in {in_digits(many, 3, ROUND_FLOOR)}"
 
 
 def factor(guarantee: GuaranteeFacts) -> str:
     """e^α, rounded up."""
-    if guarantee.alpha == 0:
-        return "1"
-    return _digits(_FINE.next_plus(_FINE.exp(_exact(guarantee.alpha))), 3, ROUND_CEILING)
+    return in_digits(_factor(guarantee), 3, ROUND_CEILING)
 
 
-def bound(guarantee: GuaranteeFacts, probability: float) -> float:
-    """The most that the guarantee allows of what has this probability after training from scratch."""
-    return min(1.0, math.exp(guarantee.alpha) * probability + guarantee.beta)
+def bound(guarantee: GuaranteeFacts, probability: float) -> Decimal:
+    """The most that the guarantee allows of what has this probability after training from scratch, rounded up."""
+    return min(Decimal(1), _UP.fma(_factor(guarantee), _exact(probability), _exact(guarantee.beta)))
+
+
+def _factor(guarantee: GuaranteeFacts) -> Decimal:
+    """e^α, or the least bit more."""
+    return Decimal(1) if guarantee.alpha == 0 else _FINE.next_plus(_FINE.exp(_exact(guarantee.alpha)))
 
 
 def period(seconds: int) -> str:
@@ -66,12 +69,12 @@ def day_and_time(at: str) -> str:
     return f"{int(at[8:10])} {_MONTHS[int(at[5:7]) - 1]} {at[:4]}, {at[11:19]} UTC"
 
 
-def _exact(value: float) -> Decimal:
+def _exact(value: float | Decimal) -> Decimal:
     """The number as it is written: a reader takes 0.001 for a thousandth, not for the float next to it."""
-    return Decimal(repr(float(value)))
+    return value if isinstance(value, Decimal) else Decimal(repr(float(value)))
 
 
-def _digits(value: Decimal, digits: int, rounding: str) -> str:
+def in_digits(value: Decimal, digits: int, rounding: str) -> str:
     """So many significant digits, thousands apart, without an exponent where people can do without."""
     rounded = Context(prec=digits, rounding=rounding).create_decimal(value)
     if rounded and not -7 < rounded.adjusted() < 15:

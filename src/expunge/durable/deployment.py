@@ -101,7 +101,7 @@ class DurableDeployment(Deployment):
         self._writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
         self._closed = threading.Event()
         self._alignment = Alignment(store)
-        self._keep_books(self._generation, reserved)
+        self._journal = self._publisher.journal = BookKeeper(store, self._generation, reserved)
         self._finish()
         self._inbox.follow(self._state.records)
         write_guarantee(store, self.guarantee())
@@ -109,10 +109,6 @@ class DurableDeployment(Deployment):
             self._clock = threading.Thread(target=self._apply_on_a_clock, daemon=True)
             self._clock.start()
         return self
-
-    def _keep_books(self, generation: int, reserved: int) -> None:
-        self._journal = BookKeeper(self._store, generation, reserved)
-        self._publisher.journal = self._journal
 
     @property
     def path(self) -> Path:
@@ -145,11 +141,12 @@ class DurableDeployment(Deployment):
     ) -> Receipt:
         """Accept a batch of updates as one request, all or nothing, and apply it if it is due.
 
+        On a clock only its beats apply: this may be waiting for a training, whose end would tell how long it took.
         `key` makes the request idempotent: the same key again returns the first receipt. `readmit` lets records come
         back that were deleted on request. `apply` overrides the deployment's policy.
         """
         request = self.submit(batch, key=key, readmit=readmit)
-        if request.public_state == "pending" and (self.is_due if apply is None else apply):
+        if request.public_state == "pending" and (self._applies_at_once if apply is None else apply):
             self.apply(advance=advance)
         found = self._evidence.requests.get(request.request)
         return Receipt(found.request, found.public_state, found.round if found.public_state == "applied" else None)
@@ -214,11 +211,19 @@ class DurableDeployment(Deployment):
             self._state = replace(self._state, records=records, learner=learner)
 
     @property
+    def _applies_at_once(self) -> bool:
+        return self._clock is None and self.is_due
+
+    @property
     def is_due(self) -> bool:
-        """Whether the policy wants the pending requests applied now, or some of them are half-way."""
-        if self._evidence.requests.in_state("switched"):
+        """Whether the policy wants the pending requests applied now, or some of them are half-way.
+
+        Of so many that have to be waiting, those that are being applied are none.
+        """
+        under_way = {one.request for one, _ in self._writer.applying} if self._policy.mode == "at" else set()
+        if not under_way and self._evidence.requests.in_state("switched"):
             return True
-        waiting = self._evidence.requests.in_state("pending")
+        waiting = [one for one in self._evidence.requests.in_state("pending") if one.request not in under_way]
         oldest = self._evidence.clock.age(waiting[0].accepted_at) if waiting else 0.0
         return self._policy.is_due(len(waiting), oldest)
 
@@ -235,13 +240,13 @@ class DurableDeployment(Deployment):
             try:
                 batch = [update for _, asked in applying for update in asked.updates(self.classes)]
                 receipt = super().update(batch, advance=advance)
+                with self._inbox.lock:
+                    self._name_classes()
+                    self._inbox.follow(self._state.records)
+                self._finish()
+                return receipt.round
             finally:
                 self._writer.applying = ()
-            with self._inbox.lock:
-                self._name_classes()
-                self._inbox.follow(self._state.records)
-            self._finish()
-            return receipt.round
 
     def cancel(self, request: str) -> None:
         """Take a pending request back."""
@@ -317,8 +322,11 @@ class DurableDeployment(Deployment):
         with self._updating, self._inbox.lock, self._lock:
             self._closed.set()
             self._writer.stop()
+            is_lost = self._alignment.is_lost
             try:
-                self._journal.settle(None if self._alignment.is_lost else self._publisher.status.predictions)
+                if self._publisher.must_retrain and not is_lost:  # an interruption may have come before the mark
+                    self._journal.mark_dirty()
+                self._journal.settle(None if is_lost else self._publisher.status.predictions)
             finally:
                 self._publisher.journal = ClosedBooks(self._store.folder)
                 self._store.close()
@@ -355,11 +363,13 @@ class DurableDeployment(Deployment):
         return self._writer.write(following, self._state, round=round_, is_new=is_new, trained=trained)
 
     def _switch(self, following: Following, **more: Any) -> None:
-        is_new = following.generation != self._generation
         with self._alignment.switching():
+            if following.generation != self._generation:
+                # Before anybody can ask it: no publisher is in service without its books.
+                publisher = following.publisher
+                more["_journal"] = BookKeeper(self._store, following.generation, publisher.status.predictions)
+                publisher.journal = more["_journal"]
             super()._switch(following, **more)
-            if is_new:
-                self._keep_books(following.generation, self._publisher.status.predictions)
 
     def _finish(self) -> None:
         self._alignment.require(self._generation, self._round)

@@ -14,7 +14,7 @@ from expunge.guarantees.cost import TranscriptCost
 from expunge.guarantees.description_length import description_length
 from expunge.guarantees.exact import ExactSystem, voting_system
 from expunge.guarantees.final_step import adapt, from_expected, over_generations
-from expunge.guarantees.guarantee import SMALLEST_EVENT, Guarantee
+from expunge.guarantees.guarantee import SMALLEST_EVENT, Guarantee, require_target
 from expunge.guarantees.looseness import LoosenessRow, example_systems, looseness_table
 from expunge.guarantees.published import IllustrativeBound, paper_illustration, paper_predictions, rogers_style
 from expunge.guarantees.pure import t1, t1_closed_form
@@ -74,6 +74,7 @@ __all__ = [
     "printed_form",
     "repeated_query_ceiling",
     "repeated_query_failure",
+    "require_target",
     "rogers_style",
     "run_time_bounds",
     "t1",

@@ -152,3 +152,12 @@ def _finite(value: float) -> float | None:
 
 def _short(value: float) -> str:
     return "∞" if math.isinf(value) else f"{value:.4g}"
+
+
+def require_target(target: object) -> Guarantee:
+    """Refuse a target that is no guarantee, or none that deployments give: theirs are in the paper's form."""
+    if not isinstance(target, Guarantee):
+        raise ParameterError(f"target must be a Guarantee(alpha, beta, gamma), got {target!r}")
+    if target.form != "paper":
+        raise ParameterError(f"target must be a guarantee in the paper's form, got one in {target.form} form")
+    return target

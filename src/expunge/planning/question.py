@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.errors import ParameterError
-from expunge.guarantees import Guarantee
+from expunge.guarantees import Guarantee, require_target
 
 #: The share of the votes behind the top answer of an "80% vote".
 MAJORITY_SHARE: Final = 0.8
@@ -183,9 +183,8 @@ def _summary(shares: tuple[float, ...]) -> dict[str, float]:
 
 
 def _require_target(target: object) -> None:
-    if not isinstance(target, Guarantee):
-        raise ParameterError(f"target must be a Guarantee, got {target!r}")
-    if math.isinf(target.alpha):
+    wanted = require_target(target)
+    if math.isinf(wanted.alpha):
         raise ParameterError("alpha of a target must be finite, got inf")
-    if target.beta >= 1 or target.gamma >= 1:
-        raise ParameterError(f"beta and gamma of a target must be below 1, got {target.beta:g} and {target.gamma:g}")
+    if wanted.beta >= 1 or wanted.gamma >= 1:
+        raise ParameterError(f"beta and gamma of a target must be below 1, got {wanted.beta:g} and {wanted.gamma:g}")

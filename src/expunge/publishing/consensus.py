@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.errors import GuaranteeError, ParameterError
-from expunge.guarantees import ConsensusDesign, Guarantee, default_cache_folder, design_consensus
+from expunge.guarantees import ConsensusDesign, Guarantee, default_cache_folder, design_consensus, require_target
 from expunge.mechanisms.consensus import ConsensusGate, plurality
 from expunge.publishing.publisher import BudgetStatus, Exhaustion, Journal, require_exhaustion, require_limit
 from expunge.randomness import Randomness
@@ -51,7 +51,7 @@ class ConsensusPublisher:
         if on_exhausted == "refuse":
             raise ParameterError("on_exhausted='refuse' is for noisy mechanisms: consensus answers every query")
         self.on_exhausted: Exhaustion = on_exhausted
-        self.target = target
+        self.target = require_target(target)
         self.num_shards = num_shards
         self._max_predictions = max_predictions
         self._design, self._reason = _design(

@@ -119,13 +119,14 @@ class StudentFront:
             raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
         student = for_classes(cast("Learner", self.student), records.classes)
         try:
-            model = self._teach(student, pool, kept, labels) if len(kept) else Abstainer()
+            model, is_taught = self._teach(student, pool, kept, labels) if len(kept) else Abstainer(), True
         except Exception:
-            # A deletion is never refused because nothing can be taught any more: this round's student declines.
+            # A deletion is never refused because nothing can be taught: this round's student declines, and the next
+            # one is taught afresh, for memory may have been short.
             if before is None:
                 raise
-            model = Abstainer()
-        return StudentRound(model, kept, labels, was_trained=True, can_be_kept=True)
+            model, is_taught = Abstainer(), False
+        return StudentRound(model, kept, labels, was_trained=True, can_be_kept=is_taught)
 
     def _lowest_share(self, shares: NDArray[np.float64], publisher: Publisher) -> float:
         if self.selection_share is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from expunge.reproduction.campaign import Campaign, MakeRunner, RunTrials
 from expunge.reproduction.figures import DRAWN, draw_budget, draw_figure1, draw_figure2, draw_runtime
 from expunge.reproduction.page import TablePage, accuracy_table, describe, indicator_table, write_page
-from expunge.reproduction.pictures import Pictures, fresh_split, load_pictures, released_split
+from expunge.reproduction.pictures import Pictures, fresh_split, load_pictures, released_order, released_split
 from expunge.reproduction.report import Report, timed
 from expunge.reproduction.results import RowResults, Run, Variant, read_results, take_in, write_results
 from expunge.reproduction.rows import (
@@ -80,6 +80,7 @@ __all__ = [
     "load_pictures",
     "quick_rows",
     "read_results",
+    "released_order",
     "released_split",
     "run_budget",
     "run_label_only",

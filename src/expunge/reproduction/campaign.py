@@ -135,7 +135,10 @@ class Campaign:
             yield missing[first : first + self.batch]
 
     def _load(self, row: Row) -> Pictures:
-        return load_pictures(row.experiment, has_fresh_split=self.variant.has_fresh_split)
+        variant = self.variant
+        return load_pictures(
+            row.experiment, has_fresh_split=variant.has_fresh_split, has_released_order=variant.has_fixed_partition
+        )
 
     def _prepare(self, row: Row, pictures: Pictures) -> RunTrials:
         return self.make_runner(row, pictures, has_fixed_partition=self.variant.has_fixed_partition)

@@ -38,7 +38,10 @@ _DAMAGES = (
 
 @dataclass(frozen=True)
 class Variant:
-    """What distinguishes runs of the same row that must not be mixed."""
+    """What distinguishes runs of the same row that must not be mixed.
+
+    A fixed partition is that of the paper's released code, with the keys that it retrains with.
+    """
 
     has_fixed_partition: bool = False
     has_fresh_split: bool = False

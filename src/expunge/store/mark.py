@@ -37,7 +37,6 @@ class DirtyMark:
         with contextlib.suppress(OSError):
             if not self._path.exists() or self._read()[0] != self._generation:
                 self._write(dirty=False)
-                flush_file(self._path.parent)
 
     def set(self) -> bool:
         """Whether it is on the disk."""
@@ -53,6 +52,7 @@ class DirtyMark:
         return _FORM.unpack(content) if len(content) == _FORM.size else (-1, -1)
 
     def _write(self, *, dirty: bool) -> None:
+        is_new = not self._path.exists()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             content = _FORM.pack(self._generation, dirty)
@@ -61,3 +61,5 @@ class DirtyMark:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if is_new:
+            flush_file(self._path.parent)

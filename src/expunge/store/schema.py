@@ -46,6 +46,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Fingerprints of additions go when these are in force: features of deleted records could be guessed with them.
         "UPDATE requests SET fingerprint = x'' WHERE additions > 0 AND state IN ('switched', 'applied')",
     ),
+    # A generation may be dirty by its mark alone (`mark.py`), and a student's lesson says whether it may be kept:
+    # nothing to change, but older versions know neither, and must not go on with such a folder.
+    (),
 )
 
 VERSION = len(MIGRATIONS)

@@ -51,7 +51,7 @@ def ran(monkeypatch, make_trials):
     """The numbers of all parts that were run."""
     found = []
 
-    def run(row, engine, pictures, *, seed, numbers, has_fixed_partition):
+    def run(row, engine, pictures, *, seed, numbers, order, has_old_keys):
         found.append(list(numbers))
         return make_trials(numbers, seed=numbers[0])
 

@@ -40,7 +40,7 @@ RowNames = Annotated[
     ),
 ]
 FixedPartition = Annotated[
-    bool, typer.Option("--fixed-partition", help="One partition for all trials, as in the paper's released code.")
+    bool, typer.Option("--fixed-partition", help="The released code's one partition for all trials, and its keys.")
 ]
 FreshSplit = Annotated[
     bool, typer.Option("--fresh-split", help="Another split of the test images than the released code's.")

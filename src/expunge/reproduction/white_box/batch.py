@@ -24,6 +24,7 @@ from expunge.reproduction.white_box.partitions import (
     draw_keys,
     first_partition,
     redrawn,
+    retraining_keys,
     trial_generators,
     without,
 )
@@ -36,17 +37,25 @@ def run_trials(
     *,
     seed: int,
     numbers: Sequence[int],
-    has_fixed_partition: bool = False,
+    order: Places | None = None,
+    has_old_keys: bool = False,
 ) -> Trials:
-    """The trials with these numbers; a trial depends on the seed and its own number, so batches can be cut at will."""
+    """The trials with these numbers; a trial depends on the seed and its own number, so batches can be cut at will.
+
+    With `order` no partition is drawn: these images, cut into shards from the front, are that of every trial. With
+    `has_old_keys` the models are retrained with the keys of the released code (`retraining_keys`).
+    """
     generators = trial_generators(seed, numbers)
-    images = draw_images(row, len(pictures.y), generators, fixed=seed if has_fixed_partition else None)
+    if order is None:
+        images = draw_images(row, len(pictures.y), generators)
+    else:
+        images = np.tile(order.astype(np.int32), (len(generators), 1))
 
     def keys() -> NDArray[np.uint32]:
         return draw_keys(generators, row.num_shards)
 
-    def train(start: Any, shards: Partition) -> Any:
-        return engine.train(start, shards.rows, shards.sizes, keys(), noise_multiplier=row.noise_multiplier)
+    def train(start: Any, shards: Partition, own: NDArray[np.uint32]) -> Any:
+        return engine.train(start, shards.rows, shards.sizes, own, noise_multiplier=row.noise_multiplier)
 
     counts: list[Future[dict[str, Counts]]] = []
     with ThreadPoolExecutor(max_workers=1) as beside:  # an arm is counted while the device trains the next
@@ -57,17 +66,20 @@ def run_trials(
 
         # The order of what follows is the order in which a trial's randomness is used up.
         start = engine.initial(keys())
-        weights = train(start, first_partition(row, images))
+        first = keys()
+        weights = train(start, first_partition(row, images), first)
         before = engine.test_scores(weights)
         count("before", before)
         guesses = guess_shards(engine, weights, images, row.num_shards)
         doomed = guesses < row.num_shards // 2
         survivors = without(row, images, doomed)
-        retrained = engine.test_scores(train(start, survivors))
+        fresh = keys()
+        again = retraining_keys(first, fresh, row.num_shards) if has_old_keys else fresh
+        retrained = engine.test_scores(train(start, survivors, again))
         is_touched = survivors.sizes < row.points_per_shard
         count("after", np.where(is_touched[:, np.newaxis, np.newaxis], retrained, before))
-        fresh = redrawn(row, images, doomed, generators)
-        count("control", engine.test_scores(train(engine.initial(keys()), fresh)))
+        shuffled = redrawn(row, images, doomed, generators)
+        count("control", engine.test_scores(train(engine.initial(keys()), shuffled, keys())))
     home = np.arange(images.shape[1]) // row.points_per_shard
     return Trials(
         numbers=np.asarray(numbers, dtype=np.int64),

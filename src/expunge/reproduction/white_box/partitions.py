@@ -45,12 +45,21 @@ def draw_keys(generators: Generators, num_shards: int) -> Keys:
     return np.concatenate([rng.integers(0, 1 << 32, (num_shards, 2), dtype=np.uint32) for rng in generators])
 
 
-def draw_images(row: Row, num_images: int, generators: Generators, *, fixed: int | None) -> Places:
-    """(trials, points): a random order of the images, cut into shards from the front; `fixed` seeds one for all."""
+def retraining_keys(first: Keys, fresh: Keys, num_shards: int) -> Keys:
+    """Which keys of a trial the released code retrains with, given those of its first training and others.
+
+    It splits keys in a chain, which with two shards (not with six) meets that of the first training: the second model
+    is retrained with its old key, that is, with the same noise.
+    """
+    if num_shards != 2:
+        return fresh
+    is_second = np.arange(len(fresh)) % 2 == 1
+    return np.where(is_second[:, np.newaxis], first, fresh)
+
+
+def draw_images(row: Row, num_images: int, generators: Generators) -> Places:
+    """(trials, points): a random order of the images for every trial, cut into shards from the front."""
     points = row.experiment.num_points
-    if fixed is not None:
-        same = np.random.default_rng(fixed).permutation(num_images)[:points]
-        return np.tile(same.astype(np.int32), (len(generators), 1))
     return np.stack([rng.permutation(num_images)[:points] for rng in generators]).astype(np.int32)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from zlib import crc32
 
 import jax
+import numpy as np
 
 from expunge.errors import InputError
 from expunge.learners.jax import _fused as fused
@@ -36,12 +37,16 @@ class WhiteBox:
         self._made: tuple[Experiment, Pictures, Engine] | None = None
 
     def __call__(self, row: Row, pictures: Pictures, *, has_fixed_partition: bool = False) -> RunTrials:
-        """What runs trials of the row by their numbers: functions of row, number and the device's arithmetic."""
+        """What runs trials of the row by their numbers: functions of row, number and the device's arithmetic.
+
+        A fixed partition is the pictures' own order, and goes with the released code's keys.
+        """
         engine = self._engine(row.experiment, pictures)
         seed = row_seed(row, has_fixed_partition=has_fixed_partition)
 
         shape = fused.Shape(pictures.side, pictures.channels, NUM_CLASSES, row.activation)
         memory = device_bytes() if self._memory is None else self._memory
+        order = np.arange(row.experiment.num_points, dtype=np.int32) if has_fixed_partition else None
         each, most = trial_bytes(row.experiment, shape), trials_in_an_array(row.experiment, shape)
 
         def run(numbers: Sequence[int]) -> Trials:
@@ -52,7 +57,7 @@ class WhiteBox:
         def run_part(numbers: Sequence[int]) -> Trials:
             try:
                 return run_trials(
-                    row, engine, pictures, seed=seed, numbers=numbers, has_fixed_partition=has_fixed_partition
+                    row, engine, pictures, seed=seed, numbers=numbers, order=order, has_old_keys=has_fixed_partition
                 )
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
@@ -84,7 +89,7 @@ def is_on_gpu() -> bool:
 
 
 def row_seed(row: Row, *, has_fixed_partition: bool) -> int:
-    """Of its own for every row; a fixed partition is one for all rows of an experiment."""
+    """Of its own for every row; with a fixed partition, one for all rows of an experiment."""
     return crc32((row.experiment.name if has_fixed_partition else row.name).encode())
 
 
