@@ -36,7 +36,7 @@ from expunge.learners.protocol import (
 )
 from expunge.learners.protocol import make_voter as _make_voter
 from expunge.learners.silence import silenced
-from expunge.learners.slices import SlicedModel, SlicedShard, fit_slices
+from expunge.learners.slices import SlicedModel, SlicedShard, fit_slices_of_many
 from expunge.membership import Membership, Slots
 from expunge.randomness import Randomness
 from expunge.records import Change, Records, Update
@@ -326,7 +326,7 @@ def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
     # with one thread a model's last bits do not depend on the number of cores either. Parallelism is the executor's.
     with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
         if isinstance(learner, SlicedLearner):
-            return [fit_slices(learner, data) for data in shards]
+            return [*fit_slices_of_many(learner, shards)]
         return fit_many(learner, shards)
 
 

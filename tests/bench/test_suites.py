@@ -144,3 +144,18 @@ def test_both_sides_of_the_race_over_a_table_give_the_same_answers() -> None:
     frame, _ = make_table(300)
     assert len(models) == 7
     assert np.array_equal(majority_of(models, frame, 2), model.predict(frame))
+
+
+def test_without_jax_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And who names `deep` is told so before anything is measured."""
+    monkeypatch.setattr("expunge.bench.suites.SUITES", {"sampling": SUITES["sampling"], "deep": SUITES["deep"]})
+
+    def missing() -> None:
+        raise ImportError("the JAX learner needs jax, which is not installed")
+
+    monkeypatch.setattr("expunge.bench.deep.require_extra", missing)
+    assert list(run_suites([], quick=True, progress=Bars()).lines) == ["sampling"]
+    bars = Bars()
+    with pytest.raises(ImportError, match="needs jax, which is not installed"):
+        run_suites(["sampling", "deep"], quick=True, progress=bars)
+    assert bars.totals == {}

@@ -448,7 +448,7 @@ def test_who_interrupts_the_switch_in_memory_has_to_open_again(folder: Path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(deployment, "_keep_books", interrupt)
+        patch.setattr("expunge.durable.deployment.BookKeeper", interrupt)
         with pytest.raises(KeyboardInterrupt):
             deployment.retrain()
     for again in (deployment.retrain, lambda: deployment.predict(X[:2])):
@@ -478,6 +478,10 @@ def test_an_update_that_failed_before_the_switch_is_taken_up_again(
 def test_a_certificate_of_an_unknown_request(folder: Path) -> None:
     with make(folder) as deployment, pytest.raises(expunge.ExpungeError, match="there is no request 'x'"):
         deployment.certificate("x")
+    with expunge.open(folder) as deployment:
+        receipt = deployment.delete([0])
+        with pytest.raises(expunge.ExpungeError, match=r"a request's id is a text \(`receipt.request`\), got Receipt"):
+            deployment.certificate(receipt)  # type: ignore[arg-type]
 
 
 def test_provenance_is_kept(folder: Path) -> None:

@@ -62,6 +62,15 @@ def test_the_seed_is_all_the_randomness():
     assert not any(same_bits(other, first) for other in others)
 
 
+@pytest.mark.parametrize("seed", [None, 1.0, "1", True, -1, 2**64])
+def test_a_seed_is_a_whole_number_and_none_is_not_some_seed(seed):
+    X, y = blobs(n=20)
+    learner = TorchLearner(partial(nn.Linear, 8, 3), epochs=1)
+    with pytest.raises(ParameterError, match=f"^a seed must be a whole number of 64 bits, got {seed!r}$"):
+        learner.fit(X, y, seed)
+    assert same_bits(learner.fit(X, y, np.int64(5)), learner.fit(X, y, 5))
+
+
 def reset_global_generators():
     random.seed(5)
     np.random.seed(5)  # noqa: NPY002
@@ -259,12 +268,16 @@ BAD_OPTIONS = [
     ({"optimizer": "adamx"}, "optimizer must be one of adadelta, .*, got 'adamx'"),
     ({"learning_rate": 0.0}, "learning_rate must be positive and finite, got 0.0"),
     ({"learning_rate": float("nan")}, "learning_rate"),
+    ({"learning_rate": "0.1"}, "learning_rate must be positive and finite, got '0.1'"),
+    ({"learning_rate": None}, "learning_rate must be positive and finite, got None"),
     ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+    ({"weight_decay": "0"}, "weight_decay must be at least 0 and finite, got '0'"),
     ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
     ({"epochs": 2.5}, "epochs must be a whole number"),
     ({"privacy": 1.0}, "privacy must be a DPSGD"),
     ({"device": "tpu"}, "device must be cpu, cuda"),
     ({"dtype": "bfloat16"}, "dtype must be float32 or float64, got 'bfloat16'"),
+    ({"num_classes": "3"}, "num_classes must be a whole number of at least 1, got '3'"),
     ({"train": 3}, "train must be a callable"),
     ({"train": print, "epochs": 3}, "epochs belongs to the built-in loop"),
     (
@@ -285,6 +298,7 @@ BAD_MODULES = [
     (lambda: "network", {}, "factory must return a torch.nn.Module, got 'network'"),
     (partial(nn.Linear, 8, 5), {"num_classes": 3}, r"shape \(2, 3\), got \(2, 5\)"),
     (partial(nn.Linear, 8, 2), {}, r"shape \(2, 3\), got \(2, 2\)"),
+    (partial(nn.Linear, 7, 3), {}, r"the module fails on rows of the shape \(8,\): RuntimeError: mat1 and mat2"),
     (lambda: nn.Sequential(nn.Linear(8, 3), nn.Flatten(0)), {}, r"shape \(2, classes\), got \(6,\)"),
     (partial(nn.Linear, 8, 3), {"optimizer": lambda parameters: 7}, "must return a torch.optim.Optimizer, got 7"),
 ]

@@ -13,7 +13,8 @@ from torch import nn
 
 from expunge.errors import ParameterError
 from expunge.learners.pytorch import DPSGD, TorchLearner, TorchModel, TorchSlicedLearner
-from expunge.learners.pytorch.privacy import PrivateSteps, data_privacy, poisson_batches
+from expunge.learners.pytorch._seeding import seeded
+from expunge.learners.pytorch.privacy import PrivateSteps, PrivateUpdates, data_privacy, poisson_batches
 
 
 def rows_of(n: int = 24, seed: int = 0):
@@ -165,8 +166,9 @@ def test_a_model_knows_what_it_cost():
     assert 0 < spent.epsilon < 10
     assert model.privacy(delta=1e-5, accountant="prv").epsilon < spent.epsilon
     assert TorchLearner(fixed_network, epochs=1).fit(X, y, 0).privacy(delta=1e-5) is None
-    with pytest.raises(ParameterError, match="delta must be in"):
-        model.privacy(delta=0.0)
+    for delta in (0.0, "1e-5"):
+        with pytest.raises(ParameterError, match=f"delta must be in .* got {delta!r}"):
+            model.privacy(delta=delta)
     with pytest.raises(ParameterError, match="accountant must be rdp or prv"):
         model.privacy(delta=1e-5, accountant="pld")
 
@@ -203,9 +205,157 @@ def test_what_cannot_be_private_is_refused_in_one_line():
     with pytest.raises(ParameterError, match="DP-SGD cannot train this module: BatchNorm") as caught:
         TorchLearner(factory, privacy=DPSGD(max_grad_norm=1.0, noise_multiplier=1.0)).fit(X, y, 0)
     assert len(str(caught.value)) < 120
-    for options in ({"max_grad_norm": 0.0}, {"max_grad_norm": math.inf}, {"noise_multiplier": -1.0}):
-        with pytest.raises(ParameterError, match=f"{next(iter(options))} must be"):
-            DPSGD(**{"max_grad_norm": 1.0, "noise_multiplier": 1.0, **options})
+
+
+BAD_PRIVACY = [("max_grad_norm", value) for value in (0.0, math.inf, "a", None)]
+BAD_PRIVACY += [("noise_multiplier", value) for value in (-1.0, "1", None)]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_PRIVACY)
+def test_bad_options_of_dp_sgd_are_refused(name, value):
+    with pytest.raises(ParameterError, match=f"^{name} must be .* finite, got {value!r}$"):
+        DPSGD(**{"max_grad_norm": 1.0, "noise_multiplier": 1.0, name: value})
+
+
+class Folded(nn.Module):
+    """Five rows of an example, each scored by itself and added up: the batch is folded into rows."""
+
+    def __init__(self, *, spared: int = 0):
+        super().__init__()
+        self.inner = nn.Linear(5, 4)
+        self.last = nn.Linear(4, 3)
+        self.spared = spared
+
+    def forward(self, rows):
+        if len(rows) <= self.spared:
+            return self.last(torch.tanh(self.inner(rows.reshape(-1, 5, 5)))).sum(1)
+        return self.last(torch.tanh(self.inner(rows.reshape(-1, 5)))).reshape(-1, 5, 3).sum(1)
+
+
+class PartlyFolded(Folded):
+    """Only the first layer is given rows; Opacus itself would fail at the first step, about stacking tensors."""
+
+    def forward(self, rows):
+        return self.last(torch.tanh(self.inner(rows.reshape(-1, 5))).reshape(-1, 5, 4).sum(1))
+
+
+class Positioned(Folded):
+    """A layer that is given no examples at all, but the places in one: as many as there are records in a shard of 5."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Embedding(5, 5)
+
+    def forward(self, rows):
+        return self.last(self.inner(rows.reshape(-1, 5, 5) + self.places(torch.arange(5)))).sum(1)
+
+
+class Twice(Folded):
+    """One layer on two halves of a batch, one after the other: as if there were half as many examples."""
+
+    def forward(self, rows):
+        half = -(-len(rows) // 2)
+        inner = torch.cat([self.inner(part.reshape(-1, 5, 5)) for part in (rows[:half], rows[half:])])
+        return self.last(inner.sum(1))
+
+
+class Unasked(Folded):
+    """Weights used behind their layer's back."""
+
+    def forward(self, rows):
+        inner = nn.functional.linear(rows.reshape(-1, 5, 5), self.inner.weight, self.inner.bias)
+        return self.last(inner.sum(1))
+
+
+ONE_EACH = r"has not one gradient an example \(the first axis of what its layer is given must be the batch\)$"
+NOT_PRIVATE = [
+    (Folded, f"'inner.weight' {ONE_EACH}"),
+    (PartlyFolded, f"'inner.weight' {ONE_EACH}"),
+    (Positioned, f"'places.weight' {ONE_EACH}"),
+    (Twice, f"'inner.weight' {ONE_EACH}"),
+    (Unasked, r"'inner.weight' has no gradients \(its layer must be called, or it be frozen\)$"),
+]
+
+
+@pytest.mark.parametrize(("factory", "message"), NOT_PRIVATE)
+@pytest.mark.parametrize("n", [1, 5, 24])
+def test_a_module_without_one_gradient_an_example_is_refused(factory, message, n):
+    """Opacus clips whatever lies on a layer's first axis: rows of an example would be clipped each by itself."""
+    X, y = rows_of(n)
+    learner = TorchLearner(factory, epochs=1, privacy=DPSGD(max_grad_norm=1.0, noise_multiplier=1.0))
+    with pytest.raises(ParameterError, match=f"^DP-SGD cannot train this module: {message}"):
+        learner.fit(X, y, 0)
+    TorchLearner(factory, epochs=1).fit(X, y, 0)  # nothing is wrong with it otherwise
+
+
+def test_every_step_asks_for_one_gradient_an_example():
+    """A module that folds large batches only gets past the trial, and no further."""
+    X, y = rows_of(24)
+    private = {"epochs": 1, "batch_size": 1000, "privacy": DPSGD(max_grad_norm=1.0, noise_multiplier=1.0)}
+    with pytest.raises(ParameterError, match=f"'inner.weight' {ONE_EACH}") as caught:
+        TorchLearner(lambda: Folded(spared=3), **private).fit(X, y, 0)
+    assert not any(character.isdigit() for character in str(caught.value))  # the size of a batch is a secret draw
+    assert isinstance(TorchLearner(lambda: Folded(spared=24), **private).fit(X, y, 0), TorchModel)
+
+
+def test_gradients_of_several_passes_are_no_gradients_of_examples():
+    """Opacus keeps those of two backward passes as a list and clips all of them by themselves."""
+    module = Folded(spared=9)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    updates = PrivateUpdates(module, optimizer, privacy=DPSGD(max_grad_norm=1.0, noise_multiplier=0.0), mean_batch=4)
+    rows = torch.zeros(4, 1, 5, 5)
+    updates.step(updates.module(rows).sum(dim=1))
+    updates.find_gradients(updates.module(rows).sum(dim=1))
+    with pytest.raises(ParameterError, match=f"'inner.weight' {ONE_EACH}"):
+        updates.step(updates.module(rows).sum(dim=1))
+
+
+def test_the_trial_leaves_no_trace():
+    """Neither on buffers nor on the generators: the training is what it would be without it."""
+    X, y = rows_of(24)
+
+    class Watching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(25, 3)
+            self.watch = nn.Module()  # of its own, since Opacus refuses buffers in a layer that is trained
+            self.watch.register_buffer("calls", torch.zeros(()))
+            self.watch.register_buffer("draw", torch.zeros(()))
+
+        def forward(self, rows):
+            if self.training:
+                self.watch.calls += 1
+                self.watch.draw.copy_(torch.rand(()))
+            return self.last(rows.flatten(1))
+
+    privacy = DPSGD(max_grad_norm=1.0, noise_multiplier=1.0)
+    model = TorchLearner(Watching, epochs=1, batch_size=1000, privacy=privacy).fit(X, y, 7)
+    assert model.state["watch.calls"] == 1
+    with seeded(7, device=torch.device("cpu"), dtype=torch.float32):
+        Watching()
+        next(poisson_batches(24, sample_rate=1.0, steps=1))
+        assert model.state["watch.draw"] == torch.rand(())
+
+
+def test_what_opacus_cannot_do_is_said_in_one_line():
+    X, y = rows_of()
+
+    class OutOfStep(nn.Module):
+        """A layer of one's own that returns more rows than it is given."""
+
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(5))
+
+        def forward(self, rows):
+            return rows.reshape(-1, 5) * self.scale
+
+    def factory():
+        return nn.Sequential(OutOfStep(), nn.Unflatten(0, (-1, 5)), nn.Flatten(), nn.Linear(25, 3))
+
+    with pytest.raises(ParameterError, match=r"^DP-SGD cannot train this module: [A-Z][A-Za-z]+Error: ") as caught:
+        TorchLearner(factory, epochs=1, privacy=DPSGD(max_grad_norm=1.0, noise_multiplier=1.0)).fit(X, y, 0)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("cumulative", [True, False])
@@ -222,3 +372,45 @@ def test_slices_are_accounted_for(cumulative):
         assert runs == ((PrivateSteps(2.0, 1 / 2, 4), PrivateSteps(2.0, 1 / 4, 8), PrivateSteps(2.0, 1 / 6, 12)),)
     else:
         assert runs == ((PrivateSteps(2.0, 1 / 2, 4),),) * 3
+
+
+class Mixing(nn.Module):
+    """A linear model behind something that may look at the whole batch."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.mix = mix
+        self.last = nn.Linear(25, 3)
+
+    def forward(self, rows):
+        return self.last(self.mix(rows.flatten(1)))
+
+
+class Centred(nn.Module):
+    def forward(self, rows):
+        return rows - rows.detach().mean(0)
+
+
+@pytest.mark.parametrize(
+    ("mix", "is_refused"),
+    [
+        (lambda: nn.BatchNorm1d(25, affine=False), True),
+        (lambda: nn.BatchNorm1d(25).requires_grad_(False), True),
+        (Centred, True),
+        (lambda: nn.LayerNorm(25), False),
+        (lambda: nn.Dropout(0.5), False),
+        (nn.Identity, False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 24])
+def test_who_looks_at_the_company_of_an_example_is_refused(mix, is_refused, size):
+    """What clips an example's gradient bounds nothing that others have by it; a shard of one record is no exception."""
+    X, y = rows_of(size)
+    learner = TorchLearner(
+        lambda: Mixing(mix()), epochs=1, privacy=DPSGD(max_grad_norm=1.0, noise_multiplier=1.0), num_classes=3
+    )
+    if is_refused:
+        with pytest.raises(ParameterError, match="depends on the others in its batch"):
+            learner.fit(X, y, 0)
+    else:
+        learner.fit(X, y, 0)

@@ -35,6 +35,11 @@ _QUICK = _Sizes(2, 40, 2, 4, 40, 1)
 _ONE_OF_MANY = Target.ratio_at_most(0.012)
 
 
+def require_extra() -> None:
+    """A one-line error where JAX is not installed."""
+    import expunge.learners.jax  # noqa: F401
+
+
 def run(*, quick: bool, progress: Progress) -> list[Line]:
     """Together against one after another, one shard against all; on a GPU the kernels as well."""
     import jax

@@ -32,7 +32,8 @@ On a CPU a program holds one model, and as many programs run side by side as the
 pay there, and one program for one model is what makes the weights independent, to the bit, of what else is trained. The
 gain over `vmap(grad)` comes from norms instead of gradients of every example (of the convolutions the gradients of a
 batch's examples are kept where they take little room, since that spares a product), from convolutions as products of
-patches cut by space-to-depth, from pools as maxima of slices, and from a loop that is compiled as a whole.
+patches cut by space-to-depth, from pools as maxima of slices, and from a loop that is compiled as a whole. Batches of
+more than 64 examples are clipped part by part, so that what is kept for the way back stays in the caches.
 
 The other side is DP-SGD as it is usually written: a compiled step, called in a loop, with JAX's own convolutions."""
 

@@ -57,7 +57,7 @@ def bench(
     if as_json:
         show_json({"command": command, **report.to_dict()})
     else:
-        _tell(report)
+        _tell(report, suites or [])
 
 
 def _read_kept(kept: Path) -> None:
@@ -94,11 +94,14 @@ def _command(suites: list[str], *, quick: bool, out: Path | None, kept: Path | N
     return " ".join(words)
 
 
-def _tell(report: Report) -> None:
+def _tell(report: Report, suites: list[str]) -> None:
     from expunge.bench import COLUMNS, HOW, QUICK_WARNING, SUITES, cells
 
     for name, lines in report.lines.items():
         show_table(name, COLUMNS, [cells(line) for line in lines], caption=SUITES[name].about)
+    left_out = [name for name in SUITES if name not in report.lines]
+    if not suites and left_out:
+        console.print(f"Left out, for want of the extra jax: {', '.join(left_out)}.")
     console.print(HOW)
     missed = len(report.missed)
     if report.quick:

@@ -6,7 +6,8 @@ vote and never released. Everything else here is optional and found by its name:
 one call offers `fit_many` (with `shards_at_once`, if it likes them in certain numbers, and `shares_rows`, if it would
 have them as `SharedShard`, places in rows that all of them share), one that can vote for all shards at once offers
 `make_voter`, one that wants the labels themselves instead of codes offers `for_classes`, and one that can resume from a
-slice is a `SlicedLearner`.
+slice is a `SlicedLearner`; if it can train a slice of many shards in one call it offers
+`extend_many(checkpoints, shards)`, a checkpoint and a `ShardData` for each.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from expunge._labels import labels_told
 from expunge.errors import ParameterError, TrainingError
 from expunge.features import Features, take
-from expunge.learners.protocol import Abstainer, Codes, Model, SlicedLearner, Voter, Weights
+from expunge.learners.protocol import Abstainer, Codes, Model, ShardData, SlicedLearner, Voter, Weights
 from expunge.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, weight_arguments
 
 
@@ -55,18 +55,44 @@ def fit_slices(learner: SlicedLearner, data: SlicedShard) -> SlicedModel:
     checkpoints = list(data.checkpoints[: data.first])
     for number in range(data.first, learner.num_slices):
         checkpoint = checkpoints[-1] if checkpoints else None
-        in_slice = data.slice_of == number
-        if in_slice.any():
-            rows = np.flatnonzero(data.slice_of <= number if learner.is_cumulative else in_slice)
-            weights = None if data.weights is None else data.weights[rows]
+        if (data.slice_of == number).any():
+            own = _slice(learner, data, number)
             try:
-                checkpoint = learner.extend(
-                    checkpoint, take(data.X, rows), data.y[rows], data.seeds[number], weights=weights
-                )
+                checkpoint = learner.extend(checkpoint, own.X, own.y, own.seed, weights=own.weights)
             except Exception as error:
                 message = f"training slice {number} of shard {data.shard} failed: {type(error).__name__}: {error}"
                 raise TrainingError(message, data.shard) from error
         checkpoints.append(checkpoint)
+    return _finished(learner, checkpoints)
+
+
+def fit_slices_of_many(learner: SlicedLearner, shards: Sequence[SlicedShard]) -> list[SlicedModel]:
+    """The same for many shards: slice after slice, each of all shards at once where the learner has `extend_many`."""
+    if not hasattr(learner, "extend_many"):
+        return [fit_slices(learner, data) for data in shards]
+    checkpoints = [list(data.checkpoints[: data.first]) for data in shards]
+    for number in range(learner.num_slices):
+        due = [place for place, data in enumerate(shards) if data.first <= number]
+        taught = [place for place in due if (shards[place].slice_of == number).any()]
+        before = [checkpoints[place][-1] if checkpoints[place] else None for place in taught]
+        try:
+            found = iter(learner.extend_many(before, [_slice(learner, shards[place], number) for place in taught]))
+        except Exception:
+            return [fit_slices(learner, data) for data in shards]  # one by one, to find the shard at fault
+        for place in due:
+            own = checkpoints[place]
+            own.append(next(found) if place in taught else own[-1] if own else None)
+    return [_finished(learner, own) for own in checkpoints]
+
+
+def _slice(learner: SlicedLearner, data: SlicedShard, number: int) -> ShardData:
+    """What a slice is trained on."""
+    rows = np.flatnonzero(data.slice_of <= number if learner.is_cumulative else data.slice_of == number)
+    weights = None if data.weights is None else data.weights[rows]
+    return ShardData(data.shard, take(data.X, rows), data.y[rows], weights, data.seeds[number])
+
+
+def _finished(learner: SlicedLearner, checkpoints: Sequence[Any]) -> SlicedModel:
     last = checkpoints[-1]
     return SlicedModel(tuple(checkpoints), Abstainer() if last is None else learner.make_model(last))
 

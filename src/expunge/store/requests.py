@@ -137,6 +137,8 @@ class RequestBook:
 
     def get(self, request: str) -> Request:
         """The request of that id; an unknown one is an error that names it."""
+        if not isinstance(request, str):
+            raise RequestError(f"a request's id is a text (`receipt.request`), got {request!r:.80}")
         row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
         if row is None:
             raise RequestError(f"there is no request {request!r}")

@@ -52,3 +52,25 @@ def test_it_learns_and_is_stored(make_shard: Any, way: str, privacy: PrivateSGD 
         assert np.array_equal(left, right)
     again = learner.load_model(learner.dump_model(one))
     assert np.array_equal(again.predict(shard.X), one.predict(shard.X))
+
+
+class Shifted(linen.Module):  # type: ignore[misc]
+    shift: Any = None
+
+    @linen.compact
+    def __call__(self, x: Any) -> Any:
+        return linen.Dense(3)(x.reshape(x.shape[0], -1) + self.shift)
+
+
+def test_a_module_with_an_array_among_its_fields_can_be_copied(make_shard: Any) -> None:
+    """Programs are kept by their networks; two whose fields cannot be compared are simply not the same."""
+    shard = make_shard(1)
+    models = [
+        JaxLearner(module, steps=5, batch_size=16, num_classes=3, input_shape=(64,)).fit(shard.X, shard.y, 1)
+        for module in (Shifted(np.ones(64, np.float32)), Shifted(np.ones(64, np.float32)))
+    ]
+    assert np.array_equal(*(model.predict(shard.X) for model in models))
+    one = Shifted(np.ones(64, np.float32))
+    assert Flax(one, (64,)) == Flax(one, (64,))
+    assert Flax(one, (64,)) != Flax(one, (8, 8))
+    assert Flax(Linen(), (64,)) == Flax(Linen(), (64,))

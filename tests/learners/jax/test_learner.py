@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import optax
 import pytest
 
 from expunge.ensemble import learn, update
-from expunge.errors import ExpungeError, InputError, ParameterError
+from expunge.errors import ExpungeError, InputError, ParameterError, TrainingError
 from expunge.learners.jax import (
     Equinox,
     JaxLearner,
@@ -333,6 +334,7 @@ def test_voting_is_bounded_by_the_setting(
         ({"input_scale": 0.0}, "input_scale"),
         ({"models_at_once": 0}, "models_at_once"),
         ({"max_device_memory": 0}, "max_device_memory"),
+        ({"loss": "mse"}, "loss must be a function of scores and label, got 'mse'"),
         ({"optimizer": "adam"}, "must be an Optimizer or an Optax transformation, got 'adam'"),
         ({"optimizer": Optimizer("adamx", {})}, "Optax has no optimiser 'adamx'"),
         ({"optimizer": Optimizer("adam", {"lr": 0.1})}, "'adam' of Optax refuses its arguments"),
@@ -415,3 +417,109 @@ def test_shards_come_in_numbers_that_fill_programs_and_cores() -> None:
     assert usual.shards_at_once == cores
     assert JaxLearner(logistic(input_shape=(8,)), steps=1, models_at_once=3).shards_at_once == 3 * cores
     assert JaxLearner(logistic(input_shape=(8,)), steps=1, max_device_memory=1 << 30).shards_at_once == 1
+
+
+def test_trained_weights_do_not_pile_up_on_the_device(make_shard: MakeShard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound on memory holds however many shards there are."""
+    learner = JaxLearner(
+        mlp(hidden=(500,), input_shape=(8, 8)), steps=1, num_classes=3, max_device_memory=4_000_000, models_at_once=1
+    )
+    shards = [make_shard(number) for number in range(12)]
+    own = sum(leaf.nbytes for leaf in jax.tree.leaves(learner.train(shards[:1], 80)[0]))
+    alive: list[int] = []
+    batch = learner._batch
+
+    def watched(*given: Any) -> Any:
+        alive.append(sum(array.nbytes for array in jax.live_arrays() if array.shape == (1, 64, 500)))
+        return batch(*given)
+
+    monkeypatch.setattr(JaxLearner, "_batch", lambda self, *given: watched(*given))
+    learner.train(shards, 80)
+    assert len(alive) == 12
+    assert max(alive) - min(alive) < own
+
+
+@pytest.mark.parametrize("is_cumulative", [True, False])
+def test_slices_of_many_shards_are_trained_together(
+    make_learner: MakeLearner, make_shard: MakeShard, monkeypatch: pytest.MonkeyPatch, is_cumulative: bool
+) -> None:
+    """In programs of four models; with the same bits as one after another, also where some begin later."""
+    from expunge.learners.slices import SlicedShard, fit_slices, fit_slices_of_many
+
+    learner = make_learner(steps=3, network=logistic(input_shape=(8, 8)), models_at_once=4)
+    sliced = SlicedJaxLearner(learner, 3, is_cumulative)
+    rng = np.random.default_rng(0)
+    shards = [
+        SlicedShard(number, one.X, one.y, None, rng.integers(0, 3, 70), tuple(rng.integers(1 << 60, size=3).tolist()))
+        for number, one in enumerate(make_shard(number, 70) for number in range(5))
+    ]
+    alone = [fit_slices(sliced, shard) for shard in shards]
+    shards[1] = replace(shards[1], first=2, checkpoints=alone[1].checkpoints)
+    shards[3] = replace(shards[3], slice_of=np.full(70, 1))  # nothing in its first slice, and nothing new in its last
+    alone[3] = fit_slices(sliced, shards[3])
+    sizes: list[int] = []
+    train = JaxLearner.train
+
+    def counted(self: JaxLearner, own: Any, *given: Any) -> Any:
+        sizes.append(len(own))
+        return train(self, own, *given)
+
+    monkeypatch.setattr(JaxLearner, "train", counted)
+    together = fit_slices_of_many(sliced, shards)
+    assert sum(sizes) == 3 + 4 + 4
+    assert len(sizes) <= 9
+    for one, other in zip(alone, together, strict=True):
+        for first, second in zip(one.checkpoints, other.checkpoints, strict=True):
+            assert (first is None) == (second is None)
+            assert first is None or same_parameters(first, second)
+    assert sliced.shards_at_once == learner.shards_at_once
+
+
+def test_a_slice_that_cannot_be_trained_names_its_shard(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    from expunge.learners.slices import SlicedShard, fit_slices_of_many
+
+    sliced = SlicedJaxLearner(make_learner(steps=1, network=logistic(input_shape=(8, 8))), 1)
+    shards = [
+        SlicedShard(number, one.X, one.y + 9 * (number == 2), None, np.zeros(70, np.int64), (number,))
+        for number, one in enumerate(make_shard(number, 70) for number in range(3))
+    ]
+    with pytest.raises(TrainingError, match="slice 0 of shard 2 failed: InputError: labels must be codes"):
+        fit_slices_of_many(sliced, shards)
+
+
+def test_what_does_not_fit_a_shard_is_one_line(make_learner: MakeLearner, make_shard: MakeShard) -> None:
+    shard, learner = make_shard(1), make_learner(privacy=None)
+    for X, y, weights, words in (
+        (shard.X, shard.y[:, None], None, r"one label a row, got labels of the shape \(70, 1\)"),
+        (shard.X, shard.y, np.ones(3), r"a weight a row, got 70 rows and weights of the shape \(3,\)"),
+        (shard.X.reshape(70, 4, 16), shard.y, None, r"rows of the shape \(4, 16\) do not fit"),
+    ):
+        with pytest.raises(InputError, match=words):
+            learner.fit(X, y, 1, weights=weights)
+    model: Any = learner.fit(shard.X.reshape(70, 64), shard.y, 1)
+    with pytest.raises(InputError, match=r"rows of the shape \(5,\) do not fit"):
+        model.predict(np.zeros((2, 5)))
+    assert "parameters" not in repr(model)
+
+
+@pytest.mark.parametrize("name", ["lbfgs", "polyak_sgd"])
+def test_an_optimiser_that_wants_more_than_gradients_is_refused(
+    make_learner: MakeLearner, make_shard: MakeShard, name: str
+) -> None:
+    arguments = {"max_learning_rate": 1.0} if name == "polyak_sgd" else {"learning_rate": 0.1}
+    shard = make_shard(1)
+    with pytest.raises(ParameterError, match="cannot make a step from gradients and weights alone: TypeError"):
+        make_learner(optimizer=Optimizer(name, arguments)).fit(shard.X, shard.y, 1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda scores, label: scores, r"must be a number, got \(3,\)"),
+        (lambda scores: scores[0], "the loss fails on the scores and the label of one example: TypeError"),
+    ],
+)
+def test_a_loss_that_is_none(make_learner: MakeLearner, make_shard: MakeShard, loss: Any, words: str) -> None:
+    shard = make_shard(1)
+    with pytest.raises(ParameterError, match=words):
+        make_learner(loss=loss).fit(shard.X, shard.y, 1)

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 
 from expunge.errors import ParameterError
-from expunge.learners.jax import Conv, Dense, Flatten, Network, logistic, mlp, paper_network
+from expunge.learners.jax import (
+    Conv,
+    Dense,
+    Flatten,
+    MaxPool,
+    Network,
+    Optimizer,
+    adam,
+    logistic,
+    mlp,
+    paper_network,
+    sgd,
+)
 from expunge.learners.jax._patches import PatchGeometry
 
 
@@ -78,3 +90,28 @@ def test_patches_equal_jax_convolution_and_spread_is_their_transpose(size: int, 
     assert np.allclose(ours, theirs, atol=1e-4)
     assert np.array_equal(kernel_again, kernel)
     assert np.vdot(patches, there) == pytest.approx(np.vdot(x, spread), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Conv(2, 3, padding="same"), "padding must be 'SAME' or 'VALID', got 'same'"),
+        (lambda: MaxPool(2.5), "the window of a max-pool must be a whole number of at least 1, got 2.5"),
+        (lambda: MaxPool(16), "the window of a max-pool must be at most 15, got 16"),
+        (lambda: Network((Flatten, Dense()), (4,)), "layers must be layers, as Dense"),
+        (lambda: Network(Dense(), (4,)), "layers must be a sequence"),
+        (lambda: sgd("a"), "learning_rate must be a positive number, got 'a'"),
+        (lambda: sgd(float("inf")), "learning_rate must be a positive number, got inf"),
+        (lambda: adam(None), "learning_rate must be a positive number, got None"),
+        (lambda: Optimizer(3, {}), "an optimiser's name must be a text, got 3"),
+        (lambda: Optimizer("adam", 3), "an optimiser's arguments must be names with numbers, got 3"),
+    ],
+)
+def test_parts_that_cannot_be(make, words):
+    with pytest.raises(ParameterError, match=words):
+        make()
+
+
+def test_lists_will_do():
+    assert Network([Flatten(), Dense()], [8, 8]) == Network((Flatten(), Dense()), (8, 8))
+    assert hash(Network([Flatten(), Dense()], [8, 8])) == hash(Network((Flatten(), Dense()), (8, 8)))

@@ -16,6 +16,7 @@ Loss = Callable[[Array, Array], Array]  # scores and label of one example → a 
 
 _KNOWN = (Activation, Conv, Dense, Flatten, MaxPool)
 _TINY = 1e-12
+_AT_ONCE_ON_CPU = 64  # examples: what larger batches keep for the way back does not stay in the caches
 
 
 def cross_entropy(scores: Array, label: Array) -> Array:
@@ -26,21 +27,40 @@ def cross_entropy(scores: Array, label: Array) -> Array:
 def clipped_sum(
     architecture: Architecture, loss: Loss, parameters: Any, x: Array, y: Array, present: Array, clip_norm: float
 ) -> Any:
-    """Σ present · g · min(1, clip_norm / ‖g‖) over the examples' gradients g."""
-    if isinstance(architecture, Network) and all(type(layer) in _KNOWN for layer in architecture.layers):
-        return _clipped_by_norms(architecture, loss, parameters, x, y, present, clip_norm)
-    return clipped_one_by_one(architecture, loss, parameters, x, y, present, clip_norm)
+    """Σ present · g · min(1, clip_norm / ‖g‖) over the examples' gradients g; on a CPU a large batch part by part."""
+    known = isinstance(architecture, Network) and all(type(layer) in _KNOWN for layer in architecture.layers)
+    one: Callable[..., Any] = _clipped_by_norms if known else clipped_one_by_one
+    parts = -(-len(x) // _AT_ONCE_ON_CPU) if jax.default_backend() == "cpu" else 1
+    if parts == 1:
+        return one(architecture, loss, parameters, x, y, present, clip_norm)
+    # Equal parts; the last one is filled up with the first example, which counts as absent there.
+    size = -(-len(x) // parts)
+    places = jnp.arange(parts * size)
+    filled = jnp.where(places < len(x), places, 0)
+    counted = jnp.where(places < len(x), present[filled], 0)
+
+    def part(own: Array, counts: Array) -> Any:
+        return one(architecture, loss, parameters, x[own], y[own], counts, clip_norm)
+
+    cut = filled.reshape(parts, size), counted.reshape(parts, size)
+    begin = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(lambda: part(cut[0][0], cut[1][0]))
+    )
+    return jax.lax.scan(lambda total, own: (jax.tree.map(jnp.add, total, part(*own)), None), begin, cut)[0]
 
 
 def clipped_one_by_one(
     architecture: Architecture, loss: Loss, parameters: Any, x: Array, y: Array, present: Array, clip_norm: float
 ) -> Any:
-    """The definition: every example's gradient, its norm, the scaled sum. Right for every model, slow for most."""
+    """The definition: every example's gradient, its norm, the scaled sum. Right for every model, slow for most.
+
+    Norms and sums are taken in float32 at least: of weights of fewer bits a clipped gradient would be too long.
+    """
 
     def gradient(row: Array, label: Array) -> Any:
         return jax.grad(lambda own: loss(architecture.apply(own, row[None])[0], label))(parameters)
 
-    each = jax.vmap(gradient)(x, y)
+    each = jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), jax.vmap(gradient)(x, y))
     squares = [jnp.sum(jnp.square(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in jax.tree.leaves(each)]
     scale = present * clip_factors(sum(squares[1:], squares[0]), clip_norm)
     precision = jax.lax.Precision.HIGHEST

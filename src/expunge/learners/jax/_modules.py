@@ -46,7 +46,7 @@ def failure(error: Exception, shape: tuple[int, ...]) -> ParameterError:
     """One line about a network that cannot be applied."""
     if type(error).__name__ in _OWN_STATE_ERRORS:
         return own_state_error()
-    return ParameterError(f"the network fails on a batch of examples of the shape {shape}: {_one_line(error)}")
+    return ParameterError(f"the network fails on a batch of examples of the shape {shape}: {one_line(error)}")
 
 
 def own_state_error() -> ParameterError:
@@ -60,7 +60,7 @@ def _traced(make: Callable[[Any], Any]) -> Any:
     try:
         jax.eval_shape(lambda key: made.append(make(key)), fixed_key())
     except Exception as error:
-        raise ParameterError(f"the network's function does not make a module from a key: {_one_line(error)}") from error
+        raise ParameterError(f"the network's function does not make a module from a key: {one_line(error)}") from error
     return made[0]
 
 
@@ -80,7 +80,11 @@ def _check_nnx(module: Any) -> None:
 
 
 def _check_equinox(module: Any) -> None:
-    import equinox
+    try:
+        import equinox
+    except ImportError:
+        words = "a function from a key to a module needs Equinox or Flax NNX: pip install equinox"
+        raise ParameterError(f"{words}; it made a {type(module).__name__}") from None
 
     layers = (equinox.nn.Dropout, equinox.nn.StateIndex)
     parts = jax.tree.leaves(module, is_leaf=lambda part: isinstance(part, layers))
@@ -92,6 +96,7 @@ def _check_equinox(module: Any) -> None:
         raise ParameterError(f"the network's function must make a module from a key, got a {type(module).__name__}")
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What kind of error, and its first line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

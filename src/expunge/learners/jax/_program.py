@@ -190,7 +190,8 @@ class _Training:
         if privacy.noise_multiplier > 0:
             deviation = privacy.clip_norm * privacy.noise_multiplier
             total = add_noise(total, jax.random.fold_in(key, number), deviation)
-        return jax.tree.map(lambda leaf: leaf / recipe.batch_size, total)
+        # In the weights' own type, whatever the sum was taken in.
+        return jax.tree.map(lambda leaf, own: (leaf / recipe.batch_size).astype(own.dtype), total, parameters)
 
 
 def add_noise(total: Any, key: Array, deviation: float) -> Any:
@@ -226,5 +227,5 @@ def _count_correct(recipe: Recipe, parameters: Any, checks: Checks, inputs: Call
         checks.X[:used].reshape(whole, at_once, *checks.X.shape[1:]),
         checks.y[:used].reshape(whole, at_once),
     )
-    count = jnp.sum(jax.lax.map(lambda part: correct(*part), parts))
+    count = jnp.sum(jax.lax.map(lambda part: correct(*part), parts)).astype(jnp.int32)
     return count if used == total else count + correct(checks.X[used:], checks.y[used:])

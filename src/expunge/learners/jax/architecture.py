@@ -41,8 +41,8 @@ class Functions:
     input_shape: Shape
 
     def init(self, key: Array, num_classes: int) -> Any:
-        """What the function gives; it knows the number of classes itself."""
-        return self.init_function(key)
+        """What the function gives, as arrays; it knows the number of classes itself."""
+        return jax.tree.map(jnp.asarray, self.init_function(key))
 
     def apply(self, parameters: Any, x: Array) -> Array:
         """What the function gives."""
@@ -112,6 +112,15 @@ class Flax:
         """Not of the module's own fields, which may be lists; equal modules are of one type."""
         return hash((type(self.module), self.input_shape))
 
+    def __eq__(self, other: object) -> bool:
+        """Modules whose fields cannot be compared (arrays) are equal if they are the same one."""
+        if not isinstance(other, Flax) or self.input_shape != other.input_shape:
+            return False
+        try:
+            return self.module is other.module or bool(self.module == other.module)
+        except (TypeError, ValueError):
+            return False
+
 
 @dataclass(frozen=True)
 class FlaxNNX:
@@ -166,9 +175,13 @@ def as_architecture(given: Any, input_shape: Shape | None) -> Architecture:
 
 
 def check_rows(architecture: Architecture, rows: Any, *, what: str = "rows") -> None:
-    """Refuse rows that are not examples of the network."""
+    """Refuse rows that are not examples of the network: of its shape but for axes of length one, unless one is flat.
+
+    A picture with its colours in front has as many numbers, and would be scrambled.
+    """
     shape = np.shape(rows)[1:]
-    if math.prod(shape) != math.prod(architecture.input_shape):
+    found, wanted = ([length for length in given if length != 1] for given in (shape, architecture.input_shape))
+    if math.prod(found) != math.prod(wanted) or (min(len(found), len(wanted)) > 1 and found != wanted):
         raise InputError(f"{what} of the shape {shape} do not fit the network's input_shape {architecture.input_shape}")
 
 

@@ -80,7 +80,7 @@ def glorot_normal(key: Array, shape: Shape) -> Array:
     """Normal weights of variance 2 / (fan in + fan out); the last two axes are in and out, those before a window."""
     window = prod(shape[:-2])
     variance = 2.0 / (window * (shape[-2] + shape[-1]))
-    return jax.random.normal(key, shape) * variance**0.5
+    return jax.random.normal(key, shape, jnp.float32) * variance**0.5
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Dense:
         """Glorot normal weights, biases of standard deviation 0.01."""
         first, second = jax.random.split(key)
         weights = glorot_normal(first, (in_shape[0], self._width))
-        return {"weights": weights, "bias": _DENSE_BIAS * jax.random.normal(second, (self._width,))}
+        return {"weights": weights, "bias": _DENSE_BIAS * jax.random.normal(second, (self._width,), jnp.float32)}
 
     def forward(self, parameters: Parameters, x: Array, dtype: DType) -> tuple[Array, Array]:
         """One product."""
@@ -142,6 +142,8 @@ class Conv:
     def __post_init__(self) -> None:
         for name in ("channels", "filter_size", "stride"):
             check_whole(name, getattr(self, name))
+        if self.padding not in ("SAME", "VALID"):
+            raise ParameterError(f"padding must be 'SAME' or 'VALID', got {self.padding!r}")
 
     def geometry(self, in_shape: Shape) -> PatchGeometry:
         """Where its patches lie."""
@@ -162,7 +164,7 @@ class Conv:
         shape = (self.filter_size, self.filter_size, in_shape[2], self.channels)
         return {
             "weights": glorot_normal(first, shape),
-            "bias": _CONV_BIAS * jax.random.normal(second, (self.channels,)),
+            "bias": _CONV_BIAS * jax.random.normal(second, (self.channels,), jnp.float32),
         }
 
     def forward(self, parameters: Parameters, x: Array, dtype: DType) -> tuple[Array, tuple[Array, PatchGeometry]]:
@@ -255,8 +257,7 @@ class MaxPool:
     window: int = 2
 
     def __post_init__(self) -> None:
-        if not 1 <= self.window <= 15:
-            raise ParameterError(f"the window of a max-pool must be from 1 to 15, got {self.window!r}")
+        check_whole("the window of a max-pool", self.window, most=15)
 
     def out_shape(self, in_shape: Shape) -> Shape:
         """Smaller by the window less one."""

@@ -26,7 +26,7 @@ from expunge.learners.jax.layers import Shape
 from expunge.learners.jax.model import JaxModel, dense_rows
 from expunge.learners.jax.optimizer import sgd
 from expunge.learners.jax.private import PrivateSGD
-from expunge.learners.jax.recipe import Recipe, Validation, check_recipe
+from expunge.learners.jax.recipe import Recipe, Validation, check_recipe, check_update
 from expunge.learners.jax.storage import StoredModel, dump_model, load_model
 from expunge.learners.jax.voting import JaxVoter
 from expunge.learners.protocol import Abstainer, Codes, Model, ShardData, SharedShard, Voter, Weights
@@ -160,17 +160,19 @@ class JaxLearner:
         """The model of trained weights."""
         return JaxModel(self.architecture, parameters, self.input_scale)
 
-    def train(self, shards: Sequence[ShardData | SharedShard], room: int, start: Any = None) -> list[Any]:
-        """Weights of shards that share one capacity, a program at a time; `start`: the weights to go on from."""
+    def train(
+        self, shards: Sequence[ShardData | SharedShard], room: int, starts: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """Weights of shards that share one capacity, a program at a time; each goes on from its own of `starts`."""
         self._check_shards(shards)
-        at_once = self.models_in_program(room, stored_rows(shards[0]), start)
-        program = training_program(self.recipe, room, at_once, resumes=start is not None)
-        begin = _repeated(start, at_once)
+        at_once = self.models_in_program(room, stored_rows(shards[0]), None if starts is None else starts[0])
+        program = training_program(self.recipe, room, at_once, resumes=starts is not None)
 
         def run(first: int) -> tuple[int, Any]:
             part = list(shards[first : first + at_once])
-            padded = part + [part[0]] * (at_once - len(part))
-            return len(part), program(self._batch(padded, room), self._checks, begin)
+            padding = at_once - len(part)
+            begin = None if starts is None else _stacked([*starts[first : first + at_once], *[starts[first]] * padding])
+            return len(part), program(self._batch(part + [part[0]] * padding, room), self._checks, begin)
 
         parts = range(0, len(shards), at_once)
         # On a CPU a loop's steps use one core each, so as many programs run side by side as there are cores. Elsewhere
@@ -181,10 +183,12 @@ class JaxLearner:
                 waiting = list(pool.map(lambda first: jax.block_until_ready(run(first)), parts))
         else:
             waiting = []
-            for first in parts:
-                before = waiting[-1:]
+            # Fetched one by one: what is trained does not pile up on the device.
+            late = 0 if self.max_device_memory is not None else 1
+            for number, first in enumerate(parts):
                 waiting.append(run(first))
-                jax.block_until_ready(before if self.max_device_memory is None else waiting[-1])
+                if number >= late:
+                    waiting[number - late] = jax.device_get(waiting[number - late])
         trained = []
         for used, stacked in waiting:
             arrays = jax.tree.map(np.asarray, stacked)
@@ -196,11 +200,19 @@ class JaxLearner:
     def _check_shards(self, shards: Sequence[ShardData | SharedShard]) -> None:
         """One clear line where rows, labels or scores do not fit; JAX would clamp a label that has no score."""
         check_scores(self.architecture, self.recipe.num_classes)  # type: ignore[arg-type]
+        check_update(self.recipe)
         check_rows(self.architecture, stored_rows(shards[0]))
         for shard in shards:
             codes = np.asarray(shard.y)
+            if codes.ndim != 1:
+                raise InputError(f"there must be one label a row, got labels of the shape {codes.shape}")
             if isinstance(shard, ShardData) and len(codes) != num_rows(shard.X):
                 raise InputError(f"there must be a label a row, got {num_rows(shard.X)} rows and {len(codes)} labels")
+            if shard.weights is not None and np.shape(shard.weights) != codes.shape:
+                shape = np.shape(shard.weights)
+                raise InputError(
+                    f"there must be a weight a row, got {len(codes)} rows and weights of the shape {shape}"
+                )
             if codes.dtype.kind not in "iub":
                 highest = self.recipe.num_classes - 1
                 raise InputError(f"labels must be codes from 0 to {highest}, got values of type {codes.dtype}")
@@ -226,7 +238,8 @@ class JaxLearner:
         blank = np.zeros((1, *rows.shape[1:]), rows.dtype)
         shard = ShardData(0, blank, np.zeros(1, dtype=np.int32), None, 0)
         program: Any = training_program(self.recipe, room, models, resumes=start is not None)
-        given = self._batch([shard] * models, room), self._checks, _repeated(start, models)
+        begin = None if start is None else _stacked([start] * models)
+        given = self._batch([shard] * models, room), self._checks, begin
         return program_bytes(program.lower(*given).compile())
 
     def _batch(self, shards: Sequence[ShardData | SharedShard], room: int) -> ShardBatch:
@@ -268,15 +281,15 @@ class JaxLearner:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def _repeated(start: Any, models: int) -> Any:
-    """Weights to go on from, for every model of a program."""
-    return None if start is None else jax.tree.map(lambda leaf: np.stack([leaf] * models), start)
+def _stacked(starts: Sequence[Any]) -> Any:
+    """Weights to go on from, those of a program's models together."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
 
 
 def _check_finite(weights: Any) -> None:
     """A network that diverged would abstain, whatever it is asked."""
     for leaf in jax.tree.leaves(weights):
-        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
+        if jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact) and not np.isfinite(leaf).all():
             raise ExpungeError("training diverged: a weight is not a finite number (try a smaller learning rate)")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from expunge.errors import InputError
 from expunge.features import Features, is_frame, is_sparse
-from expunge.learners.jax.architecture import Architecture
+from expunge.learners.jax.architecture import Architecture, check_rows
 from expunge.learners.jax.layers import Array
 from expunge.learners.protocol import ABSTAIN, Codes
 
@@ -27,11 +27,12 @@ class JaxModel:
     """A network with its weights (numpy arrays)."""
 
     architecture: Architecture
-    parameters: Any
+    parameters: Any = field(repr=False)
     input_scale: float = 1.0
 
     def scores(self, X: Features) -> NDArray[np.float32]:
         """The network's outputs, (rows, classes). Inside the trust boundary only."""
+        check_rows(self.architecture, dense_rows(X))
         scores = score_program(self.architecture, self.input_scale)  # type: ignore[arg-type]
         blocks = [np.asarray(scores(self.parameters, block))[:used] for block, used in row_blocks(X)]
         return np.concatenate(blocks)

@@ -45,9 +45,13 @@ class Network:
     def __post_init__(self) -> None:
         if self.precision not in _DTYPES:
             raise ParameterError(f"precision must be one of {', '.join(_DTYPES)}, got {self.precision!r}")
-        as_shape(self.input_shape)
-        if not self.layers:
-            raise ParameterError("a network needs at least one layer")
+        object.__setattr__(self, "input_shape", as_shape(self.input_shape))
+        if not isinstance(self.layers, Sequence) or not self.layers:
+            raise ParameterError(f"layers must be a sequence of at least one layer, got {self.layers!r}")
+        object.__setattr__(self, "layers", tuple(self.layers))
+        for layer in self.layers:
+            if isinstance(layer, type) or not callable(getattr(layer, "forward", None)):
+                raise ParameterError(f"layers must be layers, as Dense(32), got {layer!r}")
         self.shapes(2)  # layers that do not fit one another are an error here, not in training
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 import optax
 
 from expunge.errors import ParameterError
+from expunge.learners.jax._options import is_number
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,14 @@ class Optimizer:
     arguments: tuple[tuple[str, float | bool], ...]
 
     def __init__(self, name: str, arguments: Mapping[str, float | bool] | Iterable[tuple[str, float | bool]]) -> None:
+        if not isinstance(name, str):
+            raise ParameterError(f"an optimiser's name must be a text, got {name!r}")
+        try:
+            pairs = tuple(dict(arguments).items())
+        except (TypeError, ValueError):
+            raise ParameterError(f"an optimiser's arguments must be names with numbers, got {arguments!r}") from None
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arguments", tuple(dict(arguments).items()))
+        object.__setattr__(self, "arguments", pairs)
 
     def build(self) -> optax.GradientTransformation:
         """The transformation."""
@@ -38,18 +45,21 @@ class Optimizer:
 
 def sgd(learning_rate: float, *, momentum: float = 0.0) -> Optimizer:
     """Stochastic gradient descent."""
-    if not learning_rate > 0:
-        raise ParameterError(f"learning_rate must be positive, got {learning_rate!r}")
-    if not 0 <= momentum < 1:
+    _check_rate(learning_rate)
+    if not is_number(momentum) or not 0 <= momentum < 1:
         raise ParameterError(f"momentum must be in [0, 1), got {momentum!r}")
     return Optimizer("sgd", (("learning_rate", learning_rate), ("momentum", momentum)))
 
 
 def adam(learning_rate: float) -> Optimizer:
     """Adam with Optax's defaults."""
-    if not learning_rate > 0:
-        raise ParameterError(f"learning_rate must be positive, got {learning_rate!r}")
+    _check_rate(learning_rate)
     return Optimizer("adam", (("learning_rate", learning_rate),))
+
+
+def _check_rate(learning_rate: Any) -> None:
+    if not is_number(learning_rate) or learning_rate <= 0:
+        raise ParameterError(f"learning_rate must be a positive number, got {learning_rate!r}")
 
 
 def as_transformation(given: Any) -> optax.GradientTransformation:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from expunge.errors import ParameterError
 from expunge.learners.jax._gradients import Loss
+from expunge.learners.jax._modules import fixed_key, one_line
 from expunge.learners.jax._options import check_whole, is_number
 from expunge.learners.jax.architecture import Architecture
 from expunge.learners.jax.optimizer import as_transformation
@@ -86,6 +90,32 @@ class Recipe:
         return -(-self.steps // max(least // self.batch_size, 1))
 
 
+@lru_cache(maxsize=64)
+def check_update(recipe: Recipe) -> None:
+    """Refuse weights, a loss or an optimiser that a step cannot be made with; computes nothing.
+
+    Optimisers that want the loss besides the gradient (L-BFGS, Polyak's steps) or weights of their own kind are none.
+    """
+    architecture, optimizer = recipe.architecture, as_transformation(recipe.optimizer)
+    weights = jax.eval_shape(lambda: architecture.init(fixed_key(), recipe.num_classes))
+    for leaf in jax.tree.leaves(weights):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ParameterError(f"the network's weights must be arrays of floats, got one of type {leaf.dtype}")
+    label = jax.ShapeDtypeStruct((), jnp.int32)
+    try:
+        loss = jax.eval_shape(recipe.loss, jax.ShapeDtypeStruct((recipe.num_classes,), jnp.float32), label)
+    except Exception as error:
+        raise ParameterError(f"the loss fails on the scores and the label of one example: {one_line(error)}") from error
+    if getattr(loss, "shape", None) != ():
+        found = getattr(loss, "shape", type(loss).__name__)
+        raise ParameterError(f"the loss of one example must be a number, got {found}")
+    try:
+        jax.eval_shape(lambda own: optimizer.update(own, optimizer.init(own), own), weights)
+    except Exception as error:
+        words = "the optimizer cannot make a step from gradients and weights alone"
+        raise ParameterError(f"{words}: {one_line(error)}") from error
+
+
 def check_recipe(recipe: Recipe) -> None:
     """One clear line about an impossible option."""
     check_whole("batch_size", recipe.batch_size)
@@ -94,6 +124,8 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("steps", "epochs"):
         if getattr(recipe, name) is not None:
             check_whole(name, getattr(recipe, name))
+    if not callable(recipe.loss):
+        raise ParameterError(f"loss must be a function of scores and label, got {recipe.loss!r}")
     as_transformation(recipe.optimizer)  # one that cannot be made is an error here, not in training
     if recipe.privacy is not None and not isinstance(recipe.privacy, PrivateSGD):
         raise ParameterError(f"privacy must be a PrivateSGD or None, got {recipe.privacy!r}")

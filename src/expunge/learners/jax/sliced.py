@@ -31,8 +31,16 @@ class SlicedJaxLearner:
     is_cumulative: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_slices, int | np.integer) or not 1 <= self.num_slices < 2**16:
+        if not isinstance(self.learner, JaxLearner):
+            raise ParameterError(f"the learner of slices must be a JaxLearner, got {self.learner!r}")
+        is_whole = isinstance(self.num_slices, int | np.integer) and not isinstance(self.num_slices, bool)
+        if not is_whole or not 1 <= self.num_slices < 2**16:
             raise ParameterError(f"the number of slices must be from 1 to 65535, got {self.num_slices!r}")
+
+    @property
+    def shards_at_once(self) -> int:
+        """As many as the learner likes: a slice of all of them is trained together."""
+        return self.learner.shards_at_once
 
     def for_classes(self, classes: NDArray[Any]) -> SlicedJaxLearner:
         """The same learner for as many classes as there are labels."""
@@ -40,8 +48,20 @@ class SlicedJaxLearner:
 
     def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
         """The weights after training on these rows, from the checkpoint's weights on."""
-        shard = ShardData(0, X, y, weights, seed)
-        return self.learner.train([shard], capacity(len(y)), start=checkpoint)[0]
+        return self.extend_many([checkpoint], [ShardData(0, X, y, weights, seed)])[0]
+
+    def extend_many(self, checkpoints: Sequence[Any], shards: Sequence[ShardData]) -> list[Any]:
+        """The same for many shards, together where their programs are the same."""
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for number, (checkpoint, shard) in enumerate(zip(checkpoints, shards, strict=True)):
+            groups.setdefault((capacity(len(shard.y)), checkpoint is None), []).append(number)
+        extended: list[Any] = [None] * len(shards)
+        for (room, is_fresh), numbers in groups.items():
+            starts = None if is_fresh else [checkpoints[number] for number in numbers]
+            trained = self.learner.train([shards[number] for number in numbers], room, starts)
+            for number, weights in zip(numbers, trained, strict=True):
+                extended[number] = weights
+        return extended
 
     def make_model(self, checkpoint: Any) -> Model:
         """The checkpoint as a voting model."""

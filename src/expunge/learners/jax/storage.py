@@ -41,11 +41,16 @@ def load_model(stored: Mapping[str, Any], shapes: Any, make: Callable[[Any], Mod
 
 
 def dump_parameters(parameters: Any) -> dict[str, NDArray[Any]]:
-    """Every array under its path in the tree."""
+    """Every array under its path in the tree; in a type of numpy's own, so that a store can read it again."""
     return {
-        "weights" + jax.tree_util.keystr(path): np.ascontiguousarray(leaf)
+        "weights" + jax.tree_util.keystr(path): np.ascontiguousarray(_stored(leaf))
         for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)
     }
+
+
+def _stored(leaf: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of fewer bits than numpy has (bfloat16) as float32, which loses nothing; they are read as they were."""
+    return leaf.astype(np.float32) if leaf.dtype.kind == "V" else leaf
 
 
 def load_parameters(stored: Mapping[str, Any], shapes: Any) -> Any:

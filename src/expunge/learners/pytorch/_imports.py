@@ -1,4 +1,4 @@
-"""Torch and Opacus, loaded when first used; and the user's own functions, found by their names."""
+"""Torch and Opacus, loaded when first used; the user's own functions, found by name; and what they complain of."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from expunge.errors import ParameterError
 Named = Callable[..., Any] | str
 
 
+class MissingExtraError(ParameterError, ImportError):
+    """An optional package is not installed."""
+
+
 def import_extra(name: str) -> Any:
     """The module `name` of torch or Opacus, or one line that says how to install it."""
     package = name.partition(".")[0]
@@ -20,7 +24,7 @@ def import_extra(name: str) -> Any:
         if (error.name or "").partition(".")[0] != package:
             raise
         message = f"this needs {package}, which is not installed: pip install 'expunge[torch]'"
-        raise ParameterError(message) from None
+        raise MissingExtraError(message) from None
 
 
 def resolve(named: Named, *, option: str) -> Callable[..., Any]:
@@ -39,3 +43,8 @@ def resolve(named: Named, *, option: str) -> Callable[..., Any]:
     if not callable(found):
         raise ParameterError(f"{option} must be a callable or 'package.module:name', got {named!r}")
     return found  # type: ignore[no-any-return]
+
+
+def first_line(error: Exception) -> str:
+    """What torch, Opacus or the user's module says, without the pages that may follow."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".removesuffix(": ")

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.errors import ExpungeError
+from expunge.errors import ExpungeError, ParameterError
 from expunge.learners.pytorch._imports import import_extra
+from expunge.learners.pytorch._options import is_whole
 
 _LOCK = threading.RLock()
 _STATE_BYTES = 5056  # of torch's Mersenne twister: a header of 24 bytes, 624 words of 8 bytes, what is left of normals
@@ -29,6 +30,9 @@ _KEY = slice(24, 24 + 624 * 8)
 @contextmanager
 def seeded(seed: int, *, device: Any, dtype: Any) -> Iterator[None]:
     """Everything random inside depends on `seed` alone; outside nothing is changed."""
+    if not is_whole(seed, 0, 2**64 - 1):  # numpy and Python would take None for "some seed"
+        raise ParameterError(f"a seed must be a whole number of 64 bits, got {seed!r}")
+    seed = int(seed)
     torch = import_extra("torch")
     with _LOCK, ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())

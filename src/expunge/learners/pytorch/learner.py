@@ -15,6 +15,8 @@ from expunge.features import Features
 from expunge.learners.protocol import Abstainer, Codes, Model, OneByOneVoter, Voter, Weights
 from expunge.learners.pytorch import forms
 from expunge.learners.pytorch._imports import Named, import_extra, resolve
+from expunge.learners.pytorch._options import is_whole
+from expunge.learners.pytorch._rows import Shard, check_shard
 from expunge.learners.pytorch._seeding import seeded
 from expunge.learners.pytorch.loop import OptimizerState, TrainingLoop
 from expunge.learners.pytorch.model import Checkpoint, TorchModel
@@ -83,6 +85,8 @@ class TorchLearner:
             raise ParameterError(f"device must be cpu, cuda, cuda:<number> or auto, got {self.device!r}")
         if self.dtype not in ("float32", "float64"):
             raise ParameterError(f"dtype must be float32 or float64, got {self.dtype!r}")
+        if self.num_classes is not None and not is_whole(self.num_classes, 1, 2**31):
+            raise ParameterError(f"num_classes must be a whole number of at least 1, got {self.num_classes!r}")
 
     @cached_property
     def loop(self) -> TrainingLoop:
@@ -104,18 +108,17 @@ class TorchLearner:
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """A module trained on the shard."""
-        if not len(y):
+        shard = check_shard(X, y, weights, num_classes=self.num_classes)
+        if not len(shard.y):
             return Abstainer()
-        if self.is_constant(y):
-            return ConstantModel(int(y[0]))
-        return self.advance(None, X, y, seed, weights=weights).model
+        if self.is_constant(shard.y):
+            return ConstantModel(int(shard.y[0]))
+        return self.advance(None, shard, seed).model
 
-    def advance(
-        self, start: Checkpoint | None, X: Features, y: Codes, seed: int, *, weights: Weights | None
-    ) -> Checkpoint:
+    def advance(self, start: Checkpoint | None, shard: Shard, seed: int) -> Checkpoint:
         """Train a new module, or a copy of `start`'s with its optimiser going on."""
         network = self.network
-        rows, labels, factors = network.training_data(X, y, weights)
+        rows, labels, factors = network.training_data(shard)
         with seeded(seed, device=network.place(), dtype=network.number_type()):
             module = network.build()
             if start is not None:

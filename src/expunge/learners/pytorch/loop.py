@@ -10,8 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.errors import ExpungeError, ParameterError
-from expunge.learners.pytorch._imports import Named, import_extra, resolve
+from expunge.learners.pytorch._imports import Named, first_line, import_extra, resolve
+from expunge.learners.pytorch._options import is_number, is_whole
+from expunge.learners.pytorch._seeding import seeded
 from expunge.learners.pytorch.privacy import DPSGD, PrivateSteps, PrivateUpdates, poisson_batches
+
+_SAME = 1e-4  # relative: rounding is smaller, and what mixes examples changes their losses by more
 
 OptimizerState = dict[str, NDArray[Any]]  # "<number of the parameter>/<name>"
 
@@ -50,9 +54,9 @@ class TrainingLoop:
             raise ParameterError(
                 f"optimizer must be one of {names}, a callable or 'package.module:name', got {self.optimizer!r}"
             )
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+        if not (is_number(self.learning_rate) and self.learning_rate > 0):
             raise ParameterError(f"learning_rate must be positive and finite, got {self.learning_rate!r}")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+        if not (is_number(self.weight_decay) and self.weight_decay >= 0):
             raise ParameterError(f"weight_decay must be at least 0 and finite, got {self.weight_decay!r}")
         for name in ("batch_size", "epochs"):
             value = getattr(self, name)
@@ -92,6 +96,7 @@ class TrainingLoop:
     def _run_private(self, module: Any, optimizer: Any, X: Any, y: Any, weights: Any, privacy: DPSGD) -> PrivateSteps:
         num_batches = -(-len(y) // self.batch_size)
         updates = PrivateUpdates(module, optimizer, privacy=privacy, mean_batch=len(y) / num_batches)
+        _check_examples(updates, X, y)
         for epoch in range(self.epochs):
             total = 0.0
             for rows in poisson_batches(len(y), sample_rate=1 / num_batches, steps=num_batches):
@@ -117,6 +122,47 @@ def _losses(module: Any, X: Any, y: Any, weights: Any, rows: Any) -> Any:
     functional = import_extra("torch.nn.functional")
     losses = functional.cross_entropy(module(X[rows]), y[rows], reduction="none")
     return losses if weights is None else losses * weights[rows]
+
+
+def _check_examples(updates: PrivateUpdates, X: Any, y: Any) -> None:
+    """Refuse, before the first step, a module of which Opacus cannot tell the examples apart.
+
+    Batches of two sizes: what is not the batch's axis may have the length of one of them by chance. With a seed of its
+    own, so that a training is what it would be without this.
+    """
+    torch = import_extra("torch")
+    with seeded(0, device=X.device, dtype=X.dtype), updates.keep_buffers():
+        for size in (2, 3):
+            rows = torch.arange(size, device=y.device) % len(y)
+            try:
+                updates.find_gradients(_losses(updates.module, X, y, None, rows))
+            except ExpungeError:
+                raise
+            except Exception as error:
+                raise ParameterError(f"DP-SGD cannot train this module: {first_line(error)}") from error
+            updates.forget_gradients()
+    _check_companions(updates, X, y)
+
+
+def _check_companions(updates: PrivateUpdates, X: Any, y: Any) -> None:
+    """Refuse a module in which an example's loss depends on the others of its batch: clipping does not bound that.
+
+    The first of three rows is tried with two kinds of companions, everything else and the module's coins being equal.
+    """
+    torch = import_extra("torch")
+    places = torch.arange(3, device=y.device) % len(y)
+    rows, losses = X[places], []
+    others = 1 - 2 * rows[1:] if rows.is_floating_point() else rows[1:].roll(1, dims=-1)
+    for companions in (rows[1:], others):
+        with seeded(0, device=X.device, dtype=X.dtype), updates.keep_buffers(), torch.no_grad():
+            batch = torch.cat([rows[:1], companions])
+            own = _losses(updates.module, batch, y[places], None, torch.arange(3, device=y.device))
+            losses.append(float(own[0]))
+    if abs(losses[0] - losses[1]) > _SAME * (1 + abs(losses[0])):
+        raise ParameterError(
+            "DP-SGD cannot train this module: the loss of an example depends on the others in its batch "
+            "(batch normalisation, also without weights, or a mean over the batch)"
+        )
 
 
 def _check_loss(total: float, epoch: int) -> None:
@@ -145,8 +191,3 @@ def _write_optimizer(optimizer: Any, arrays: OptimizerState) -> None:
         number, _, name = key.partition("/")
         values.setdefault(int(number), {})[name] = torch.tensor(array)
     optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def is_whole(value: object, low: int, high: int) -> bool:
-    """Whether `value` is an integer in low..high."""
-    return not isinstance(value, bool) and isinstance(value, int | np.integer) and low <= int(value) <= high

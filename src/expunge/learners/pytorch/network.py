@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from expunge.errors import ExpungeError, InputError, ParameterError
-from expunge.features import Features, is_frame, is_sparse
-from expunge.learners.protocol import Codes, Weights
-from expunge.learners.pytorch._imports import Named, import_extra, resolve
+from expunge.features import Features
+from expunge.learners.pytorch._imports import Named, first_line, import_extra, resolve
+from expunge.learners.pytorch._rows import Shard, as_numbers
 from expunge.learners.pytorch._seeding import seeded
 
 State = dict[str, NDArray[Any]]
@@ -63,14 +62,14 @@ class Network:
         write_state(module, state)
         return module.float().eval()
 
-    def training_data(self, X: Features, y: Codes, weights: Weights | None) -> tuple[Any, Any, Any]:
+    def training_data(self, shard: Shard) -> tuple[Any, Any, Any]:
         """A shard as tensors."""
         torch = import_extra("torch")
-        labels = torch.tensor(np.asarray(y), dtype=torch.int64, device=self.place())
+        labels = torch.tensor(shard.y, dtype=torch.int64, device=self.place())
         factors = None
-        if weights is not None:
-            factors = torch.tensor(np.asarray(weights), dtype=self.number_type(), device=self.place())
-        return self.tensor(X, self.number_type()), labels, factors
+        if shard.weights is not None:
+            factors = torch.tensor(shard.weights, dtype=self.number_type(), device=self.place())
+        return self.tensor(shard.X, self.number_type()), labels, factors
 
     def tensor(self, X: Features, dtype: Any) -> Any:
         """Rows as a tensor of its own, aligned as torch does it: sums do not depend on where numpy put the rows."""
@@ -80,8 +79,12 @@ class Network:
         """One score for each class, tried on the first rows (which also lets lazy layers find their sizes)."""
         torch = import_extra("torch")
         rows = X[:2]
-        with torch.no_grad():
-            scores = module.eval()(rows)
+        try:
+            with torch.no_grad():
+                scores = module.eval()(rows)
+        except Exception as error:
+            shape = tuple(rows.shape[1:])
+            raise ParameterError(f"the module fails on rows of the shape {shape}: {first_line(error)}") from error
         found = tuple(getattr(scores, "shape", ()))
         classes = self.num_classes
         if classes is None and len(found) == 2:
@@ -89,16 +92,6 @@ class Network:
         if found != (len(rows), classes):
             expected = f"({len(rows)}, {'classes' if classes is None else classes})"
             raise ParameterError(f"the module must return a score for every class: shape {expected}, got {found}")
-
-
-def as_numbers(X: Features) -> NDArray[Any]:
-    """Rows of any container as a plain numeric array."""
-    table = X.toarray() if is_sparse(X) else X.to_numpy() if is_frame(X) else np.asarray(X)
-    if table.dtype.kind not in "fiub":
-        raise InputError(f"a PyTorch learner needs numbers, got features of type {table.dtype}")
-    if table.dtype.kind == "u" and table.dtype.itemsize > 1:  # torch has no tensors of these
-        return table.astype(np.float64)
-    return table
 
 
 def _take_over(module: Any) -> None:

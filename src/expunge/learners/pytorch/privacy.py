@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from expunge.errors import ParameterError
 from expunge.learners.pytorch._imports import import_extra
+from expunge.learners.pytorch._options import is_number
 
 AccountantName = Literal["rdp", "prv"]
 
@@ -28,9 +30,9 @@ class DPSGD:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.max_grad_norm) and self.max_grad_norm > 0):
+        if not (is_number(self.max_grad_norm) and self.max_grad_norm > 0):
             raise ParameterError(f"max_grad_norm must be positive and finite, got {self.max_grad_norm!r}")
-        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
+        if not (is_number(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise ParameterError(f"noise_multiplier must be at least 0 and finite, got {self.noise_multiplier!r}")
 
 
@@ -55,7 +57,7 @@ def data_privacy(runs: Sequence[Sequence[PrivateSteps]], *, delta: float, accoun
     Steps within a run see the same records and are composed; different runs see disjoint records, so that a record
     pays for the dearest of them only.
     """
-    if not 0 < delta < 1:
+    if not (is_number(delta) and 0 < delta < 1):
         raise ParameterError(f"delta must be in (0, 1), got {delta!r}")
     if accountant not in ("rdp", "prv"):
         raise ParameterError(f"accountant must be rdp or prv, got {accountant!r}")
@@ -74,11 +76,17 @@ def _epsilon(run: Sequence[PrivateSteps], delta: float, accountant: AccountantNa
 
 
 class PrivateUpdates:
-    """A module and its optimiser under Opacus: `step` is one update of DP-SGD."""
+    """A module and its optimiser under Opacus: `step` is one update of DP-SGD.
+
+    The noise is for sums in which an example's gradient, of all parameters together, has norm `max_grad_norm` at most.
+    Opacus takes the first axis of what a layer is given for the examples: where a module has folded its batch into
+    rows, every row would be clipped by itself, and an example weigh as much as its rows. Hence one gradient an example
+    is asked for at every step, of every parameter.
+    """
 
     def __init__(self, module: Any, optimizer: Any, *, privacy: DPSGD, mean_batch: float) -> None:
         _check_layers(module)
-        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._parameters = {name: own for name, own in module.named_parameters() if own.requires_grad}
         grad_sample = import_extra("opacus.grad_sample")
         self.module = grad_sample.GradSampleModule(module, loss_reduction="sum")
         self._optimizer = import_extra("opacus.optimizers").DPOptimizer(
@@ -91,14 +99,47 @@ class PrivateUpdates:
     def step(self, losses: Any | None) -> None:
         """One update from a batch's losses; None stands for an empty batch, which is noise alone."""
         if losses is None:
-            for parameter in self._parameters:
+            for parameter in self._parameters.values():
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
         else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that inputs have no gradients of their own
-                losses.sum().backward()
+            self.find_gradients(losses)
         self._optimizer.step()
+        self.forget_gradients()
+
+    def find_gradients(self, losses: Any) -> None:
+        """Every example's gradient, or one line about the parameter for which there is no such thing."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that inputs have no gradients of their own
+            losses.sum().backward()
+        for name, parameter in self._parameters.items():
+            _check_gradients(name, getattr(parameter, "grad_sample", None), len(losses))
+
+    def forget_gradients(self) -> None:
+        """Make ready for the next batch."""
         self._optimizer.zero_grad(set_to_none=True)
+
+    @contextmanager
+    def keep_buffers(self) -> Iterator[None]:
+        """Buffers are afterwards what they were, whatever the module is tried on inside."""
+        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        yield
+        for name, buffer in self.module.named_buffers():
+            buffer.copy_(before[name])
+
+
+def _check_gradients(name: str, found: Any, num_examples: int) -> None:
+    """Refuse gradients of anything but the examples; the message keeps their number, a secret draw, to itself."""
+    if found is None:
+        raise ParameterError(
+            f"DP-SGD cannot train this module: {name!r} has no gradients (its layer must be called, or it be frozen)"
+        )
+    # Several parts are several passes through the layer, which would be clipped each by itself.
+    parts = found if isinstance(found, list) else [found]
+    if len(parts) != 1 or len(parts[0]) != num_examples:
+        raise ParameterError(
+            f"DP-SGD cannot train this module: {name!r} has not one gradient an example "
+            "(the first axis of what its layer is given must be the batch)"
+        )
 
 
 def poisson_batches(num_records: int, *, sample_rate: float, steps: int) -> Iterator[Any]:

@@ -12,8 +12,9 @@ from expunge.errors import ParameterError
 from expunge.features import Features
 from expunge.learners.protocol import Codes, Model, Voter, Weights
 from expunge.learners.pytorch import forms
+from expunge.learners.pytorch._options import is_whole
+from expunge.learners.pytorch._rows import check_shard
 from expunge.learners.pytorch.learner import TorchLearner
-from expunge.learners.pytorch.loop import is_whole
 from expunge.learners.pytorch.model import Checkpoint, TorchModel
 from expunge.learners.scikit import ConstantModel
 from expunge.learners.slices import SlicedModel
@@ -51,11 +52,12 @@ class TorchSlicedLearner:
 
     def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
         """The checkpoint after one more slice."""
+        shard = check_shard(X, y, weights, num_classes=self.learner.num_classes)
         # A constant holds nothing worth going on from: the rows of its slices are among the cumulative ones.
-        if self.cumulative and self.learner.is_constant(y):
-            return ConstantModel(int(y[0]))
+        if self.cumulative and self.learner.is_constant(shard.y):
+            return ConstantModel(int(shard.y[0]))
         start = checkpoint if isinstance(checkpoint, Checkpoint) else None
-        after = self.learner.advance(start, X, y, seed, weights=weights)
+        after = self.learner.advance(start, shard, seed)
         return after if start is None else self._with_earlier_runs(start, after)
 
     def _with_earlier_runs(self, start: Checkpoint, after: Checkpoint) -> Checkpoint:

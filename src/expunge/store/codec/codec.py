@@ -55,6 +55,8 @@ def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
         return Reader(arrays, format, names).read(tree["value"])
     except ModelFormatError:
         raise
+    except ImportError as error:  # of an extra that is not installed here
+        raise ModelFormatError(f"the stored model cannot be loaded here: {error}") from error
     except Exception as error:  # whatever a damaged file may provoke
         detail = next(iter(str(error).splitlines()), "")
         raise ModelFormatError(f"the stored model is malformed: {type(error).__name__}: {detail}") from error
