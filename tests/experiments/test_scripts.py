@@ -236,3 +236,14 @@ def test_what_old_keys_do_is_told(released, tmp_path, capsys, monkeypatch):
         released["main"]()
     assert stopped.value.code == 2
     assert "trials.jsonl is not a file of trials" in capsys.readouterr().err
+
+
+def test_the_notes_quote_the_kept_trials_of_the_released_partition(released):
+    kept = EXPERIMENTS / "results" / "released" / "mnist-k2-1.3.jsonl"
+    notes = (EXPERIMENTS / "results" / "paper" / "notes.md").read_text(encoding="utf-8")
+    *lines, _, comparison = released["tell"](released["read"]([kept]))
+    for line in lines[2:]:
+        _, _, images, when, trials, votes, lead, _, indicator, _ = line.split("|")
+        assert "|".join(["", images, when, trials, votes, lead, indicator, ""]) in notes
+    assert "-6.6 ± 13.3 right answers, worse in 5 and better in 2 of 8 trials, p = 0.45" in comparison
+    assert "costs the second model 6.6 ± 13.3 right answers (worse in five trials, better in two, p = 0.45)" in notes
