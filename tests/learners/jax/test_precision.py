@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -59,26 +60,27 @@ def test_short_weights_are_stored_and_read_again(make_shard: Any, tmp_path: Any)
 
 
 WIDE = """
+import jax
 import numpy as np
 from flax import linen
-from expunge.learners.jax import JaxLearner, PrivateSGD, Validation, mlp, paper_network
+from expunge.learners.jax import JaxLearner, PrivateSGD, Validation, mlp
 
 rng = np.random.default_rng(0)
 y = rng.integers(0, 3, 60).astype(np.int32)
 X = rng.normal(size=(60, 64)) + y[:, None]
 for network in (mlp(hidden=(5,), input_shape=(64,)), linen.Dense(3)):
     options = {} if hasattr(network, "layers") else {"input_shape": (64,)}
-    for privacy in (None, PrivateSGD(0.1, 0.1)):
-        learner = JaxLearner(
-            network, steps=40, batch_size=16, num_classes=3, privacy=privacy, validation=Validation(X, y, every=7),
-            **options,
-        )
-        model = learner.fit(X, y, 1)
-        print(*{str(leaf.dtype) for leaf in __import__("jax").tree.leaves(model.parameters)}, end=" ")
+    learner = JaxLearner(
+        network, steps=40, batch_size=16, num_classes=3, privacy=PrivateSGD(0.1, 0.1),
+        validation=Validation(X, y, every=7), **options,
+    )
+    model = learner.fit(X, y, 1)
+    print(*{str(leaf.dtype) for leaf in jax.tree.leaves(model.parameters)}, end=" ")
 """
 
 
 def test_everything_trains_in_64_bit_mode() -> None:
-    environment = {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": ":".join(filter(None, sys.path))}
+    own = {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, **own}
     done = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True, check=False, env=environment)
-    assert done.stdout.split() == ["float32"] * 4, done.stderr
+    assert done.stdout.split() == ["float32"] * 2, done.stderr
