@@ -4,6 +4,7 @@ The same procedure as the real one (`expunge.reproduction.white_box`) step by st
 and noisy gradients with momentum, shuffled epochs without their incomplete last batch, the weights of the best
 validation check (the later among equals), the attack, retraining from the same initial weights, the control arm. Only
 the network (one hidden layer) and the data (8 × 8 digits) are small. All models of all trials are trained in lock-step.
+A fixed partition is one of its own here, and the keys of the released code are not imitated.
 """
 
 from __future__ import annotations
