@@ -24,9 +24,10 @@ $(VENV)/base.stamp: requirements/base.txt requirements/build.txt pyproject.toml 
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/all.stamp: requirements/all.txt requirements/torch.txt $(VENV)/base.stamp
+$(VENV)/all.stamp: requirements/all.txt requirements/torch.txt lab/pyproject.toml $(VENV)/base.stamp
 	$(PIP) install --require-hashes --requirement requirements/all.txt
 	$(PIP) install --requirement requirements/torch.txt
+	$(PIP) install --no-deps --no-build-isolation --editable lab
 	@touch $@
 
 setup: $(VENV)/all.stamp  ## a .venv with everything, for working on the code

@@ -7,42 +7,42 @@ code.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from expunge._version import __version__
+from expunge.core.version import __version__
 
 if TYPE_CHECKING:
-    from expunge.accounting import PrivacyBudget
-    from expunge.deployment import Deployment
-    from expunge.durable import create, open
-    from expunge.ensemble import EnsembleState, learn, update
-    from expunge.errors import ExpungeError
-    from expunge.estimator import UnlearningClassifier
-    from expunge.guarantees import Guarantee
-    from expunge.planning import Plan, plan
-    from expunge.randomness import Randomness
-    from expunge.records import Add, AddMany, Delete, DeleteSubject, Records
-    from expunge.sampling import IndependentSampler, PartitionSampler
+    from expunge.core.errors import ExpungeError
+    from expunge.core.guarantee import Guarantee
+    from expunge.core.randomness import Randomness
+    from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
+    from expunge.folder import create, open
+    from expunge.privacy.accounting import PrivacyBudget
+    from expunge.serving.deployment import Deployment
+    from expunge.serving.estimator import UnlearningClassifier
+    from expunge.theory.planning import Plan, plan
+    from expunge.training.ensemble import EnsembleState, learn, update
+    from expunge.training.sampling import IndependentSampler, PartitionSampler
 
 _HOMES = {
-    "Add": "records",
-    "AddMany": "records",
-    "Delete": "records",
-    "DeleteSubject": "records",
-    "Deployment": "deployment",
-    "EnsembleState": "ensemble",
-    "ExpungeError": "errors",
-    "Guarantee": "guarantees",
-    "IndependentSampler": "sampling",
-    "PartitionSampler": "sampling",
-    "Plan": "planning",
-    "PrivacyBudget": "accounting",
-    "Randomness": "randomness",
-    "Records": "records",
-    "UnlearningClassifier": "estimator",
-    "create": "durable",
-    "learn": "ensemble",
-    "open": "durable",
-    "plan": "planning",
-    "update": "ensemble",
+    "Add": "core.records",
+    "AddMany": "core.records",
+    "Delete": "core.records",
+    "DeleteSubject": "core.records",
+    "Deployment": "serving.deployment",
+    "EnsembleState": "training.ensemble",
+    "ExpungeError": "core.errors",
+    "Guarantee": "core.guarantee",
+    "IndependentSampler": "training.sampling",
+    "PartitionSampler": "training.sampling",
+    "Plan": "theory.planning",
+    "PrivacyBudget": "privacy.accounting",
+    "Randomness": "core.randomness",
+    "Records": "core.records",
+    "UnlearningClassifier": "serving.estimator",
+    "create": "folder",
+    "learn": "training.ensemble",
+    "open": "folder",
+    "plan": "theory.planning",
+    "update": "training.ensemble",
 }
 
 __all__ = [

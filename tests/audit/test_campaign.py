@@ -19,10 +19,10 @@ from expunge.audit import (
     slow_down_scenario,
     white_box_scenario,
 )
-from expunge.audit.scenarios._shared import Bound
-from expunge.errors import InputError, ParameterError
-from expunge.guarantees import Guarantee
-from expunge.records import Delete
+from expunge.audit.scenarios.shared import Bound
+from expunge.core.errors import InputError, ParameterError
+from expunge.core.records import Delete
+from expunge.theory import Guarantee
 
 SCENARIO = lookup_scenario(num_pairs=8)
 SISA = make_scheme("sisa", SCENARIO)

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import expunge.cli.audit  # noqa: F401  (registers the command)
 from expunge.audit import AuditRequest, audit, copy_deployment
 from expunge.cli import app
-from expunge.durable import create, look
-from expunge.errors import FormatError, InputError, ParameterError
-from expunge.randomness import Randomness
+from expunge.core.errors import FormatError, InputError, ParameterError
+from expunge.core.randomness import Randomness
+from expunge.folder import create, look
 
 
 def fingerprint(folder):

@@ -10,7 +10,7 @@ from scipy import stats
 
 from expunge.audit import Event, alpha_lower_bound, sign_test
 from expunge.audit.evidence import allowance, choose_events, log_binomial_tail, strongest
-from expunge.errors import ParameterError
+from expunge.core.errors import ParameterError
 
 
 def arms(up: int, down: int, ties: int) -> tuple[np.ndarray, np.ndarray]:

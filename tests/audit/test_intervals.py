@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from expunge.audit import clopper_pearson, lower_limit, upper_limit
-from expunge.errors import ParameterError
+from expunge.core.errors import ParameterError
 
 
 @pytest.mark.parametrize(("count", "trials"), [(0, 1), (0, 20), (3, 20), (20, 20), (137, 200)])

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from expunge.audit import DeleteCorrect, PublishVotes, attack_lookup, in_the_event, make_pairs
-from expunge.interaction import EnsemblePair, interact
-from expunge.learners import LookupTableLearner
-from expunge.randomness import Randomness
-from expunge.sampling import IndependentSampler, PartitionSampler
+from expunge.core.randomness import Randomness
+from expunge.serving.interaction import EnsemblePair, interact
+from expunge.training.learners import LookupTableLearner
+from expunge.training.sampling import IndependentSampler, PartitionSampler
 
 SISA = PartitionSampler(equal_sizes=False)
 

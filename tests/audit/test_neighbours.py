@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from expunge.audit import Neighbourhood, NumberedTableLearner
-from expunge.errors import ParameterError
-from expunge.learners import NearestTableLearner
+from expunge.core.errors import ParameterError
+from expunge.training.learners import NearestTableLearner
 
 
 @pytest.mark.parametrize("tau", [0.0, 1.0, 1.8, np.inf])

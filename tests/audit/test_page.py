@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from expunge.audit import audit, lookup_scenario, make_scheme, slow_down_scenario, to_html
-from expunge.audit.svg import WIDTH, alpha_plot, histogram_plot, interval_plot
+from expunge.audit.page import WIDTH, alpha_plot, histogram_plot, interval_plot
 
 LOOKUP = lookup_scenario(num_pairs=8)
 SLOW = slow_down_scenario(num_records=20, num_rounds=1)

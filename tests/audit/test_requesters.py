@@ -17,10 +17,10 @@ from expunge.audit import (
     DeleteThese,
     PublishedModels,
 )
-from expunge.errors import ParameterError
-from expunge.learners import LookupTableLearner, NearestTableLearner
-from expunge.randomness import Randomness
-from expunge.records import AddMany, Delete
+from expunge.core.errors import ParameterError
+from expunge.core.randomness import Randomness
+from expunge.core.records import AddMany, Delete
+from expunge.training.learners import LookupTableLearner, NearestTableLearner
 
 IDS = ["a", "b", "c", "d"]
 CODES = np.array([0, 1, 0, 1])

@@ -20,8 +20,8 @@ from expunge.audit import (
     small_zeros_and_ones_task,
     white_box_scenario,
 )
-from expunge.errors import ParameterError
-from expunge.guarantees import Guarantee
+from expunge.core.errors import ParameterError
+from expunge.theory import Guarantee
 
 SMALL_DIGITS = digits_task(num_records=60, learner=built_in_learner("nearest"))
 SCENARIOS = {

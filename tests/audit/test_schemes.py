@@ -18,13 +18,13 @@ from expunge.audit import (
     lookup_scenario,
     make_scheme,
 )
-from expunge.audit.confidence import class_probabilities, own_label_confidence
-from expunge.errors import ParameterError
-from expunge.guarantees import Guarantee
-from expunge.learners import Abstainer, ConstantModel, LookupTableLearner, ScikitLearner
-from expunge.randomness import Randomness
-from expunge.records import Delete, Records
-from expunge.sampling import IndependentSampler, PartitionSampler
+from expunge.audit.requesters import class_probabilities, own_label_confidence
+from expunge.core.errors import ParameterError
+from expunge.core.randomness import Randomness
+from expunge.core.records import Delete, Records
+from expunge.theory import Guarantee
+from expunge.training.learners import Abstainer, ConstantModel, LookupTableLearner, ScikitLearner
+from expunge.training.sampling import IndependentSampler, PartitionSampler
 
 SCENARIO = lookup_scenario(num_pairs=15)
 

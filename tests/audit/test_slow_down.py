@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from expunge.audit import DeleteMostShards, PublishedModels
-from expunge.ensemble import learn, update
-from expunge.guarantees import adaptive_quantile, oblivious_quantile, printed_form
-from expunge.learners import LookupTableLearner
-from expunge.randomness import Randomness
-from expunge.records import Add, Delete, Records
-from expunge.sampling import IndependentSampler
+from expunge.core.randomness import Randomness
+from expunge.core.records import Add, Delete, Records
+from expunge.theory import adaptive_quantile, oblivious_quantile, printed_form
+from expunge.training.ensemble import learn, update
+from expunge.training.learners import LookupTableLearner
+from expunge.training.sampling import IndependentSampler
 
 
 def points(n: int) -> Records:

@@ -8,9 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from expunge.audit import AuditRequest, small_zeros_and_ones_task, zeros_and_ones_task
-from expunge.datasets import images
-from expunge.errors import InputError, ParameterError
+from expunge.audit import AuditRequest, images, small_zeros_and_ones_task, zeros_and_ones_task
+from expunge.core.errors import InputError, ParameterError
 
 
 def write_idx(path, array):

@@ -16,9 +16,9 @@ PROGRAM = "import expunge.cli.audit; from expunge.cli import main; main()"
 OWN = '''
 import numpy as np
 from expunge.audit import DeleteCorrect, make_scheme, lookup_scenario
-from expunge.interaction import EnsemblePair
+from expunge.serving.interaction import EnsemblePair
 from expunge.audit import PublishVotes
-from expunge.sampling import PartitionSampler
+from expunge.training.sampling import PartitionSampler
 
 def scheme(task):
     pair = EnsemblePair(task.learner, PartitionSampler(equal_sizes=False), 3)

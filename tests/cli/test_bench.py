@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from expunge.bench import SUITES
 from expunge.cli import app, main
+from expunge_lab.bench import SUITES
 
 FAST = ["guarantee", "sampling"]
 
@@ -102,7 +102,7 @@ def test_help_names_every_suite_and_gives_an_example() -> None:
 
 
 def test_help_does_not_load_the_benchmarks() -> None:
-    program = "import sys, expunge.cli; sys.exit('expunge.bench' in sys.modules or 'sklearn' in sys.modules)"
+    program = "import sys, expunge.cli; sys.exit('expunge_lab.bench' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

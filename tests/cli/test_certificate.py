@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import expunge as library
-from expunge.certificates import verify
+from expunge.evidence import verify
 
 
 def test_a_certificate_about_the_deployment(churn, tmp_path, expunge):

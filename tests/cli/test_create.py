@@ -9,8 +9,8 @@ import pytest
 
 import expunge as library
 from expunge.cli.create import LEARNERS, MECHANISMS
-from expunge.learners.named import learner_names
-from expunge.mechanisms import MECHANISM_NAMES
+from expunge.privacy.mechanisms import MECHANISM_NAMES
+from expunge.training.learners.named import learner_names
 
 
 def create(expunge, folder, data, *more, code=0):

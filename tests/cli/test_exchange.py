@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import expunge as library
-from expunge.cli.exchange import settle
+from expunge.cli.folders import settle
 
 # Kills itself before, or after, the first renaming to a name with this ending ("": of the new one to its place).
 CHILD = """
@@ -110,7 +110,7 @@ def test_what_another_process_works_on_is_left_alone(churn):
     busy, free = (churn.with_name(f".{churn.name}.{number}.new") for number in ("0" * 8, "1" * 8))
     busy.mkdir()
     free.mkdir()
-    holder = "import sys, time; from pathlib import Path; from expunge.store import FolderLock\n"
+    holder = "import sys, time; from pathlib import Path; from expunge.folder.store import FolderLock\n"
     holder += "lock = FolderLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(busy)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 import expunge.cli.plan  # noqa: F401  (registers the command)
 from expunge.cli import app, main
-from expunge.guarantees import Guarantee
-from expunge.planning import plan
+from expunge.theory import Guarantee
+from expunge.theory.planning import plan
 
 PROGRAM = "import expunge.cli.plan; from expunge.cli import main; main()"
 

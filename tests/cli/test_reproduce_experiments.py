@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from expunge.reproduction import RowResults, Run, Trials, Variant, table_rows, write_results
-from expunge.reproduction.trials import array_names
+from expunge_lab.reproduction import RowResults, Run, Trials, Variant, table_rows, write_results
+from expunge_lab.reproduction.trials import array_names
 
 TINY = ("--quick", "--trials", "4", "--batch", "2", "--rows", "digits-k2")
 
@@ -117,7 +117,7 @@ def test_missing_data_is_one_line(expunge, tmp_path, monkeypatch):
 
 def test_without_a_gpu_it_says_what_to_expect_once_when_trials_begin(capsys):
     pytest.importorskip("jax")
-    from expunge.cli.reproduce.table import _announced
+    from expunge_lab.cli.reproduce.table import _announced
 
     asked = []
     make = _announced(lambda row, pictures, *, has_fixed_partition: asked.append((row, has_fixed_partition)))
@@ -208,7 +208,7 @@ def test_notes_that_are_no_text_leave_the_page_as_it_was(expunge, tmp_path):
 
 @pytest.mark.parametrize("command", ["theorem-5.1", "runtime", "budget", "figure2"])
 def test_fewer_trials_do_not_take_the_place_of_more(expunge, tmp_path, command):
-    kept = Path(__file__).parents[2] / "experiments" / "results" / "paper" / f"{command}.json"
+    kept = Path(__file__).parents[2] / "lab" / "results" / "paper" / f"{command}.json"
     (tmp_path / kept.name).write_bytes(kept.read_bytes())
     done = expunge("reproduce", command, "--quick", "--results", tmp_path, code=2)
     assert f"{kept.name} holds " in done.err

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge.errors import InputError
+from expunge.core.errors import InputError
 from expunge.tables import match_key, match_keys, read_keys
 from expunge.tables.keys import as_whole, as_whole_column, kind_of_keys, refuse_duplicates
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge.errors import InputError
+from expunge.core.errors import InputError
 from expunge.tables import match_labels, parse_classes, read_labels
-from expunge.tables.labels import refuse_quantities
+from expunge.tables.keys import refuse_quantities
 
 WHERE = "column 'y' of a.csv"
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import expunge.tables._csv as csv_reading
-from expunge.errors import InputError
+import expunge.tables.reading as csv_reading
+from expunge.core.errors import InputError
 from expunge.tables import read_labelled, read_table, table_format
-from expunge.tables.columns import as_feature, feature_kind
+from expunge.tables.schema import as_feature, feature_kind
 
 ROWS = pd.DataFrame(
     {

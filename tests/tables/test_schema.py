@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge.errors import InputError
+from expunge.core.errors import InputError
 from expunge.tables import Schema, Table, read_labelled
 
 CLASSES = np.array(["no", "yes"])

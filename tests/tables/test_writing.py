@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expunge.errors import InputError
+from expunge.core.errors import InputError
 from expunge.tables import Draft, encode_answers
 
 IDS = pd.Series(["007", None, "9"], dtype="str")

@@ -1,21 +1,29 @@
 """Audits: point an attack at an unlearning scheme, and see whether it does what full retraining would have done."""
 
 from expunge.audit.analysis import analyse
-from expunge.audit.broken import SkippingLearner
 from expunge.audit.campaign import audit, run_trials
-from expunge.audit.catalogue import SCHEME_NAMES, make_scheme
+from expunge.audit.catalogue import SCHEME_NAMES, SkippingLearner, make_scheme
 from expunge.audit.deployments import DeploymentCopy, copy_deployment
-from expunge.audit.evidence import Event, SignTest, alpha_lower_bound, sign_test
-from expunge.audit.intervals import clopper_pearson, lower_limit, upper_limit
-from expunge.audit.likelihood import LikelihoodRatio, fit_likelihood_ratio
-from expunge.audit.lookup import LookupResult, attack_lookup, in_the_event, make_pairs
-from expunge.audit.model_requesters import DeleteMostShards, DeleteTargeted
-from expunge.audit.neighbours import Neighbourhood, NumberedTableLearner
+from expunge.audit.evidence import (
+    Event,
+    SignTest,
+    alpha_lower_bound,
+    clopper_pearson,
+    lower_limit,
+    sign_test,
+    upper_limit,
+)
 from expunge.audit.page import to_html
-from expunge.audit.publishing import PublishedModels, PublishVotes
 from expunge.audit.report import ArmCount, AuditReport, RunTime
 from expunge.audit.request import SCENARIO_NAMES, AuditRequest
-from expunge.audit.requesters import AddUntilCorrect, DeleteCorrect, DeleteRandomCorrect, DeleteThese
+from expunge.audit.requesters import (
+    AddUntilCorrect,
+    DeleteCorrect,
+    DeleteMostShards,
+    DeleteRandomCorrect,
+    DeleteTargeted,
+    DeleteThese,
+)
 from expunge.audit.scenario import Play, Scenario, Statistic, Task
 from expunge.audit.scenarios import (
     label_only_scenario,
@@ -24,8 +32,27 @@ from expunge.audit.scenarios import (
     slow_down_scenario,
     white_box_scenario,
 )
-from expunge.audit.schemes import AnyScheme, DeploymentScheme, EnsembleScheme, RetrainScheme, Scheme
-from expunge.audit.tasks import built_in_learner, digits_task, small_zeros_and_ones_task, zeros_and_ones_task
+from expunge.audit.scenarios.lookup import LookupResult, attack_lookup, in_the_event, make_pairs
+from expunge.audit.scenarios.membership import LikelihoodRatio, fit_likelihood_ratio
+from expunge.audit.schemes import (
+    AnyScheme,
+    DeploymentScheme,
+    EnsembleScheme,
+    PublishedModels,
+    PublishVotes,
+    RetrainScheme,
+    Scheme,
+)
+from expunge.audit.tasks import (
+    Digits,
+    Neighbourhood,
+    NumberedTableLearner,
+    built_in_learner,
+    digits_task,
+    load_digits,
+    small_zeros_and_ones_task,
+    zeros_and_ones_task,
+)
 from expunge.audit.trials import Trial
 
 __all__ = [
@@ -43,6 +70,7 @@ __all__ = [
     "DeleteThese",
     "DeploymentCopy",
     "DeploymentScheme",
+    "Digits",
     "EnsembleScheme",
     "Event",
     "LikelihoodRatio",
@@ -72,6 +100,7 @@ __all__ = [
     "fit_likelihood_ratio",
     "in_the_event",
     "label_only_scenario",
+    "load_digits",
     "lookup_scenario",
     "lower_limit",
     "make_pairs",

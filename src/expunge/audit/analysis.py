@@ -1,4 +1,7 @@
-"""From the trials to the report: the test, the event, the intervals, the bound on α, and the certificate beside it."""
+"""From the trials to the report: the test, the event, the intervals, the bound on α, and the certificate beside it.
+
+Exact (Clopper–Pearson) confidence limits for a probability.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,23 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from expunge.audit.evidence import Event, Scores, alpha_lower_bound, choose_events, sign_test, strongest
-from expunge.audit.intervals import clopper_pearson, lower_limit
+from expunge.audit.evidence import (
+    Event,
+    Scores,
+    alpha_lower_bound,
+    choose_events,
+    clopper_pearson,
+    lower_limit,
+    sign_test,
+    strongest,
+)
 from expunge.audit.report import ARMS, ArmCount, AuditReport, KnownNull, RunTime
 from expunge.audit.scenario import Scenario
 from expunge.audit.scenarios.slow_down import HOLDERS
 from expunge.audit.schemes import Scheme
 from expunge.audit.trials import Trial
-from expunge.errors import ParameterError
-from expunge.guarantees import Guarantee, adaptive_quantile, oblivious_quantile
+from expunge.core.errors import ParameterError
+from expunge.theory import Guarantee, adaptive_quantile, oblivious_quantile
 
 _CHOOSING_SHARE = 1 / 3
 _MOST_EVENTS = 3

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from expunge.audit.catalogue import Fresh
 from expunge.audit.scenario import Task
 from expunge.audit.schemes import DeploymentScheme
-from expunge.durable import contents
-from expunge.errors import FormatError, InputError, ParameterError
-from expunge.publishing import Front, StudentFront
-from expunge.randomness import Randomness
-from expunge.records import Records
-from expunge.settings import Settings
+from expunge.core.errors import FormatError, InputError, ParameterError
+from expunge.core.randomness import Randomness
+from expunge.core.records import Records
+from expunge.folder import contents
+from expunge.serving.publishing import Front, StudentFront
+from expunge.serving.settings import Settings
 
 _HELD_OUT_SHARE = 5  # one record in five is held out, for the scenarios that need points nobody trains on
 _FEWEST = 10

@@ -2,6 +2,8 @@
 
 What they are shown is an array of labels, one for each of the records they know, in the order of `ids`; nothing else.
 Chance that a requester needs is drawn beforehand and given to it, so that asking twice gives the same answer.
+
+Update requesters of the full-model setting (Section 5.2): they are shown every shard's model, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,11 +15,46 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.errors import ParameterError
-from expunge.features import Features, take
-from expunge.interaction import Batch
-from expunge.randomness import Randomness
-from expunge.records import AddMany, Delete, RecordId
+from expunge.audit.schemes import PublishedModels
+from expunge.core.errors import ParameterError
+from expunge.core.features import Features, num_rows, take
+from expunge.core.randomness import Randomness
+from expunge.core.records import AddMany, Delete, RecordId
+from expunge.serving.interaction import Batch
+from expunge.training.learners import Model, ScikitModel
+
+Probabilities = NDArray[np.float64]
+
+
+def class_probabilities(model: Model, points: Features, num_classes: int) -> Probabilities:
+    """Shape (rows, classes). A model without probabilities is certain of its vote; ⊥ gives every class nothing."""
+    if isinstance(model, ScikitModel) and hasattr(model.estimator, "predict_proba"):
+        own = np.asarray(model.estimator.classes_)
+        codes = own if model.classes is None else np.searchsorted(model.classes, own)
+        return _spread(np.asarray(model.estimator.predict_proba(points)), codes, num_classes)
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(points), dtype=np.float64)
+    votes = np.asarray(model.predict(points), dtype=np.int64)
+    certain = np.zeros((len(votes), num_classes))
+    voting = np.flatnonzero(votes >= 0)
+    certain[voting, votes[voting]] = 1.0
+    return certain
+
+
+def own_label_confidence(models: Sequence[Model], points: Features, codes: Any, num_classes: int) -> Probabilities:
+    """How sure each model is of each point's own label: shape (models, rows)."""
+    rows = np.arange(num_rows(points))
+    return np.stack([class_probabilities(model, points, num_classes)[rows, codes] for model in models])
+
+
+def _spread(given: NDArray[Any], codes: NDArray[Any], num_classes: int) -> Probabilities:
+    """Columns of a model that has not seen every class, put where they belong."""
+    if given.shape[1] == num_classes:
+        return given.astype(np.float64, copy=False)
+    full = np.zeros((len(given), num_classes))
+    full[:, codes.astype(np.int64)] = given
+    return full
+
 
 Labels = NDArray[np.integer[Any]]
 
@@ -115,3 +152,58 @@ def _deletions(ids: Sequence[RecordId], asked: Sequence[Batch], *, at_once: bool
 def _require_size(size: int, available: int) -> None:
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= available:
         raise ParameterError(f"the number of deletions must be between 1 and {available}, got {size!r}")
+
+
+@dataclass(frozen=True)
+class DeleteTargeted:
+    """Delete what points at the first half of the shards by confidence (Section 5.2).
+
+    A point is guessed to sit in the shard whose model is most sure of its correct label (the first of equals); points
+    guessed to be in one of the first ⌊k/2⌋ shards (at least one) are deleted.
+    """
+
+    ids: Sequence[RecordId]
+    points: Features
+    codes: NDArray[np.integer[Any]]
+
+    def next_batch(self, published: Sequence[Any], asked: Sequence[Batch]) -> Batch | None:
+        """The targeted records, in one batch."""
+        shown: PublishedModels = published[0]
+        if asked:
+            return None
+        sure = own_label_confidence(shown.models, self.points, self.codes, shown.num_classes)
+        targeted = np.flatnonzero(sure.argmax(axis=0) < num_targeted(len(shown.models)))
+        return [Delete(self.ids[place]) for place in targeted.tolist()] or None
+
+
+@dataclass(frozen=True)
+class DeleteMostShards:
+    """Delete, in every round, the record believed to sit in the most shards: the slow-down attack (Theorem 4.2).
+
+    Shown models, it believes a record to be where the model is sure of its label (with lookup tables it then knows);
+    shown labels only, it can but prefer records that are labelled rightly. Among equals the first.
+    """
+
+    ids: Sequence[RecordId]
+    points: Features
+    codes: NDArray[np.integer[Any]]
+
+    def next_batch(self, published: Sequence[Any], asked: Sequence[Batch]) -> Batch | None:
+        """The record with the strongest belief among those still there."""
+        gone = {update.id for batch in asked for update in batch if isinstance(update, Delete)}
+        here = np.array([place for place, record in enumerate(self.ids) if record not in gone], dtype=np.int64)
+        if len(here) == 0:
+            return None
+        belief = self._belief(published[-1], here)
+        return [Delete(self.ids[int(here[int(belief.argmax())])])]
+
+    def _belief(self, shown: Any, here: NDArray[np.int64]) -> Probabilities:
+        if isinstance(shown, PublishedModels):
+            sure = own_label_confidence(shown.models, take(self.points, here), self.codes[here], shown.num_classes)
+            return np.asarray(sure.sum(axis=0))
+        return np.asarray(np.asarray(shown)[here] == self.codes[here], dtype=np.float64)
+
+
+def num_targeted(num_models: int) -> int:
+    """How many of the models are aimed at: half, rounded down, at least one."""
+    return max(1, num_models // 2)

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from expunge.audit.evidence import Event
 from expunge.audit.schemes import Scheme
-from expunge.errors import ParameterError
-from expunge.features import Features, num_rows
-from expunge.interaction import Batch, Requester
-from expunge.learners import Learner, SlicedLearner
-from expunge.randomness import Randomness
-from expunge.records import Delete, DeleteSubject, RecordId, Records
+from expunge.core.errors import ParameterError
+from expunge.core.features import Features, num_rows
+from expunge.core.randomness import Randomness
+from expunge.core.records import Delete, DeleteSubject, RecordId, Records
+from expunge.serving.interaction import Batch, Requester
+from expunge.training.learners import Learner, SlicedLearner
 
 Setting = Literal["labels", "models"]
 

@@ -2,6 +2,8 @@
 
 The audit calls `learn`, `update` and `release` as Algorithm 1 does, and looks inside through `models` only to compute
 statistics of the models (which is what the guarantee is about) and, in the full-model setting, to publish them.
+
+What crosses the boundary in an audit: the paper's labels with ⊥, or whole models.
 """
 
 from __future__ import annotations
@@ -14,17 +16,44 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.audit.publishing import PublishVotes
-from expunge.deployment import Deployment
-from expunge.ensemble import EnsembleState
-from expunge.features import Features
-from expunge.guarantees import Guarantee
-from expunge.interaction import Batch, EnsemblePair
-from expunge.learners import Learner, Model, SlicedLearner
-from expunge.publishing import Front, Publisher
-from expunge.randomness import Randomness
-from expunge.records import Records
-from expunge.sampling import Sampler
+from expunge.core.features import Features, num_rows
+from expunge.core.randomness import Randomness
+from expunge.core.records import Records
+from expunge.serving.deployment import Deployment
+from expunge.serving.interaction import Batch, EnsemblePair
+from expunge.serving.publishing import Front, Publisher
+from expunge.theory import Guarantee
+from expunge.training.ensemble import EnsembleState
+from expunge.training.learners import Learner, Model, SlicedLearner
+from expunge.training.sampling import Sampler
+
+
+@dataclass(frozen=True)
+class PublishVotes:
+    """Mode of the shards' answers on fixed points, with ⊥ as an answer like any other (Section 5.1).
+
+    This is what the paper's SISA example publishes, and only audits do: a deployment never releases ⊥. Ties go to the
+    lowest answer, with ⊥ lowest.
+    """
+
+    points: Features
+
+    def __call__(self, round_number: int, state: EnsembleState) -> NDArray[np.int64]:
+        """The winning class code at every point, `ABSTAIN` where ⊥ wins."""
+        counts = state.count_votes(self.points)
+        silent = state.num_shards - counts.sum(axis=1)
+        winners: NDArray[np.int64] = np.argmax(np.column_stack([silent, counts]), axis=1) - 1
+        assert len(winners) == num_rows(self.points)
+        return winners
+
+
+@dataclass(frozen=True)
+class PublishedModels:
+    """The full-model setting: every shard's model, in the order of the shards. Who is in which shard stays hidden."""
+
+    models: tuple[Model, ...]
+    num_classes: int
+
 
 State = TypeVar("State")
 Codes = NDArray[np.int64]

@@ -1,4 +1,7 @@
-"""Statistics of the models: what an audit compares between the two arms."""
+"""Statistics of the models: what an audit compares between the two arms.
+
+How sure models are of a label: class probabilities where a model exposes them, its vote where it does not.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.audit.confidence import own_label_confidence
-from expunge.audit.model_requesters import num_targeted
+from expunge.audit.requesters import num_targeted, own_label_confidence
 from expunge.audit.scenario import Play
 from expunge.audit.schemes import Scheme
-from expunge.features import Features, num_rows
-from expunge.randomness import Randomness
-from expunge.records import Delete, Records
+from expunge.core.features import Features, num_rows
+from expunge.core.randomness import Randomness
+from expunge.core.records import Delete, Records
 
 
 def vote_shares(scheme: Scheme[Any], state: Any, points: Features, codes: NDArray[Any]) -> NDArray[np.float64]:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from expunge.audit.publishing import PublishedModels
 from expunge.audit.scenario import Play, Scenario, Statistic
-from expunge.audit.schemes import Scheme
-from expunge.errors import InputError
-from expunge.interaction import Batch, interact
-from expunge.randomness import Randomness
-from expunge.records import Records
+from expunge.audit.schemes import PublishedModels, Scheme
+from expunge.core.errors import InputError
+from expunge.core.randomness import Randomness
+from expunge.core.records import Records
+from expunge.serving.interaction import Batch, interact
 
 # The streams of one trial. Their numbers are part of what a seed means.
 _UNLEARNING, _RETRAINING, _REQUESTER, _COINS_BEFORE, _COINS_UNLEARNED, _COINS_RETRAINED = range(6)

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from expunge._version import __version__
 from expunge.cli.output import complain
-from expunge.errors import ExpungeError, TrainingError
+from expunge.core.errors import ExpungeError, TrainingError
+from expunge.core.version import __version__
 
 _INTERRUPTED = 130
 _BUG = 70

@@ -15,9 +15,8 @@ from rich.markup import escape
 
 from expunge.cli.app import Interrupted, app
 from expunge.cli.folders import refuse_inside
-from expunge.cli.options import Trust
-from expunge.cli.output import console, page_can_be_written, progress, show_json, show_table
-from expunge.errors import ExpungeError, InputError
+from expunge.cli.output import Trust, console, page_can_be_written, progress, show_json, show_table
+from expunge.core.errors import ExpungeError, InputError
 
 if TYPE_CHECKING:
     from expunge.audit import AuditReport
@@ -80,8 +79,8 @@ def audit(
     """
     from expunge.audit import AuditRequest, copy_deployment, to_html
     from expunge.audit import audit as run_audit
-    from expunge.guarantees import Guarantee
     from expunge.tables import Draft
+    from expunge.theory import Guarantee
 
     if html is not None:
         page_can_be_written(html)
@@ -152,7 +151,7 @@ def _command() -> str:
 
 
 def _tell(report: AuditReport, html: Path | None) -> None:
-    from expunge.audit.words import certificate_words, chance, event_words, p_words, requester_words
+    from expunge.audit.report import certificate_words, chance, event_words, p_words, requester_words
 
     names = (escape(name) for name in (report.scenario, report.scheme, report.about))
     console.print("[bold]{}[/bold] against [bold]{}[/bold]: {}.".format(*names))

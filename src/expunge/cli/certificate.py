@@ -9,11 +9,9 @@ from typing import Annotated
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.exchange import settle
-from expunge.cli.folders import refuse_inside
-from expunge.cli.options import Folder
-from expunge.cli.output import console
-from expunge.errors import InputError
+from expunge.cli.folders import refuse_inside, settle
+from expunge.cli.output import Folder, console
+from expunge.core.errors import InputError
 
 
 @app.command()
@@ -31,8 +29,8 @@ def certificate(
 
     Example: `expunge certificate churn/ --request REQUEST --out certificate.json --html certificate.html`
     """
-    from expunge.certificates import render_page
-    from expunge.durable import look
+    from expunge.evidence import render_page
+    from expunge.folder import look
     from expunge.tables import Draft
 
     out = None if out == Path("-") else out

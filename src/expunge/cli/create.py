@@ -1,4 +1,7 @@
-"""`expunge create`."""
+"""`expunge create`.
+
+A guarantee as a person reads it, and what would have to change where there is none.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.padding import Padding
 
 from expunge.cli.app import app
-from expunge.cli.exchange import replacing
-from expunge.cli.folders import read_columns
-from expunge.cli.options import AsJson, Folder, Jobs, Trust
-from expunge.cli.output import console, progress, show_json
-from expunge.errors import ParameterError
-
-_MOST_SHARDS = 10_000_000  # every shard is a model and a file
+from expunge.cli.folders import read_columns, replacing
+from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
+from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from expunge.durable import DurableDeployment, DurableStatus
-    from expunge.guarantees import Guarantee
+    from expunge.folder import DurableDeployment, DurableStatus
     from expunge.tables import Labelled, Schema
+    from expunge.theory import Guarantee
+
+
+def tell_guarantee(guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
+    """What is promised, one sentence a number; or, plainly, that nothing is, why, and what would change that."""
+    from expunge.theory.planning.verdict import meaning
+
+    if guarantee.is_vacuous:
+        console.print(
+            "\n[bold]No guarantee is in force[/bold] about deleted records once people have seen predictions."
+        )
+        say(f"Why: {guarantee.reason}.")
+        advice = advice_for(guarantee, provenance)
+        if advice:
+            say(f"What would change that: {advice}")
+        return
+    claim = f"({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-unlearning"
+    console.print(f"\n[bold]Guarantee in force: {claim}[/bold], by {guarantee.theorem}.")
+    generations = provenance.get("wanted", {}).get("max_generations", guarantee.parameters.get("generations", 1))
+    for sentence in meaning(guarantee, int(generations)):
+        say(sentence)
+
+
+def say(sentence: str) -> None:
+    """One indented sentence."""
+    console.print(Padding(sentence, (0, 0, 0, 2)), markup=False)
+
+
+def advice_for(guarantee: Guarantee, provenance: dict[str, Any]) -> str:
+    """What would make a vacuous guarantee mean something, for a deployment made by `expunge create`; or nothing."""
+    wanted = provenance.get("wanted")
+    if wanted is None or not guarantee.is_vacuous:
+        return ""
+    plan = (
+        f"`expunge plan --records {wanted['num_records']} --shards {wanted['num_shards']} "
+        f"--classes {wanted['num_classes']}` weighs all the ways."
+    )
+    if wanted["sampling"] != "independent":
+        return f"--sampling independent. {plan}"
+    if wanted["mechanism"] != "consensus":
+        return f"--mechanism consensus, or a --max-predictions that the noise can cover. {plan}"
+    return f"{_more_shards(wanted)} {plan}"
+
+
+def _more_shards(wanted: dict[str, Any]) -> str:
+    from expunge.core.errors import GuaranteeError, ParameterError
+    from expunge.theory import Guarantee
+    from expunge.theory.planning.recommendation import recommend_shards, shards_for_consensus
+
+    target, queries = Guarantee(*wanted["target"]), wanted["max_predictions"]
+    try:
+        shards_for_consensus(target=target, num_generations=wanted["max_generations"], max_predictions=queries)
+    except (GuaranteeError, ParameterError) as error:
+        return f"a weaker target (--alpha, --beta, --gamma); as it is, {error}."
+    advice = recommend_shards(
+        num_records=wanted["num_records"],
+        num_classes=wanted["num_classes"],
+        target=target,
+        num_generations=wanted["max_generations"],
+        max_predictions=queries,
+    )
+    return (
+        f"about {advice.num_shards:,} shards (--shards {advice.num_shards} --probability "
+        f"{advice.inclusion_probability:.3g}), or a smaller --max-predictions or --generations."
+    )
+
+
+_MOST_SHARDS = 10_000_000  # every shard is a model and a file
 
 
 # Spelled out, so that completing a word does not load the training code.
@@ -119,8 +186,8 @@ def create(
     import numpy as np
 
     import expunge
-    from expunge.cli.learning import make_learner
-    from expunge.durable import ApplyPolicy
+    from expunge.cli.folders import make_learner
+    from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
     policy = ApplyPolicy.parse(apply)
@@ -192,8 +259,8 @@ def _read(path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool
 
 
 def _target(alpha: float | None, beta: float | None, gamma: float | None) -> Guarantee | None:
-    from expunge.guarantees import Guarantee
-    from expunge.publishing import DEFAULT_TARGET
+    from expunge.serving.publishing import DEFAULT_TARGET
+    from expunge.theory import Guarantee
 
     if alpha is None and beta is None and gamma is None:
         return None
@@ -214,7 +281,7 @@ def _budget(epsilon: float | None, delta: float | None) -> tuple[float, float] |
 
 def _wanted(options: dict[str, Any], *, num_records: int, num_classes: int) -> dict[str, Any]:
     """What was asked for, with the defaults filled in, as plain data that is kept with the deployment."""
-    from expunge.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
+    from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
 
     target = options["target"] or DEFAULT_TARGET
     most = options["max_predictions"]
@@ -232,8 +299,8 @@ def _wanted(options: dict[str, Any], *, num_records: int, num_classes: int) -> d
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
     """k and p, from the planner if it is asked."""
     if shards == "auto":
-        from expunge.guarantees import Guarantee
-        from expunge.planning import recommend_shards
+        from expunge.theory import Guarantee
+        from expunge.theory.planning import recommend_shards
 
         advice = recommend_shards(
             num_records=wanted["num_records"],
@@ -266,7 +333,6 @@ def _facts(deployment: DurableDeployment, schema: Schema, folder: Path) -> _Made
 
 
 def _show(made: _Made, *, as_json: bool) -> None:
-    from expunge.cli.promise import advice_for, tell_guarantee
 
     status, schema = made.status, made.schema
     if as_json:

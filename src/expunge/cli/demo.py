@@ -29,8 +29,8 @@ def demo(
 
     Example: `expunge demo --seed 1`
     """
+    from expunge.core.randomness import Randomness
     from expunge.demo import run_demo
-    from expunge.randomness import Randomness
 
     rng = Randomness.from_system() if seed is None else Randomness.from_seed(seed)
     with tempfile.TemporaryDirectory(prefix="expunge-demo-") as temporary:

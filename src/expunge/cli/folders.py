@@ -1,26 +1,135 @@
-"""What commands on a deployment's folder share: opening it, its columns, and where outputs may go."""
+"""What commands on a deployment's folder share: opening it, its columns, and where outputs may go.
+
+`create --force`: a new deployment in an old one's place, which stays in force until the new one is complete.
+
+The renaming is that of `expunge.folder.store.replacement`.
+
+The learner that `expunge create` was asked for, fitted to the table's columns.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from expunge.cli.app import Interrupted
-from expunge.cli.exchange import settle
-from expunge.errors import InputError
+from expunge.core.errors import InputError, ParameterError, StoreError
 
 if TYPE_CHECKING:
-    from expunge.durable import DurableDeployment
+    from expunge.folder import DurableDeployment
     from expunge.tables import Schema, Table
+    from expunge.training.learners import Learner, SlicedLearner
+
+
+@contextmanager
+def replacing(folder: Path, *, force: bool) -> Iterator[Path]:
+    """Where to make a new deployment, which must be closed at the end; what fails or is interrupted changes nothing.
+
+    With `force` that is beside an old deployment, which is then replaced. Nothing but a deployment that no other
+    process has open is ever removed.
+    """
+    from expunge.folder.store import is_vacant
+
+    settle(folder)
+    is_first = is_vacant(folder)
+    if not is_first and not force:
+        raise InputError(f"{folder} exists already; choose another folder, or replace what is in it with --force")
+    try:
+        if is_first:
+            yield folder
+        else:
+            with _beside(folder) as place:
+                yield place
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing was created") from None
+
+
+def settle(folder: Path) -> None:
+    """Put right what an exchange at this name left that was killed half-way."""
+    from expunge.folder.store import settle as settle_folder
+
+    settle_folder(folder)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    from expunge.folder.store import FolderLock, Store, exchange, hidden
+
+    Store.open(folder).close()  # refuses what is no deployment, and one that another process has open
+    home = folder.resolve()
+    workshop = hidden(home, "new")
+    workshop.mkdir(mode=0o700)
+    lock = FolderLock(workshop)
+    try:
+        place = workshop / home.name
+        try:
+            yield place
+        except StoreError as error:  # about the folder that was asked for
+            raise type(error)(str(error).replace(str(place), str(folder))) from error
+        exchange(place, home)
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+        lock.release()
+
+
+def make_learner(
+    name: str, *, schema: Schema, features: Any, slices: int, allow_missing: bool, on_failure: str
+) -> tuple[Learner | SlicedLearner, bool]:
+    """The learner, and whether rows may have missing numbers.
+
+    A short name fills gaps, within each shard, where the file has any or `allow_missing` asks for it. A factory's
+    learner says itself whether it takes them.
+    """
+    if on_failure not in ("raise", "abstain"):
+        raise ParameterError(f"--on-failure must be raise or abstain, got {on_failure!r}")
+    from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner
+    from expunge.training.learners.named import LearnerSpec, named_learner, takes_gaps
+
+    learner: Learner | SlicedLearner
+    fills_gaps = ":" not in name and (allow_missing or _has_gaps(features))
+    if ":" in name:
+        importable_from_here()
+        learner = LearnerSpec(name).make()
+    else:
+        learner = named_learner(name, columns=_kinds(schema), fills_gaps=fills_gaps)
+    may_have_gaps = allow_missing or fills_gaps or takes_gaps(learner)
+    if slices > 1:
+        if not isinstance(learner, ScikitLearner):
+            raise ParameterError(f"--slices needs a scikit-learn classifier, and learner {name!r} is none")
+        try:
+            learner = SlicedScikitLearner(learner.estimator, num_slices=slices)
+        except ParameterError as error:
+            raise ParameterError(f"--slices does not go with --learner {name}: {error}") from error
+    return AbstainingLearner(learner) if on_failure == "abstain" else learner, may_have_gaps
+
+
+def importable_from_here() -> None:
+    """Modules of one's own are looked for in the current folder, too."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def _kinds(schema: Schema) -> Any:
+    if not schema.has_text:
+        return None
+    return {feature.name: "category" if feature.kind == "text" else "number" for feature in schema.features}
+
+
+def _has_gaps(features: Any) -> bool:
+    return isinstance(features, np.ndarray) and features.dtype.kind == "f" and bool(np.isnan(features.sum()))
 
 
 @contextmanager
 def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None = None) -> Iterator[DurableDeployment]:
     """The deployment, for writing; closed whatever happens. What is pending stays so: a command says when it is due."""
     import expunge
-    from expunge.cli.learning import importable_from_here
 
     if trust:
         importable_from_here()

@@ -1,4 +1,7 @@
-"""How commands speak: tables and progress on a terminal, JSON for programs, complaints on standard error."""
+"""How commands speak: tables and progress on a terminal, JSON for programs, complaints on standard error.
+
+Arguments and options that several commands share.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from expunge.errors import InputError
+from expunge.core.errors import InputError
 
 console = Console(highlight=False)
 _errors = Console(stderr=True, highlight=False)
@@ -78,3 +82,33 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
     with bar:
         task = bar.add_task(description, total=total)
         yield lambda steps: bar.advance(task, steps)
+
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The deployment's folder.", show_default=False, file_okay=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="NAME",
+        envvar="EXPUNGE_TRUST",
+        help="A module or class outside expunge whose code may run when learners and models are loaded; repeatable.",
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option(metavar="N", help="Train in so many processes; -1: one a core.  [default: in this one]")
+]
+Key = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="An idempotency key: the same request under the same key counts once."),
+]
+When = Annotated[
+    bool | None,
+    typer.Option(
+        "--now/--later",
+        help="Apply at once, or only accept: `expunge apply` applies.  [default: as the deployment was created]",
+        show_default=False,
+    ),
+]

@@ -12,7 +12,7 @@ from expunge.cli.app import app
 from expunge.cli.output import console, show_json, show_table
 
 if TYPE_CHECKING:
-    from expunge.planning import Offer, Plan
+    from expunge.theory.planning import Offer, Plan
 
 # A column for each theorem: its title, and how the theorem's name starts.
 _THEOREMS = {
@@ -77,9 +77,9 @@ def plan(
 
     Example: `expunge plan --records 1000000 --shards 1000 --predictions-per-day 500 --plot bounds.png`
     """
-    from expunge.guarantees import Guarantee
-    from expunge.planning import plan as make_plan
-    from expunge.planning import plot_plan, read_vote_shares
+    from expunge.theory import Guarantee
+    from expunge.theory.planning import plan as make_plan
+    from expunge.theory.planning import plot_plan, read_vote_shares
 
     made = make_plan(
         num_records=records,
@@ -127,7 +127,7 @@ def _tell(made: Plan) -> None:
 
 
 def _tell_question(made: Plan) -> None:
-    from expunge.planning.words import count
+    from expunge.theory.planning.words import count
 
     question, target = made.question, made.question.target
     console.print(
@@ -177,7 +177,7 @@ def _show_theorems(made: Plan) -> None:
 
 
 def _show_consensus(made: Plan) -> None:
-    from expunge.planning.words import count, percent
+    from expunge.theory.planning.words import count, percent
 
     ways = [(offer, offer.consensus) for offer in made.offers if offer.consensus is not None]
     rows = [
@@ -208,13 +208,13 @@ def _show_consensus(made: Plan) -> None:
 
 
 def _optional(value: float | None) -> str:
-    from expunge.planning.words import percent
+    from expunge.theory.planning.words import percent
 
     return "–" if value is None else percent(value)
 
 
 def _show_work(made: Plan) -> None:
-    from expunge.planning.words import count, duration
+    from expunge.theory.planning.words import count, duration
 
     exact = made.exact
     updates = count(made.question.updates_per_day)
@@ -239,7 +239,7 @@ def _show_work(made: Plan) -> None:
 
 
 def _tell_deletion(made: Plan) -> None:
-    from expunge.planning.words import chance, count, passes, percent
+    from expunge.theory.planning.words import chance, count, passes, percent
 
     cost, question = made.deletion, made.question
     _paragraph(

@@ -11,9 +11,8 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.folders import opened, read_columns, refuse_inside, refuse_same, schema_of
-from expunge.cli.options import Folder, Jobs, Trust
-from expunge.cli.output import console, progress
-from expunge.errors import InputError
+from expunge.cli.output import Folder, Jobs, Trust, console, progress
+from expunge.core.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd

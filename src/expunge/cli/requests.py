@@ -1,18 +1,33 @@
-"""A request from the command line: accepted first, then applied if it is due; its id is told whatever happens then."""
+"""A request from the command line: accepted first, then applied if it is due; its id is told whatever happens then.
+
+`expunge add`.
+
+`expunge delete`.
+
+`expunge apply`.
+
+`expunge cancel`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from expunge.cli.app import Interrupted, without_shard
-from expunge.cli.output import console, progress, show_json
-from expunge.errors import ExpungeError
+import typer
+
+from expunge.cli.app import Interrupted, app, without_shard
+from expunge.cli.folders import opened, read_columns, schema_of
+from expunge.cli.output import AsJson, Folder, Jobs, Key, Trust, When, console, progress, show_json
+from expunge.core.errors import ExpungeError, InputError, UnknownRecordError
 
 if TYPE_CHECKING:
-    from expunge.durable import DurableDeployment, Request
-    from expunge.records import Update
+    from expunge.core.records import Records, Update
+    from expunge.folder import DurableDeployment, Request
+    from expunge.tables import Schema
+    from expunge.tables.keys import KeyKind
 
 
 def ask(
@@ -60,3 +75,174 @@ def _tell_pending(request: str, error: str, *, as_json: bool) -> None:
     if as_json:
         found: dict[str, Any] = {"request": request, "state": "pending", "error": error}
         show_json(found)
+
+
+@app.command()
+def add(
+    folder: Folder,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet or NPZ.", show_default=False)],
+    id: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The ids, if the deployment was created without a column.")
+    ] = None,
+    readmit: Annotated[
+        bool, typer.Option("--readmit", help="Let records come back that were deleted on request.")
+    ] = False,
+    key: Key = None,
+    when: When = None,
+    jobs: Jobs = None,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the records of a file, with the columns of the first file in any order, as one request, all or nothing.
+
+    Example: `expunge add churn/ --data more.csv`
+    """
+    from expunge.core.records import AddMany
+
+    with opened(folder, trust=trust, jobs=jobs) as deployment:
+        schema = _with_ids(schema_of(deployment, folder), id, folder)
+        records = schema.labelled(read_columns(data, schema), deployment.classes, recalls=deployment.recalls)
+        assert records.ids is not None
+        batch = AddMany(
+            ids=records.ids,
+            features=records.features,
+            labels=records.labels,
+            subjects=records.subjects,  # type: ignore[arg-type]
+            weights=records.weights,
+        )
+        request = ask(deployment, [batch], key=key, readmit=readmit, when=when, words="adding", as_json=as_json)
+    show_receipt(request, folder, as_json=as_json)
+
+
+def _with_ids(schema: Schema, id: str | None, folder: Path) -> Schema:
+    if schema.id is not None:
+        if id not in (None, schema.id):
+            raise InputError(f"the ids of {folder} are in column {schema.id!r}, not {id!r}")
+        return schema
+    if id is None:
+        raise InputError(
+            f"{folder} was created without an id column: say with --id which column numbers the new records"
+        )
+    return replace(schema, id=id)
+
+
+@app.command()
+def delete(
+    folder: Folder,
+    id: Annotated[list[str] | None, typer.Option(metavar="ID", help="A record's id; repeatable.")] = None,
+    subject: Annotated[
+        list[str] | None, typer.Option(metavar="SUBJECT", help="Whose records all go; repeatable.")
+    ] = None,
+    ids_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of ids: CSV, Parquet or NPZ.")] = None,
+    subjects_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of subjects.")] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(help="Their column in the file.  [default: as at creation, or the only one]"),
+    ] = None,
+    key: Key = None,
+    when: When = None,
+    jobs: Jobs = None,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete records by id, or everything of a subject, as one request, all or nothing; prints the request's id.
+
+    Example: `expunge delete churn/ --id 17 --id 23`
+    """
+    from expunge.core.records import Delete, DeleteSubject
+
+    if not (id or subject or ids_file or subjects_file):
+        raise InputError("say what to delete: --id, --subject, --ids-file or --subjects-file")
+    with opened(folder, trust=trust, jobs=jobs) as deployment:
+        schema = schema_of(deployment, folder)
+        ids = _wanted(id, "--id", ids_file, column or schema.id, schema.id_kind, given=column is not None)
+        subjects = _wanted(
+            subject, "--subject", subjects_file, column or schema.subject, schema.subject_kind, given=column is not None
+        )
+        batch: list[Update] = [*map(Delete, ids), *map(DeleteSubject, subjects)]
+        try:
+            request = ask(deployment, batch, key=key, when=when, words="deleting", as_json=as_json)
+        except UnknownRecordError as error:
+            raise InputError(f"{error}{_others(ids, subjects, deployment.records)}; nothing was deleted") from None
+    show_receipt(request, folder, as_json=as_json)
+
+
+def _wanted(
+    texts: Sequence[str] | None, option: str, path: Path | None, column: str | None, kind: KeyKind, *, given: bool
+) -> list[Any]:
+    """What was named on the command line and in the file, each once."""
+    from expunge.tables import match_key
+
+    found: list[Any] = [match_key(text, kind=kind, what=option) for text in texts or ()]
+    if path is not None:
+        found += _from_file(path, column, kind, given=given)
+    return list(dict.fromkeys(found))
+
+
+def _from_file(path: Path, column: str | None, kind: KeyKind, *, given: bool) -> list[Any]:
+    from expunge.tables import match_keys, read_table
+
+    table = read_table(path, as_text="all")
+    only = len(table.frame.columns) == 1 and not given
+    name = str(table.frame.columns[0]) if only or column is None else column
+    if column is None and not only:
+        raise InputError(f"{path} has several columns; say with --column which one holds the ids")
+    values = table.column(name)
+    if not len(values):
+        raise InputError(f"{path} has no rows")
+    keys: list[Any] = match_keys(values, f"column {name!r} of {path}", kind=kind).tolist()
+    return keys
+
+
+def _others(ids: Sequence[Any], subjects: Sequence[Any], records: Records) -> str:
+    """How many more of those that were asked for are not there."""
+    unknown = sum(name not in records for name in ids) + sum(not records.subjects.find(name) for name in subjects)
+    asked = len(ids) + len(subjects)
+    return f" (nor are {unknown - 1:,} others of the {asked:,} that were named)" if unknown > 1 else ""
+
+
+@app.command()
+def apply(
+    folder: Folder,
+    if_due: Annotated[
+        bool, typer.Option("--if-due", help="Only if the deployment's own rule says that it is time.")
+    ] = False,
+    jobs: Jobs = None,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Apply every pending request as one round. For a deployment that collects requests; run it from a timer.
+
+    Example: `expunge apply churn/ --if-due`
+    """
+    with opened(folder, trust=trust, jobs=jobs) as deployment:
+        waiting = deployment.status.pending
+        if waiting and (deployment.is_due or not if_due):
+            with progress("applying", deployment.status.num_shards) as advance:
+                deployment.apply(advance=advance)
+        left, round_ = deployment.status.pending, deployment.status.round
+    if as_json:
+        show_json({"applied": waiting - left, "pending": left, "round": round_})
+    elif waiting == left == 0:
+        console.print("Nothing was pending.")
+    else:
+        console.print(f"Applied {waiting - left:,} of {waiting:,} pending requests; round {round_}.")
+
+
+@app.command()
+def cancel(
+    folder: Folder,
+    request: Annotated[str, typer.Option(metavar="REQUEST", help="The request's id.", show_default=False)],
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back a request that is still pending.
+
+    Example: `expunge cancel churn/ --request 4f1c2a9b`
+    """
+    with opened(folder, trust=trust) as deployment:
+        deployment.cancel(request)
+    if as_json:
+        show_json({"request": request, "state": "cancelled"})
+    else:
+        console.print(f"Request {request}: cancelled.", markup=False, soft_wrap=True)

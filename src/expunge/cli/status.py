@@ -11,14 +11,12 @@ import typer
 from rich.markup import escape
 
 from expunge.cli.app import app
-from expunge.cli.exchange import settle
-from expunge.cli.folders import opened
-from expunge.cli.options import AsJson, Folder, Trust
-from expunge.cli.output import console, show_json
-from expunge.cli.promise import advice_for, say, tell_guarantee
+from expunge.cli.create import advice_for, say, tell_guarantee
+from expunge.cli.folders import opened, settle
+from expunge.cli.output import AsJson, Folder, Trust, console, show_json
 
 if TYPE_CHECKING:
-    from expunge.durable import DeploymentView, DurableDeployment, DurableStatus, Request
+    from expunge.folder import DeploymentView, DurableDeployment, DurableStatus, Request
 
 _STATES = ("applied", "pending", "cancelled")
 _MOST_NAMED = 10
@@ -42,7 +40,7 @@ def status(
 
     Example: `expunge status churn/ --json`
     """
-    from expunge.durable import look
+    from expunge.folder import look
 
     settle(folder)
     with look(folder) as view:
@@ -157,7 +155,7 @@ def _show_request(request: Request, *, as_json: bool) -> None:
 
 def _inside(deployment: DurableDeployment) -> dict[str, Any]:
     """What the trust boundary keeps in."""
-    from expunge.learners import Abstainer
+    from expunge.training.learners import Abstainer
 
     found = deployment.inside
     sizes = sorted(len(found.state.membership.records_of(shard)) for shard in range(found.state.num_shards))

@@ -11,10 +11,10 @@ from rich.padding import Padding
 
 from expunge.cli.app import app
 from expunge.cli.output import complain, console, show_json, show_table
-from expunge.errors import InputError
+from expunge.core.errors import InputError
 
 if TYPE_CHECKING:
-    from expunge.certificates import Certificate, Check, Verification
+    from expunge.evidence import Certificate, Check, Verification
 
 _EXIT_CODES = {"holds": 0, "wrong": 1, "unusable": 2}
 _VERDICTS = {
@@ -39,8 +39,8 @@ def verify(
 
     Example: `expunge verify certificate.json --public-key operator.pem`
     """
-    from expunge.certificates import PublicKey
-    from expunge.certificates import verify as check
+    from expunge.evidence import PublicKey
+    from expunge.evidence import verify as check
 
     key = None if public_key is None else PublicKey.load(public_key)
     found = check(_read(file), public_key=key)
@@ -54,7 +54,7 @@ def verify(
 
 
 def _read(file: Path) -> bytes:
-    from expunge.certificates import MAX_BYTES
+    from expunge.evidence import MAX_BYTES
 
     try:
         with file.open("rb") as stream:
@@ -66,7 +66,7 @@ def _read(file: Path) -> bytes:
 
 
 def _as_data(found: Verification) -> dict[str, Any]:
-    from expunge.certificates import parse
+    from expunge.evidence import parse
 
     data: dict[str, Any] = {
         "outcome": found.outcome,
@@ -133,6 +133,6 @@ def _mark(found: Verification, check: Check) -> str:
 
 
 def _clean(text: str) -> str:
-    from expunge.certificates import shown
+    from expunge.evidence import shown
 
     return shown(text)

@@ -7,8 +7,7 @@ are counted from 1, without the header. pandas and pyarrow are loaded when a fil
 
 from __future__ import annotations
 
-from expunge.tables.keys import match_key, match_keys, read_keys
-from expunge.tables.labels import match_labels, parse_classes, read_labels
+from expunge.tables.keys import match_key, match_keys, match_labels, parse_classes, read_keys, read_labels
 from expunge.tables.reading import FORMATS, Numbers, Table, read_table, table_format
 from expunge.tables.schema import Feature, Labelled, Schema, read_labelled
 from expunge.tables.writing import Draft, encode_answers

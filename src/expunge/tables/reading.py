@@ -1,20 +1,38 @@
-"""Reading a table from a file, by the ending of its name."""
+"""Reading a table from a file, by the ending of its name.
+
+Parquet into columns.
+
+CSV into columns: in parts, so that memory stays near the size of the result, and with one type a column.
+
+A column is one of numbers where every field of every part is one; if parts disagree, the file is read again with that
+column as text. Fields that stand for a missing value do so in feature columns only.
+
+NPZ into columns: the arrays X, y, ids, subjects and weights, or one array a column. Nothing is ever unpickled.
+"""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import sys
-from collections.abc import Collection
+import warnings
+import zipfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
-from expunge.errors import InputError
+from expunge.core.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 #: Endings of file names, and the format that each of them stands for.
 FORMATS: Final = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
@@ -86,20 +104,279 @@ def read_table(
     matrix = None
     exact = None if as_text == "all" else frozenset(as_text)
     if kind == "csv":
-        from expunge.tables._csv import read_csv
-
         texts = frozenset(text_features)
         frame = read_csv(_source(path), name, as_text=exact, text_features=texts, numbers=numbers)
     elif kind == "parquet":
-        from expunge.tables._parquet import read_parquet
-
         frame = read_parquet(Path(path), numbers=numbers, exact=exact)
     else:
-        from expunge.tables._npz import read_npz
-
         frame, matrix = read_npz(Path(path))
     return Table(name, kind, frame, matrix)
 
 
 def _source(path: str | Path) -> Path | BytesIO:
     return BytesIO(sys.stdin.buffer.read()) if str(path) == "-" else Path(path)
+
+
+NEEDS_PYARROW = "Parquet needs pyarrow: pip install 'expunge[parquet]'"
+
+
+def read_parquet(path: Path, *, numbers: Numbers, exact: frozenset[str] | None) -> pd.DataFrame:
+    """All columns; those in `exact` (all, if None) keep their whole numbers whole even where some are missing."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError(NEEDS_PYARROW) from error
+    import pandas as pd
+
+    try:
+        table = pq.ParquetFile(path).read()  # the file alone: a name that looks like a partition stays a name
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path} is not a Parquet file that can be read: {str(error).splitlines()[0]}") from error
+    names = table.column_names
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise InputError(f"{path} has two columns named {twice[0]!r}")
+    columns = {name: _column(table.column(name), numbers, exact=exact is None or name in exact) for name in names}
+    return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
+
+
+def _column(values: Any, numbers: Numbers, *, exact: bool) -> Any:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    kind = values.type
+    if kinds.is_null(kind):
+        return np.full(len(values), np.nan, dtype=numbers)
+    if kinds.is_integer(kind) and exact:
+        return values.to_pandas(integer_object_nulls=True)
+    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return values.cast(pa.float64(), safe=False).to_numpy().astype(numbers, copy=False)
+    if kinds.is_date(kind):
+        values = values.cast(pa.date32()).cast(pa.string())  # as CSV has it: 2026-11-16
+    return values.to_pandas()  # text; anything else is refused by whoever wants to use the column
+
+
+#: What stands for a missing value among features.
+MISSING: Final = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "#N/A", "<NA>")
+_ROWS_PER_PART: Final = 1 << 16
+
+
+def read_csv(
+    source: Path | io.BytesIO,
+    name: str,
+    *,
+    as_text: frozenset[str] | None,
+    text_features: frozenset[str],
+    numbers: Numbers,
+) -> pd.DataFrame:
+    """All columns: numbers in the given type, truth values, or text; `as_text` None stands for all of them."""
+    header = _header(source, name)
+    exact = set(header) if as_text is None else set(header) & as_text
+    texts = set(text_features & set(header))  # and the feature columns in which not every field is a number
+    while True:
+        try:
+            parts = _parts(source, header, exact, texts, numbers)
+        except UnicodeDecodeError as error:
+            raise InputError(_undecodable(source, name)) from error
+        except (ValueError, Warning) as error:
+            _refuse_ragged(source, name, len(header))
+            raise InputError(f"{name} cannot be read: {error}") from error
+        mixed = {column for column in header if column not in exact | texts and _is_mixed(parts, column)}
+        if not mixed:
+            break
+        texts |= mixed
+    frame = _joined(parts)
+    for column in set(header) - exact - text_features:
+        frame[column] = _as_numbers(frame[column], numbers)
+    if len(frame) and bool(frame[header[-1]].isna().any()):
+        _refuse_ragged(source, name, len(header))  # a row that ends early looks like a missing value in the last column
+    return frame
+
+
+def _header(source: Path | io.BytesIO, name: str) -> list[str]:
+    try:
+        with _opened(source) as stream:
+            header = next(csv.reader(stream), [])
+    except (UnicodeDecodeError, gzip.BadGzipFile) as error:
+        raise InputError(_undecodable(source, name)) from error
+    if not header:
+        raise InputError(f"{name} is empty; the first row must name the columns")
+    unnamed = [place for place, column in enumerate(header, 1) if not column.strip()]
+    if unnamed:
+        raise InputError(f"{name} has no name for column {unnamed[0]} in its first row")
+    twice = [column for place, column in enumerate(header) if column in header[:place]]
+    if twice:
+        raise InputError(f"{name} has two columns named {twice[0]!r}")
+    return header
+
+
+@contextmanager
+def _opened(source: Path | io.BytesIO) -> Iterator[IO[str]]:
+    """The text from its beginning, a byte-order mark skipped."""
+    if isinstance(source, io.BytesIO):
+        yield io.TextIOWrapper(io.BytesIO(source.getbuffer()), encoding="utf-8-sig", newline="")
+    elif source.name.lower().endswith(".gz"):
+        with gzip.open(source, "rt", encoding="utf-8-sig", newline="") as stream:
+            yield stream
+    else:
+        with source.open(encoding="utf-8-sig", newline="") as stream:
+            yield stream
+
+
+def _parts(
+    source: Path | io.BytesIO, header: list[str], as_text: set[str], texts: set[str], numbers: Numbers
+) -> list[pd.DataFrame]:
+    import pandas as pd
+
+    with _opened(source) as stream, warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        reader = pd.read_csv(
+            stream,
+            chunksize=_ROWS_PER_PART,
+            index_col=False,
+            low_memory=False,  # one type for all of a part
+            dtype=dict.fromkeys(as_text | texts, "str"),
+            keep_default_na=False,
+            na_values={column: [""] if column in as_text else list(MISSING) for column in header},
+        )
+        return [part.astype(_number_types(part, numbers)) for part in reader]
+
+
+def _number_types(part: pd.DataFrame, numbers: Numbers) -> dict[str, Any]:
+    return {name: numbers for name, kind in part.dtypes.items() if kind.kind in "iuf"}  # type: ignore[misc]
+
+
+def _is_mixed(parts: list[pd.DataFrame], column: str) -> bool:
+    """Whether the parts disagree about what the column holds, apart from those where all of it is missing."""
+    kinds = {
+        part[column].dtype.kind if part[column].dtype != "str" else "text" for part in parts if _has_any(part[column])
+    }
+    return len(kinds) > 1 or kinds == {"O"}
+
+
+def _has_any(values: pd.Series[Any]) -> bool:
+    return bool(values.notna().any())
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    if len(parts) == 1:
+        return parts[0]
+    kept = {name: next((p[name].dtype for p in parts if _has_any(p[name])), parts[0][name].dtype) for name in parts[0]}
+    return pd.concat([part.astype(kept) for part in parts], ignore_index=True)
+
+
+def _as_numbers(values: pd.Series[Any], numbers: Numbers) -> pd.Series[Any]:
+    """A column as numbers if every field is one after all: pandas takes whole numbers beyond 64 bits for text."""
+    import pandas as pd
+
+    if values.dtype.kind in "iufb" or not _has_any(values):
+        return values
+    try:
+        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused where rows are named
+            return pd.to_numeric(values).astype(numbers)
+    except (ValueError, TypeError):
+        return values
+
+
+def _refuse_ragged(source: Path | io.BytesIO, name: str, width: int) -> None:
+    """Name the first row that has more or fewer fields than the header, if there is one."""
+    with _opened(source) as stream:
+        rows = (row for row in csv.reader(stream) if row)
+        next(rows)
+        for number, row in enumerate(rows, 1):
+            if len(row) != width:
+                raise InputError(f"row {number:,} of {name} has {_fields(len(row))}, expected {width:,}")
+
+
+def _fields(number: int) -> str:
+    return f"{number:,} field{'' if number == 1 else 's'}"
+
+
+def _undecodable(source: Path | io.BytesIO, name: str) -> str:
+    """Which line is not UTF-8."""
+    if isinstance(source, Path) and source.name.lower().endswith(".gz"):
+        return f"{name} is not gzip-compressed UTF-8 text"
+    with source.open("rb") if isinstance(source, Path) else io.BytesIO(source.getbuffer()) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                wrong = line[error.start]
+                return f"line {number:,} of {name} is not UTF-8 (byte 0x{wrong:02x}); save the file as UTF-8"
+    return f"{name} is not UTF-8"
+
+
+MATRIX = "X"
+
+
+def read_npz(path: Path) -> tuple[pd.DataFrame, NDArray[Any] | None]:
+    """The one-dimensional arrays as columns, and X where there is one."""
+    import pandas as pd
+
+    arrays = _arrays(path)
+    if not arrays:
+        raise InputError(f"{path} holds no array")
+    matrix = arrays.pop(MATRIX) if np.ndim(arrays.get(MATRIX, 0)) > 1 else None
+    if matrix is not None and matrix.dtype.kind not in "fiub":
+        raise InputError(f"the array 'X' of {path} must hold numbers, got {matrix.dtype}")
+    for name, values in arrays.items():
+        if values.ndim != 1:
+            shape = f"{values.ndim} dimensions" if values.ndim else "a single value"
+            raise InputError(f"the array {name!r} of {path} must be one column of values, got {shape}")
+    sizes = {MATRIX: len(matrix)} if matrix is not None else {}
+    sizes |= {name: len(values) for name, values in arrays.items()}
+    first = next(iter(sizes))
+    for name, size in sizes.items():
+        if size != sizes[first]:
+            raise InputError(
+                f"the arrays of {path} differ in length: {first!r} has {sizes[first]:,}, {name!r} {size:,}"
+            )
+    columns = {name: _text(path, name, values) for name, values in arrays.items()}
+    return pd.DataFrame(columns, index=pd.RangeIndex(sizes[first])), matrix
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            raise InputError(f"{path} is not an NPZ file")
+        with stored:
+            return {name: _load(path, stored, name) for name in stored.files}
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        # Of a file that is something else altogether NumPy says that it holds pickles, and how to load them unsafely.
+        why = "" if "pickle" in str(error) else f" that can be read: {error}"
+        raise InputError(f"{path} is not an NPZ file{why}") from error
+
+
+def _load(path: Path, stored: Any, name: str) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = stored[name]
+    except ValueError as error:
+        raise InputError(
+            f"the array {name!r} of {path} holds Python objects; store numbers or text (dtype U)"
+        ) from error
+    return array
+
+
+def _text(path: Path, name: str, values: NDArray[Any]) -> NDArray[Any]:
+    """Fixed-width text as Python's; an empty text is a missing value, as it is in CSV."""
+    if values.dtype.kind == "S":
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"the array {name!r} of {path} is not UTF-8") from error
+    if values.dtype == np.dtype("datetime64[D]"):  # as CSV has it: 2026-11-16
+        values = np.where(np.isnat(values), "", np.datetime_as_string(values))
+    if values.dtype.kind != "U":
+        return values
+    column = values.astype(object)
+    column[values == ""] = None
+    return column

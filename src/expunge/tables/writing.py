@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.errors import InputError
-from expunge.tables._parquet import NEEDS_PYARROW
+from expunge.core.errors import InputError
+from expunge.tables.reading import NEEDS_PYARROW
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,6 +1,6 @@
 """The built-in attacks, ready to be pointed at a scheme."""
 
-from expunge.audit.scenarios.label_only import label_only_scenario
+from expunge.audit.scenarios.labels import label_only_scenario
 from expunge.audit.scenarios.lookup import lookup_scenario
 from expunge.audit.scenarios.membership import membership_scenario
 from expunge.audit.scenarios.slow_down import slow_down_scenario

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from expunge.audit.model_requesters import DeleteMostShards
+from expunge.audit.requesters import DeleteMostShards
 from expunge.audit.scenario import Scenario, Setting, Task
-from expunge.audit.scenarios._shared import Bound, MakeRequester, Ready, requester_name
+from expunge.audit.scenarios.shared import Bound, MakeRequester, Ready, requester_name
 from expunge.audit.statistics import NamedHolders
-from expunge.errors import ParameterError
-from expunge.interaction import Requester
-from expunge.learners import NearestTableLearner
-from expunge.randomness import Randomness
-from expunge.records import Records
+from expunge.core.errors import ParameterError
+from expunge.core.randomness import Randomness
+from expunge.core.records import Records
+from expunge.serving.interaction import Requester
+from expunge.training.learners import NearestTableLearner
 
 HOLDERS = "shards that the next deletion would retrain"
 _TAU = 0.3

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from expunge.audit.evidence import Event
-from expunge.audit.model_requesters import DeleteTargeted
+from expunge.audit.requesters import DeleteTargeted
 from expunge.audit.scenario import Scenario, Task
-from expunge.audit.scenarios._shared import Bound, MakeRequester, Ready, requester_name
+from expunge.audit.scenarios.shared import Bound, MakeRequester, Ready, requester_name
 from expunge.audit.statistics import TargetedWorse
-from expunge.errors import ParameterError
-from expunge.interaction import Requester
-from expunge.randomness import Randomness
+from expunge.core.errors import ParameterError
+from expunge.core.randomness import Randomness
+from expunge.serving.interaction import Requester
 
 _INDICATOR = "targeted shards are less accurate than the others"
 

@@ -1,0 +1,105 @@
+"""The suites by name, and running some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+from expunge.core.errors import ParameterError
+from expunge_lab.bench import consensus, deep, delete, durable, fit, growth, guarantee, mechanisms, predict, sampling
+from expunge_lab.bench.environment import Environment
+from expunge_lab.bench.measurement import Line
+from expunge_lab.bench.timing import Progress, one_thread
+
+
+class Run(Protocol):
+    """Measures a suite."""
+
+    def __call__(self, *, quick: bool, progress: Progress) -> list[Line]:
+        """`quick` is for trying the code: its sizes are too small for the figures to mean anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A group of measurements: what it is about, in a sentence, and how to run it."""
+
+    about: str
+    run: Run
+
+
+SUITES: dict[str, Suite] = {
+    "delete": Suite(
+        "Deleting one record of 20 features, averaged over many, with scikit-learn's logistic regression and p = 1/k.",
+        delete.run,
+    ),
+    "fit": Suite(
+        "Training the ensemble against `BaggingClassifier(base, n_estimators=k, max_samples=1/k)`. Bagging trains a "
+        "base that takes sample weights on all rows, with weight zero for those not drawn, and any other base (such as "
+        "a pipeline) on the drawn rows alone.",
+        fit.run,
+    ),
+    "durable": Suite(
+        "A deployment in a folder, every step on the disk, against the same work in memory. The folder lies where "
+        "temporary files do; `TMPDIR` names another disk.",
+        durable.run,
+    ),
+    "predict": Suite(
+        "Plain majority of linear models, against asking one model after another and counting.", predict.run
+    ),
+    "growth": Suite("How each of these grows with n and k.", growth.run),
+    "sampling": Suite("Drawing independent shards with p = 1/k, both directions of the index included.", sampling.run),
+    "mechanisms": Suite("Releasing answers from given vote counts, with noise from the system.", mechanisms.run),
+    "guarantee": Suite("The best of all theorems for l predictions by k shards in one generation.", guarantee.run),
+    "consensus": Suite(
+        "What the consensus gate adds to a request for a plain majority of linear models, votes and checks included.",
+        consensus.run,
+    ),
+    "deep": Suite(
+        "Networks on JAX (the extra `jax`): training many shards, retraining one of them, and on a GPU the fused "
+        "kernel of the paper's network.",
+        deep.run,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured, with what."""
+
+    quick: bool
+    environment: Environment
+    lines: dict[str, list[Line]]
+
+    @property
+    def missed(self) -> list[Line]:
+        """The lines that do not meet their target."""
+        return [line for lines in self.lines.values() for line in lines if line.met is False]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        suites = [
+            {"name": name, "about": SUITES[name].about, "lines": [line.to_dict() for line in lines]}
+            for name, lines in self.lines.items()
+        ]
+        return {"quick": self.quick, "environment": asdict(self.environment), "suites": suites}
+
+
+def run_suites(names: Sequence[str], *, quick: bool = False, progress: Progress) -> Report:
+    """Run the named suites, or all of them if none is named, in this process and on one thread."""
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        raise ParameterError(f"there is no benchmark {unknown[0]!r}; there are {', '.join(SUITES)}")
+    wanted = list(dict.fromkeys(names)) or list(SUITES)
+    if "deep" in wanted:  # which needs an extra: said before anything is measured, or left out where nobody named it
+        try:
+            deep.require_extra()
+        except ImportError:
+            if names:
+                raise
+            wanted.remove("deep")
+    with one_thread():
+        lines = {name: SUITES[name].run(quick=quick, progress=progress) for name in wanted}
+    if quick:  # the targets are about the full sizes
+        lines = {name: [replace(line, target=None) for line in found] for name, found in lines.items()}
+    return Report(quick, Environment.current(), lines)

@@ -1,0 +1,1 @@
+"""Foundations that every other package uses: errors, randomness, features, records, the guarantee type."""

@@ -1,0 +1,144 @@
+"""Columns of records: the storage behind `Records`, in runs of consecutive slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.core.errors import InputError, RecordError
+from expunge.core.features import Features, codes_of, concatenate, num_rows, take
+from expunge.core.index import RecordId
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of consecutive slots: columns of equal length, `ids` None where the id is the slot's number."""
+
+    start: int
+    features: Features
+    labels: NDArray[np.int32]
+    ids: NDArray[Any] | None
+    subjects: NDArray[Any] | None
+    weights: NDArray[np.float64] | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def id_of(self, slot: int) -> RecordId:
+        """The id of the record in a slot of this block."""
+        if self.ids is None:
+            return slot
+        value: Any = self.ids[slot - self.start]
+        record: RecordId = value.item() if isinstance(value, np.generic) else value
+        return record
+
+
+def require_id(value: Any, what: str) -> RecordId:
+    """An int or a str, and nothing that only equals one (True is not 1)."""
+    plain = value.item() if isinstance(value, np.integer | np.str_) else value
+    if isinstance(plain, bool) or not isinstance(plain, int | str):
+        raise RecordError(f"{what} must be an int or a str, got {value!r}", repr(value))
+    record: RecordId = plain
+    return record
+
+
+def object_column(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+    """A column of plain Python values."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = [value.item() if isinstance(value, np.generic) else value for value in values]
+    return array
+
+
+def id_column(values: Sequence[Any] | NDArray[Any], length: int, name: str) -> NDArray[Any]:
+    """Ids or subjects as a column: int64 where all are ints, Python objects otherwise."""
+    array = np.asarray(values)
+    if array.ndim != 1 or len(array) != length:
+        raise InputError(f"{name} must be one per record ({length}), got shape {array.shape}")
+    plain = not any(isinstance(value, bool | np.bool_) for value in values) if array.dtype.kind in "iu" else False
+    if plain and (array.dtype.kind == "i" or (array < 2**63).all()):
+        return array.astype(np.int64)
+    return object_column(values)
+
+
+def _encode(labels: NDArray[Any], classes: NDArray[Any], id_of: Any) -> NDArray[np.int32]:
+    codes = codes_of(labels, classes).astype(np.int32)
+    wrong = np.flatnonzero(classes[codes] != labels)
+    for row in wrong[:1]:
+        record = id_of(int(row))
+        label = labels[row].item() if isinstance(labels[row], np.generic) else labels[row]
+        raise RecordError(f"record {record!r} has the label {label!r}, which is not a known class", record)
+    return codes
+
+
+def make_block(
+    features: Features,
+    labels: NDArray[Any],
+    ids: NDArray[Any] | None,
+    subjects: Any,
+    weights: Any,
+    *,
+    start: int,
+    classes: NDArray[Any],
+) -> Block:
+    """Checked columns as a block; what is wrong is said of the first record at fault."""
+    length = num_rows(features)
+    if labels.shape != (length,):
+        raise InputError(f"labels must be one per record ({length}), got shape {labels.shape}")
+    for record in [] if ids is None or ids.dtype.kind == "i" else ids.tolist():
+        require_id(record, "a record's id")
+    id_of = (lambda row: row) if ids is None else (lambda row: ids.tolist()[row])
+    codes = _encode(labels, classes, id_of)
+    subject_column = None if subjects is None else object_column(id_column(subjects, length, "subjects"))
+    for subject in [] if subject_column is None else subject_column.tolist():
+        if subject is not None:
+            require_id(subject, "a subject")
+    weight_column = None
+    if weights is not None:
+        weight_column = np.asarray(weights, dtype=np.float64)
+        if weight_column.shape != (length,):
+            raise InputError(f"weights must be one per record ({length}), got shape {weight_column.shape}")
+        for row in np.flatnonzero(~(np.isfinite(weight_column) & (weight_column >= 0)))[:1]:
+            record = int(row) if ids is None else ids.tolist()[row]
+            raise RecordError(f"record {record!r} has the weight {weight_column[row]}", record)
+    return Block(start, features, codes, ids, subject_column, weight_column)
+
+
+def pick_rows(block: Block, rows: NDArray[np.int64]) -> Block:
+    """Some rows of a block as a block of its own."""
+    if len(rows) == len(block):
+        return block
+    pick = [None if column is None else column[rows] for column in (block.ids, block.subjects, block.weights)]
+    return Block(0, take(block.features, rows), block.labels[rows], *pick)
+
+
+def join_blocks(parts: Sequence[Block], *, start: int) -> Block:
+    """Blocks one after another as one, missing columns filled in where another block has them."""
+
+    def column(name: str, fill: Any) -> Any:
+        columns = [getattr(part, name) for part in parts]
+        if all(values is None for values in columns):
+            return None
+        return np.concatenate([fill(p) if c is None else c for p, c in zip(parts, columns, strict=True)])
+
+    return Block(
+        start,
+        concatenate([part.features for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        column("ids", lambda part: np.arange(part.start, part.start + len(part))),
+        column("subjects", lambda part: object_column([None] * len(part))),
+        column("weights", lambda part: np.ones(len(part))),
+    )
+
+
+def merge_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Merge the newest blocks while the last is at least half the one before: O(log n) blocks, O(log n) copies a row.
+
+    The first block is left alone: it holds the bulk of the data and is shared by all later datasets.
+    """
+    while len(blocks) > 2 and 2 * len(blocks[-1]) >= len(blocks[-2]):
+        blocks = (*blocks[:-2], join_blocks(blocks[-2:], start=blocks[-2].start))
+    return blocks

@@ -1,0 +1,198 @@
+"""Rows of features in any container a learner accepts: arrays, sparse matrices, data frames, lists of texts.
+
+Five small functions are all that the rest of the package asks of a container, so records, sampling and the ensemble
+never look inside one.
+
+Labels and their codes: the code of a label is its place in the list of classes, in whatever order that is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from expunge.core.errors import InputError
+
+Features = Any  # a numpy array, a scipy sparse array in CSR form, a pandas data frame, or a 1-d object array
+
+
+def as_features(rows: Any) -> Features:
+    """The container itself where it is one, otherwise an array made of it."""
+    if is_sparse(rows):
+        return rows.tocsr()
+    if is_frame(rows):
+        if not rows.columns.is_unique:
+            raise InputError(f"column {rows.columns[rows.columns.duplicated()][0]!r} occurs twice")
+        return rows
+    array = np.asarray(rows)
+    if array.dtype.kind in "US":
+        array = array.astype(object)
+    if array.ndim == 0:
+        raise InputError("features must be a table with one row per record, got a single value")
+    return array
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether `rows` is a scipy sparse matrix or array."""
+    return bool(scipy.sparse.issparse(rows))
+
+
+def is_frame(rows: Any) -> bool:
+    """Whether `rows` is a data frame (pandas, or anything with `iloc` and `columns`)."""
+    return hasattr(rows, "iloc") and hasattr(rows, "columns")
+
+
+def num_rows(rows: Features) -> int:
+    """How many records the container holds."""
+    return int(rows.shape[0])
+
+
+def take(rows: Features, positions: ArrayLike) -> Features:
+    """The rows at `positions`, in that order, as the same kind of container."""
+    return rows.iloc[positions] if is_frame(rows) else rows[positions]
+
+
+def concatenate(parts: Sequence[Features]) -> Features:
+    """The rows of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(is_sparse(part) for part in parts):
+        return scipy.sparse.vstack(parts, format="csr")
+    if is_frame(parts[0]):
+        import pandas as pd
+
+        return pd.concat(list(parts), ignore_index=True)
+    return np.concatenate(parts)
+
+
+def describe(rows: Features) -> tuple[str, tuple[Any, ...]]:
+    """What must agree between containers whose rows are to be mixed: the kind and the columns."""
+    if is_frame(rows):
+        return "data frame", tuple(rows.columns)
+    return ("sparse matrix" if is_sparse(rows) else "array"), tuple(rows.shape[1:])
+
+
+def own_copy(rows: Features) -> Features:
+    """A copy that the caller cannot change behind our back."""
+    return np.array(rows) if isinstance(rows, np.ndarray) else rows.copy()
+
+
+def like(rows: Features, pattern: Features) -> Features:
+    """`rows` in the number types of `pattern`, so that updated and fresh datasets are the same input to a learner.
+
+    Whole numbers must stay what they are (3.0 may join a column of integers, 3.5 may not); otherwise InputError.
+    """
+    if is_frame(rows):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an unknown category becomes missing, which is refused below
+            cast = rows.astype(dict(zip(pattern.columns, pattern.dtypes, strict=True)))
+        changed = [name for name in cast.columns if not _same_values(cast[name].to_numpy(), rows[name].to_numpy())]
+        changed += [name for name in cast.columns if not (cast[name].isna() == rows[name].isna()).all()]
+        if changed:
+            raise InputError(f"column {changed[0]!r} does not fit the type {pattern[changed[0]].dtype}")
+        return cast
+    if rows.dtype == pattern.dtype:
+        return rows
+    if rows.dtype.kind in "cUSO" and pattern.dtype.kind in "fiub":
+        raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+        cast = rows.astype(pattern.dtype)
+    dense, before = (cast.data, rows.data) if is_sparse(rows) else (cast, rows)
+    if not _same_values(dense, before):
+        raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
+    return cast
+
+
+def _same_values(cast: NDArray[Any], before: NDArray[Any]) -> bool:
+    return cast.dtype.kind not in "iub" or bool((cast == before).all())
+
+
+def missing_rows(rows: Features) -> NDArray[np.intp]:
+    """The positions of the rows that hold a NaN or an infinity (numeric columns only)."""
+    if is_frame(rows):
+        numeric = rows.select_dtypes("number")
+        return np.flatnonzero(~np.isfinite(numeric.to_numpy(dtype=float, na_value=np.nan)).all(axis=1))
+    if is_sparse(rows):
+        bad = np.flatnonzero(~np.isfinite(rows.data)) if rows.dtype.kind in "fc" else np.empty(0, dtype=np.intp)
+        return np.unique(np.searchsorted(np.asarray(rows.indptr), bad, side="right") - 1)
+    if rows.dtype.kind not in "fc":
+        return np.empty(0, dtype=np.intp)
+    # One sum decides for the whole table in the usual case that nothing is missing.
+    with np.errstate(all="ignore"):
+        if np.isfinite(rows.sum()):
+            return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
+
+
+def conform(rows: Features, layout: tuple[str, tuple[Any, ...]]) -> Features:
+    """Queries in the form of the records: a data frame's columns put on or taken off an array, the width checked."""
+    kind, columns = layout
+    found, own = describe(rows)
+    if kind == "data frame" and found == "array" and own == (len(columns),):
+        import pandas as pd
+
+        return pd.DataFrame(rows, columns=list(columns))
+    if found == "data frame" and kind != "data frame":
+        rows = rows.to_numpy()
+        found, own = describe(rows)
+    if (found == "data frame") != (kind == "data frame") or own != columns:
+        raise InputError(f"queries must have the form {kind} of {columns}, got {found} of {own}")
+    return rows
+
+
+def row_keys(rows: Features) -> list[bytes]:
+    """A 128-bit digest of every row's values: equal rows have equal keys, whatever number type they came in."""
+    if is_frame(rows):
+        numbers = rows.select_dtypes(["number", "bool"]).columns
+        same_type = rows.astype(dict.fromkeys(numbers, float))
+        same_type[numbers] += 0.0  # -0.0 and 0.0 are the same value
+        raw = [repr(row).encode() for row in same_type.itertuples(index=False, name=None)]
+    elif is_sparse(rows):
+        table = rows.tocsr().astype(np.float64)
+        table.sum_duplicates()
+        table.eliminate_zeros()
+        bounds = zip(table.indptr[:-1], table.indptr[1:], strict=True)
+        raw = [
+            table.indices[low:high].astype(np.int64).tobytes() + table.data[low:high].tobytes() for low, high in bounds
+        ]
+    elif rows.dtype.kind in "fiub":
+        table = np.ascontiguousarray(rows, dtype=np.float64) + 0.0  # -0.0 and 0.0 are the same value
+        raw = [row.tobytes() for row in table]
+    else:
+        raw = [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows]
+    return [blake2b(value, digest_size=16).digest() for value in raw]
+
+
+def codes_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of every label in `classes`; of one that is not there, the place of some other."""
+    order = np.argsort(classes, kind="stable")
+    places = np.searchsorted(classes, labels, sorter=order)
+    return np.asarray(order[np.minimum(places, len(classes) - 1)], dtype=np.int64)
+
+
+def labels_told(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """`classes` by the names that a model goes by that was told them all (`own`, sorted).
+
+    A name may have been erased since, or come back. Nobody bears a label while it is erased, and then it does not
+    matter which of several is which; of several that have come back since the model was told, one may be taken for
+    another.
+    """
+    if len(own) != len(classes) or np.array_equal(own, classes):
+        return classes
+    is_known = np.isin(classes, own)
+    if is_known.all():
+        return classes
+    found = classes.astype(own.dtype)
+    found[~is_known] = own[~np.isin(own, classes)]
+    return found
+
+
+def codes_told(labels: NDArray[Any], own: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The codes of `labels` in `classes`, by the names that their model goes by (`own`)."""
+    return codes_of(labels, labels_told(own, classes))

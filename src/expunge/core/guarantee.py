@@ -1,0 +1,188 @@
+"""The (α,β,γ)-unlearning guarantee (Definition 2.3): the record that every theorem returns.
+
+A guarantee says: at every round, with probability at least 1−γ over the update sequence, every event E has
+P(updated models ∈ E | updates) ≤ e^α · P(models retrained from scratch ∈ E) + β.
+That is the paper's form; the transcript form conditions on everything that the requester saw, and is another claim.
+
+What must hold in a deployment for the theorems to apply, in plain sentences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+
+from expunge.core.errors import ParameterError
+
+#: A guarantee that lets an event of this probability under full retraining become certain is called vacuous.
+SMALLEST_EVENT: Final = 1e-6
+
+Parameter = float | int | str | None
+
+Form = Literal["paper", "transcript"]
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(α,β,γ)-unlearning, with where it comes from.
+
+    `theorem` names the bound, `parameters` are the numbers it was computed from, `assumptions` are plain sentences
+    that must hold in the deployment, and `note` says why a bound could not be given (it then makes the guarantee
+    vacuous). `form` is "paper" (Definition 2.3) unless the numbers hold given everything that the requester saw, which
+    is "transcript": neither form implies the other with the same numbers. Equality looks at all of them; `covers`
+    compares the claims alone.
+    """
+
+    alpha: float
+    beta: float
+    gamma: float
+    theorem: str = field(default="", kw_only=True)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict, kw_only=True, hash=False)
+    assumptions: tuple[str, ...] = field(default=(), kw_only=True)
+    note: str = field(default="", kw_only=True)
+    form: Form = field(default="paper", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "gamma"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value) or value < 0:
+                raise ParameterError(f"{name} of a guarantee must be a number >= 0, got {value!r}")
+            object.__setattr__(self, name, float(value))
+        if self.form not in get_args(Form):
+            raise ParameterError(f"form of a guarantee must be 'paper' or 'transcript', got {self.form!r}")
+        plain = {name: _plain(value) for name, value in self.parameters.items()}
+        object.__setattr__(self, "parameters", MappingProxyType(plain))
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
+
+    @property
+    def reason(self) -> str:
+        """Why the guarantee is vacuous, in one sentence; empty when it is not.
+
+        The rule: γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1. In words, a guarantee says nothing useful if it may fail always, or if
+        it lets an event that has one chance in a million after honest retraining become certain.
+        """
+        if self.note:
+            return self.note
+        if self.gamma >= 1:
+            return f"gamma = {self.gamma:g} allows the claim to fail always"
+        if self.beta >= 1:
+            return f"beta = {self.beta:g} allows any event to become certain"
+        if math.isinf(self.alpha):
+            return "alpha is infinite: no bound is known for what was published"
+        if self.alpha + math.log(SMALLEST_EVENT) >= math.log1p(-self.beta):
+            return f"alpha = {self.alpha:.4g} lets an event with one chance in a million become certain"
+        return ""
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the guarantee is too weak to mean anything; `reason` says why."""
+        return bool(self.reason)
+
+    def covers(self, target: Guarantee) -> bool:
+        """Whether this guarantee implies `target` for every system.
+
+        Exact within one form: with this α ≤ the target's, β and γ must be no larger. A larger α can still do if the
+        target's β makes up for it, because probabilities stop at one: then β' ≥ 1 − (1−β)e^{α'−α} is needed. Across
+        forms only what claims nothing is covered.
+        """
+        if target.gamma >= 1 or target.beta >= 1:
+            return True
+        if self.form != target.form or self.note or self.gamma > target.gamma or self.beta >= 1:
+            return False
+        if self.alpha <= target.alpha:
+            return self.beta <= target.beta
+        return target.beta >= 1 - (1 - self.beta) * math.exp(target.alpha - self.alpha)
+
+    def __str__(self) -> str:
+        claim = f"({_short(self.alpha)}, {_short(self.beta)}, {_short(self.gamma)})-unlearning"
+        claim += " in transcript form" if self.form == "transcript" else ""
+        source = f" by {self.theorem}" if self.theorem else ""
+        return f"{claim}{source}; vacuous: {self.reason}" if self.is_vacuous else f"{claim}{source}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping; an infinite number is written as None, the form where it is not the paper's."""
+        return {
+            "alpha": _finite(self.alpha),
+            "beta": _finite(self.beta),
+            "gamma": _finite(self.gamma),
+            "theorem": self.theorem,
+            "parameters": {
+                name: _finite(value) if isinstance(value, float) else value for name, value in self.parameters.items()
+            },
+            "assumptions": list(self.assumptions),
+            "is_vacuous": self.is_vacuous,
+            "reason": self.reason,
+            **({} if self.form == "paper" else {"form": self.form}),
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy cannot be pickled; rebuild from a plain dictionary.
+        claim = (self.alpha, self.beta, self.gamma)
+        return _rebuild, (*claim, self.theorem, dict(self.parameters), self.assumptions, self.note, self.form)
+
+
+def _rebuild(
+    alpha: float,
+    beta: float,
+    gamma: float,
+    theorem: str,
+    parameters: Mapping[str, Parameter],
+    assumptions: tuple[str, ...],
+    note: str,
+    form: Form = "paper",
+) -> Guarantee:
+    return Guarantee(
+        alpha, beta, gamma, theorem=theorem, parameters=parameters, assumptions=assumptions, note=note, form=form
+    )
+
+
+def _plain(value: Any) -> Parameter:
+    """NumPy numbers as Python's own, so that the record can be written as JSON."""
+    plain: Parameter = value.item() if isinstance(value, np.generic) else value
+    return plain
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _short(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.4g}"
+
+
+def require_target(target: object) -> Guarantee:
+    """Refuse a target that is no guarantee, or none that deployments give: theirs are in the paper's form."""
+    if not isinstance(target, Guarantee):
+        raise ParameterError(f"target must be a Guarantee(alpha, beta, gamma), got {target!r}")
+    if target.form != "paper":
+        raise ParameterError(f"target must be a guarantee in the paper's form, got one in {target.form} form")
+    return target
+
+
+#: Needed by every theorem.
+BASE_ASSUMPTIONS: Final = (
+    "Everything that leaves the system and depends on the secret randomness is counted in the transcript.",
+    "Every retraining uses fresh randomness, and a full retraining redraws all of it.",
+    "The unlearning algorithm is exact against requests chosen in advance (Lemma 4.1).",
+)
+
+#: Needed by the theorems that look at shards one by one.
+PRODUCT_ASSUMPTIONS: Final = (
+    "The shards are drawn and trained with independent randomness (a disjoint partition is not covered).",
+    *BASE_ASSUMPTIONS,
+)
+
+
+def generations_assumption(num_generations: int) -> str:
+    """The sentence that a guarantee with γ > 0 adds."""
+    noun = "generation (full training) is" if num_generations == 1 else "generations (full trainings) are"
+    return (
+        f"At most {num_generations} {noun} updated without retraining everything, and gamma is paid for each; "
+        "after them every update is a full retraining."
+    )

@@ -1,0 +1,237 @@
+"""Finding records by id and by subject in immutable datasets that share one large index.
+
+The bulk of the ids sits in a base that is never changed; a small overlay says what was added and deleted since. An
+update copies the overlay, which is folded into a new base when it outgrows the square root of the dataset, so a single
+update costs O(√n) dictionary entries instead of n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.core.errors import DuplicateRecordError
+
+RecordId = int | str
+NOWHERE = -1  # the slot of an id that nobody has
+
+
+class _RangeBase:
+    """Ids 0..n-1, each in the slot of its number."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def find(self, record: object) -> int | None:
+        if isinstance(record, int | np.integer) and not isinstance(record, bool) and 0 <= record < self.size:
+            return int(record)
+        return None
+
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        numbers = _numbers(records)
+        if numbers is None:
+            return _one_by_one(self, records)
+        return np.where((numbers >= 0) & (numbers < self.size), numbers, NOWHERE)
+
+
+class _SortedBase:
+    """Integer ids in a sorted array: 16 bytes an id."""
+
+    def __init__(self, ids: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+        order = np.argsort(ids, kind="stable")
+        self.ids, self.slots = ids[order], slots[order]
+        twice = np.flatnonzero(self.ids[1:] == self.ids[:-1])
+        if len(twice):
+            raise _duplicate(int(self.ids[twice[0]]))
+
+    def find(self, record: object) -> int | None:
+        if not isinstance(record, int | np.integer) or isinstance(record, bool):
+            return None
+        if not -(2**63) <= record < 2**63:
+            return None
+        place = int(np.searchsorted(self.ids, record))
+        return int(self.slots[place]) if place < len(self.ids) and self.ids[place] == record else None
+
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        numbers = _numbers(records)
+        if numbers is None or len(self.ids) == 0:
+            return _one_by_one(self, records)
+        order = np.argsort(numbers)  # neighbours are found near one another
+        places = np.empty(len(numbers), dtype=np.int64)
+        places[order] = np.searchsorted(self.ids[:-1], numbers[order])
+        return np.where(self.ids[places] == numbers, self.slots[places], NOWHERE)
+
+
+class _DictBase:
+    """Ids of any kind in a dictionary."""
+
+    def __init__(self, slots: dict[Any, int]) -> None:
+        self.slots = slots
+
+    def find(self, record: object) -> int | None:
+        return None if isinstance(record, bool) else self.slots.get(record)
+
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        return _one_by_one(self, records)
+
+
+_Base = _RangeBase | _SortedBase | _DictBase
+
+
+def _numbers(records: list[Any]) -> NDArray[np.int64] | None:
+    """All ids as one array, if they are nothing but whole numbers of 64 bits."""
+    if set(map(type, records)) != {int}:
+        return None
+    try:
+        return np.array(records, dtype=np.int64)
+    except OverflowError:
+        return None
+
+
+def _one_by_one(base: _Base, records: list[Any]) -> NDArray[np.int64]:
+    find = base.find
+    found = (find(record) for record in records)
+    return np.fromiter((NOWHERE if slot is None else slot for slot in found), dtype=np.int64, count=len(records))
+
+
+def _duplicate(record: RecordId) -> DuplicateRecordError:
+    return DuplicateRecordError(f"the id {record!r} occurs twice", record)
+
+
+def _make_base(ids: NDArray[Any] | None, slots: NDArray[np.int64]) -> _Base:
+    if ids is None:
+        return _RangeBase(len(slots))
+    if ids.dtype.kind == "i":
+        return _SortedBase(ids, slots)
+    table = dict(zip(ids.tolist(), slots.tolist(), strict=True))
+    if len(table) < len(ids):
+        seen: set[Any] = set()
+        raise _duplicate(next(r for r in ids.tolist() if r in seen or seen.add(r)))  # type: ignore[func-returns-value]
+    return _DictBase(table)
+
+
+@dataclass(frozen=True)
+class IdIndex:
+    """id → slot for the live records of a dataset."""
+
+    base: _Base
+    base_size: int
+    added: Mapping[Any, int] = field(default_factory=dict)
+    gone: frozenset[int] = frozenset()  # emptied slots, all of them
+
+    @classmethod
+    def build(cls, ids: NDArray[Any] | None, size: int) -> IdIndex:
+        """The index of `size` records in slots 0..size-1; ids None means that the slot's number is the id."""
+        return cls(_make_base(ids, np.arange(size, dtype=np.int64)), size)
+
+    @classmethod
+    def restored(cls, ids: NDArray[Any] | None, live: NDArray[np.int64], gone: frozenset[int]) -> IdIndex:
+        """The index of a dataset some of whose slots were emptied; the ids of those are not looked at."""
+        if ids is None or (ids.dtype.kind == "i" and np.array_equal(ids[live], live)):
+            return cls(_RangeBase(len(live) + len(gone)), len(live), {}, gone)
+        return cls(_make_base(ids[live], live), len(live), {}, gone)
+
+    def find(self, record: object) -> int | None:
+        """The slot of a live record, or None."""
+        if record in self.added and not isinstance(record, bool):
+            return self.added[record]
+        slot = self.base.find(record)
+        return None if slot is None or slot in self.gone else slot
+
+    def find_all(self, records: list[Any]) -> NDArray[np.int64]:
+        """The slots of many records at once; -1 for an id that no live record has."""
+        slots = self.base.find_all(records)
+        gone = self.gone
+        if gone:
+            slots[[place for place, slot in enumerate(slots.tolist()) if slot in gone]] = NOWHERE
+        if self.added:
+            for place, record in enumerate(records):
+                if record in self.added and not isinstance(record, bool):
+                    slots[place] = self.added[record]
+        return slots
+
+    def is_gone(self, slot: int) -> bool:
+        """Whether the slot has been emptied."""
+        return slot in self.gone
+
+    def live_slots(self, num_slots: int) -> NDArray[np.int64]:
+        """The slots below `num_slots` that are in use."""
+        slots = np.arange(num_slots, dtype=np.int64)
+        return np.delete(slots, np.fromiter(self.gone, dtype=np.int64, count=len(self.gone))) if self.gone else slots
+
+    def without(self, removed: Mapping[int, RecordId]) -> IdIndex:
+        """The index after the given slots (with their ids) were emptied."""
+        if not removed:
+            return self
+        added = self.added
+        names = {record for slot, record in removed.items() if added.get(record) == slot} if added else set()
+        if names:
+            added = {record: slot for record, slot in self.added.items() if record not in names}
+        return IdIndex(self.base, self.base_size, added, self.gone | removed.keys())
+
+    def extended(self, ids: NDArray[Any] | None, start: int) -> IdIndex:
+        """The index after records with these ids were put into slots start, start+1, …"""
+        assert ids is not None
+        added = {**self.added, **{record: start + row for row, record in enumerate(ids.tolist())}}
+        index = IdIndex(self.base, self.base_size, added, self.gone)
+        return index._folded() if len(added) > 64 + 8 * math.isqrt(self.base_size) else index
+
+    def _folded(self) -> IdIndex:
+        live = {**self._base_items(), **self.added}
+        return IdIndex(_DictBase(live), len(live), {}, self.gone)
+
+    def _base_items(self) -> dict[Any, int]:
+        match self.base:
+            case _RangeBase(size=size):
+                pairs: Any = zip(range(size), range(size), strict=True)
+            case _SortedBase(ids=ids, slots=slots):
+                pairs = zip(ids.tolist(), slots.tolist(), strict=True)
+            case _DictBase(slots=table):
+                pairs = table.items()
+        return {record: slot for record, slot in pairs if slot not in self.gone}
+
+
+@dataclass(frozen=True)
+class SubjectIndex:
+    """subject → slots, emptied ones included (the id index knows which are live)."""
+
+    column: NDArray[Any] | None
+    added: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def build(cls, column: NDArray[Any] | None) -> SubjectIndex:
+        """The index of the records in slots 0, 1, …; None where nobody named a subject."""
+        return cls(column)
+
+    @cached_property
+    def base(self) -> Mapping[Any, Sequence[int]]:
+        """The column turned round, made when first needed."""
+        table: dict[Any, list[int]] = {}
+        for slot, subject in enumerate([] if self.column is None else self.column.tolist()):
+            if subject is not None:
+                table.setdefault(subject, []).append(slot)
+        return table
+
+    def find(self, subject: RecordId) -> tuple[int, ...]:
+        """All slots ever filled with a record of the subject, ascending."""
+        return (*self.base.get(subject, ()), *self.added.get(subject, ()))
+
+    def extended(self, column: NDArray[Any] | None, start: int) -> SubjectIndex:
+        """The index after records of these subjects were put into slots start, start+1, …"""
+        if column is None:
+            return self
+        came: dict[Any, list[int]] = {}
+        for row, subject in enumerate(column.tolist()):
+            if subject is not None:
+                came.setdefault(subject, []).append(start + row)
+        added = {**self.added, **{subject: (*self.added.get(subject, ()), *slots) for subject, slots in came.items()}}
+        index = SubjectIndex(self.column, added)
+        if "base" in self.__dict__:
+            index.__dict__["base"] = self.base
+        return index

@@ -1,0 +1,196 @@
+"""Train on digits, answer, forget, take in, certify, then watch plain SISA fail: the whole idea in under a minute.
+
+Everything happens in a real deployment folder, as a company would run it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from expunge.audit import Digits, LookupResult, attack_lookup, load_digits
+from expunge.core.randomness import Randomness
+from expunge.core.records import AddMany, Delete, DeleteSubject, Update
+from expunge.evidence import Certificate, verify
+from expunge.folder import DurableDeployment, create
+from expunge.privacy.accounting import PrivacyBudget
+from expunge.privacy.mechanisms import calibrated_mechanism
+from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, NoisyPublisher
+from expunge.theory import Guarantee, design_consensus
+
+NUM_SHARDS = 60
+INCLUSION_PROBABILITY = 1 / 20
+NUM_DELETIONS = 50
+NUM_ADDITIONS = 20
+NUM_PAIRS = 100
+CONSENSUS_SHARDS = 1000
+
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kind of request: how many rounds it took and how many models were trained, against all of them each time."""
+
+    name: str
+    rounds: int
+    models_trained: int
+    models_if_retrained: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """What the demonstration measured."""
+
+    num_records: int
+    num_shards: int
+    seconds_to_train: float
+    accuracy_before: float
+    accuracy_after: float
+    steps: tuple[Step, ...]
+    untouched_models_are_the_same: bool
+    guarantee_majority: Guarantee
+    guarantee_noisy: Guarantee
+    noisy_predictions: int
+    guarantee_consensus: Guarantee
+    attack: LookupResult
+    traces_before: int
+    traces_after: int
+    certificate: Certificate
+    certificate_holds: bool
+
+    @property
+    def work_saved(self) -> float:
+        """The share of model trainings that retraining everything for every request would have done in vain."""
+        done = sum(step.models_trained for step in self.steps)
+        return 1 - done / sum(step.models_if_retrained for step in self.steps)
+
+
+def run_demo(folder: Path, *, rng: Randomness, progress: Progress) -> DemoReport:
+    """The story, told in numbers, in a new deployment folder; `progress(description, total)` opens a progress bar."""
+    data = load_digits()
+    kept = slice(0, len(data.y) - NUM_ADDITIONS)
+    started = time.perf_counter()
+    with progress("training the shards", NUM_SHARDS) as advance:
+        deployment = create(
+            folder,
+            LogisticRegression(max_iter=200),
+            data.X[kept],
+            data.y[kept],
+            subjects=data.subjects[kept],
+            n_shards=NUM_SHARDS,
+            inclusion_probability=INCLUSION_PROBABILITY,
+            mechanism="majority",
+            rng=rng,
+            advance=advance,
+        )
+    with deployment:
+        return _tell(deployment, data, time.perf_counter() - started, rng, progress)
+
+
+def _tell(
+    deployment: DurableDeployment, data: Digits, seconds_to_train: float, rng: Randomness, progress: Progress
+) -> DemoReport:
+    held_back = slice(len(data.y) - NUM_ADDITIONS, len(data.y))
+    num_records = len(deployment.records)
+    accuracy_before = _accuracy(deployment, data.X_test, data.y_test)
+    models_before = deployment.inside.state.models
+    deletions = rng.permutation(NUM_DELETIONS * 4)[:NUM_DELETIONS].tolist()
+    subject = data.subjects[num_records // 2]
+    addition = AddMany(
+        ids=[f"new-{i}" for i in range(NUM_ADDITIONS)],
+        features=data.X[held_back],
+        labels=data.y[held_back],
+        subjects=data.subjects[held_back],
+    )
+    script: list[tuple[str, list[list[Update]]]] = [
+        (f"delete {NUM_DELETIONS} records, one request each", [[Delete(i)] for i in deletions]),
+        (f"delete everything of {subject}", [[DeleteSubject(subject)]]),
+        (f"add {NUM_ADDITIONS} records in one batch", [[addition]]),
+    ]
+    victim = np.ascontiguousarray(data.X[deletions[0]])
+    traces_before = count_traces(deployment.path, victim.tobytes())
+    touched: set[int] = set()
+    steps = [_play(deployment, name, batches, touched, progress) for name, batches in script]
+    models_after = deployment.inside.state.models
+    same = all(models_after[i] is models_before[i] for i in range(NUM_SHARDS) if i not in touched)
+    certificate = deployment.certificate(deployment.requests()[0].request)
+    noisy, predictions = _noisy_guarantee()
+    with progress("attacking SISA", 1) as advance:
+        attack = attack_lookup(NUM_PAIRS, rng=rng)
+        advance(1)
+    return DemoReport(
+        num_records=num_records,
+        num_shards=NUM_SHARDS,
+        seconds_to_train=seconds_to_train,
+        accuracy_before=accuracy_before,
+        accuracy_after=_accuracy(deployment, data.X_test, data.y_test),
+        steps=tuple(steps),
+        untouched_models_are_the_same=same,
+        guarantee_majority=deployment.guarantee(),
+        guarantee_noisy=noisy,
+        noisy_predictions=predictions,
+        guarantee_consensus=_consensus_guarantee(),
+        attack=attack,
+        traces_before=traces_before,
+        traces_after=count_traces(deployment.path, victim.tobytes()),
+        certificate=certificate,
+        certificate_holds=verify(certificate.to_json()).holds,
+    )
+
+
+def count_traces(folder: Path, pattern: bytes) -> int:
+    """How often the bytes occur in all files of a folder."""
+    return sum(path.read_bytes().count(pattern) for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _play(
+    deployment: DurableDeployment, name: str, batches: list[list[Update]], touched: set[int], progress: Progress
+) -> Step:
+    started, before = time.perf_counter(), deployment.inside.models_trained
+    with progress(name, len(batches)) as advance:
+        for batch in batches:
+            deployment.update(batch)
+            report = deployment.inside.last_report
+            touched.update(report.touched if report else ())
+            advance(1)
+    return Step(
+        name=name,
+        rounds=len(batches),
+        models_trained=deployment.inside.models_trained - before,
+        models_if_retrained=len(batches) * NUM_SHARDS,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _noisy_guarantee() -> tuple[Guarantee, int]:
+    """What the paper's noisy publishing could promise here: an honest number, and a small one."""
+    mechanism = calibrated_mechanism("exponential", num_shards=NUM_SHARDS, num_classes=10)
+    publisher = NoisyPublisher(mechanism, budget=PrivacyBudget(1.0, 1e-6))
+    found = publisher.guarantee(num_shards=NUM_SHARDS, beta=1e-3, gamma=1e-3, num_generations=1)
+    return found, int(publisher.capacity)
+
+
+def _consensus_guarantee() -> Guarantee:
+    """What consensus publishing promises a deployment that is large enough for it."""
+    design = design_consensus(
+        num_shards=CONSENSUS_SHARDS,
+        max_queries=DEFAULT_MAX_PREDICTIONS,
+        generations=100,
+        alpha=DEFAULT_TARGET.alpha,
+        beta=DEFAULT_TARGET.beta,
+        gamma=DEFAULT_TARGET.gamma,
+    )
+    return design.guarantee
+
+
+def _accuracy(deployment: DurableDeployment, X: Any, y: Any) -> float:
+    return float(np.mean(deployment.predict(X) == y))

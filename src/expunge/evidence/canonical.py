@@ -1,0 +1,130 @@
+"""Canonical JSON: one sequence of bytes for every value, so that hashes and signatures mean something.
+
+Objects have keys of printable ASCII, sorted; there are no spaces; text is UTF-8 and escapes only what JSON demands;
+whole numbers are between -2^63 and 2^63-1; other numbers are written as Python's `repr` does, the shortest decimal that
+reads back the same, with minus zero as 0.0; NaN does not exist, and infinity is the text "infinity". Reading refuses
+names that occur twice in one object, and everything that could not have been written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from expunge.core.errors import InputError
+
+#: Written in place of the number.
+INFINITY: Final = "infinity"
+#: No certificate is nested deeper than a fraction of this.
+MAX_DEPTH: Final = 32
+#: Larger files are refused unread.
+MAX_BYTES: Final = 256 * 2**20
+
+_LARGEST_INTEGER: Final = 2**63 - 1
+_MAX_DIGITS: Final = 20  # of a whole number, with its sign
+_MAX_KEY: Final = 200
+
+
+def canonical(value: Any) -> bytes:
+    """The one way to write `value`: mappings, lists and tuples, text, numbers, True, False and None."""
+    plain = _plain(value, MAX_DEPTH)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def parse(data: bytes) -> Any:
+    """The value written in `data`; spaces and the order of keys do not matter, everything else does."""
+    if len(data) > MAX_BYTES:
+        raise InputError(f"the file has {len(data):,} bytes; more than {MAX_BYTES:,} are not read")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not JSON: byte {error.start} is not UTF-8") from None
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_constant,
+        )
+    except json.JSONDecodeError as error:
+        raise InputError(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise InputError(f"not canonical JSON: nested more than {MAX_DEPTH} deep") from None
+    return _plain(value, MAX_DEPTH)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """The same in plain Python objects, or an error that says what cannot be written."""
+    if depth == 0:
+        raise InputError(f"not canonical JSON: nested more than {MAX_DEPTH} deep")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _plain_text(value)
+    if isinstance(value, int):
+        return _plain_integer(value)
+    if isinstance(value, float):
+        return _plain_number(value)
+    if isinstance(value, Mapping):
+        return {_plain_key(key): _plain(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth - 1) for item in value]
+    raise InputError(f"not canonical JSON: a {type(value).__name__} cannot be written")
+
+
+def _plain_text(value: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError("not canonical JSON: a text holds half of a surrogate pair") from None
+    return str(value)
+
+
+def _plain_key(key: Any) -> str:
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or not 0 < len(key) <= _MAX_KEY:
+        raise InputError(f"not canonical JSON: a name must be 1 to {_MAX_KEY} printable ASCII characters")
+    return str(key)
+
+
+def _plain_integer(value: int) -> int:
+    if not -_LARGEST_INTEGER - 1 <= value <= _LARGEST_INTEGER:
+        raise InputError("not canonical JSON: a whole number is beyond 64 bits")
+    return int(value)
+
+
+def _plain_number(value: float) -> float | str:
+    if math.isnan(value) or value == -math.inf:
+        raise InputError("not canonical JSON: NaN and minus infinity cannot be written")
+    if math.isinf(value):
+        return INFINITY
+    return float(value) + 0.0  # minus zero becomes zero
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise InputError(f"not canonical JSON: the name {twice[:_MAX_KEY]!r} occurs twice in one object")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise InputError("not canonical JSON: a whole number is beyond 64 bits")
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise InputError("not canonical JSON: a number is too large")
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise InputError(f"not canonical JSON: {name} is not a number")

@@ -1,0 +1,184 @@
+"""Ed25519 keys: the operator signs with one, an auditor checks with the other half."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, Self
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from expunge.core.errors import InputError
+
+_FINGERPRINT_BYTES: Final = 16
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_MAX_KEY_FILE: Final = 65536
+
+
+class PublicKey:
+    """The half that anybody may have."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Ed25519PublicKey) -> None:
+        self._key = key
+
+    @classmethod
+    def from_pem(cls, pem: bytes, *, source: str = "the public key") -> Self:
+        """From PEM (SubjectPublicKeyInfo); `source` is how errors call it."""
+        if b"PRIVATE KEY-----" in pem:
+            raise InputError(f"{source} is a private key; give the public one, and keep the private one to yourself")
+        try:
+            key = serialization.load_pem_public_key(pem)
+        except (ValueError, UnsupportedAlgorithm):
+            raise InputError(f"{source} is not a public key in PEM") from None
+        if not isinstance(key, Ed25519PublicKey):
+            raise InputError(f"{source} is not an Ed25519 key")
+        return cls(key)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """From a PEM file."""
+        return cls.from_pem(_read(path, "public key"), source=str(path))
+
+    @property
+    def raw(self) -> bytes:
+        """The 32 bytes of RFC 8032."""
+        return self._key.public_bytes_raw()
+
+    @property
+    def fingerprint(self) -> str:
+        """The first half of SHA-256 of the 32 bytes, in groups of four digits, to be read out on the telephone."""
+        digits = hashlib.sha256(self.raw).hexdigest()[: 2 * _FINGERPRINT_BYTES]
+        return " ".join(digits[place : place + 4] for place in range(0, len(digits), 4))
+
+    def to_pem(self) -> str:
+        """PEM, as openssl reads it."""
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return self._key.public_bytes(serialization.Encoding.PEM, form).decode("ascii")
+
+    def save(self, path: Path | str) -> None:
+        """Write the PEM file; the file may be replaced, for it is no secret."""
+        Path(path).write_text(self.to_pem(), encoding="ascii")
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Whether the owner of the private half signed `message`."""
+        try:
+            self._key.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PublicKey) and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        return f"PublicKey({self.fingerprint})"
+
+
+class SigningKey:
+    """The half that the operator keeps; it is never printed, pickled or put on a command line."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @classmethod
+    def generate(cls) -> Self:
+        """A new key, from the operating system's randomness."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """From a PEM file (PKCS8, without a password)."""
+        pem = _read(path, "signing key")
+        try:
+            key = serialization.load_pem_private_key(pem, password=None)
+        except TypeError:
+            raise InputError(f"{path} is protected by a password, which is not supported") from None
+        except (ValueError, UnsupportedAlgorithm):
+            raise InputError(f"{path} is not a private key in PEM") from None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise InputError(f"{path} is not an Ed25519 key")
+        return cls(key)
+
+    def save(self, path: Path | str) -> None:
+        """Write a PEM file that only its owner can read, all at once; an existing file is never replaced."""
+        pem = self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        _write_secret(Path(path), pem)
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The other half."""
+        return PublicKey(self._key.public_key())
+
+    def sign(self, message: bytes) -> bytes:
+        """The 64 bytes of an Ed25519 signature."""
+        return self._key.sign(message)
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.public_key.fingerprint})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a signing key is not pickled; save it to a file")
+
+
+def _read(path: Path | str, what: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_KEY_FILE + 1)
+    except FileNotFoundError:
+        raise InputError(f"there is no {what} at {path}") from None
+    except OSError as error:
+        raise InputError(f"the {what} {path} cannot be read: {error.strerror}") from None
+    if len(data) > _MAX_KEY_FILE:
+        raise InputError(f"{path} is too large to be a {what}")
+    return data
+
+
+def _write_secret(path: Path, data: bytes) -> None:
+    """A hard link puts the whole file in place, or fails where there is one already."""
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
+    try:
+        _write_new(temporary, data)
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            _write_new(path, data)  # a file system without hard links
+        _sync_folder(path.parent)
+    except FileExistsError:
+        raise InputError(f"{path} exists already; a key is never overwritten") from None
+    except OSError as error:
+        raise InputError(f"the signing key cannot be written to {path}: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

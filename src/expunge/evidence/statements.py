@@ -1,0 +1,241 @@
+"""What is promised and what is not, as sentences made from the numbers.
+
+The sentences are part of the format of a certificate: a verifier makes them again from the numbers and compares, so
+that nobody can sign better words than the numbers bear out. Changing a word here, or a digit of a number in words,
+therefore needs a new format (`reading.py`), and the old words stay beside the new ones (`_Wording`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Final
+
+from expunge.core import words
+from expunge.core.words import period, plural
+from expunge.evidence import checks as _require
+from expunge.evidence import words_1 as _words_1
+from expunge.evidence.facts import CountFacts, DeploymentFacts, GuaranteeFacts, PublicationFacts, RequestFacts
+
+_WEAK_FACTOR: Final = 10.0
+
+EARLIER_OUTPUTS: Final = (
+    "What was published before the request was applied stays published. The guarantee does not take back what earlier "
+    "predictions revealed about a record, and comparing predictions from before and after a deletion can reveal that a "
+    "record was deleted, and what it was (Chen et al. 2021, When Machine Unlearning Jeopardizes Privacy)."
+)
+NEIGHBOURS: Final = (
+    "Other people's deletions can expose those who stay: when some records leave, others stand out more (Carlini et "
+    "al. 2022, The Privacy Onion Effect). Training from scratch has the same effect; the guarantee does not prevent it."
+)
+NOT_PRIVACY: Final = (
+    "It is not a promise of privacy for records that are still in the training data: a model may have memorised them."
+)
+COPIES: Final = (
+    "Copies outside the deployment are not covered: backups, exports, logs, the system the data came from, and any "
+    "other system that holds the same data."
+)
+OPERATOR: Final = (
+    "The signature shows who made this statement, not that it is true. The operator is trusted to have run the "
+    "software as it is and to have kept its secret randomness secret; from a model alone nobody can prove which "
+    "records it was or was not trained on (Thudi et al. 2022, On the Necessity of Auditable Algorithmic Definitions "
+    "for Machine Unlearning)."
+)
+RECIPE: Final = (
+    "It compares with training from scratch by the same recipe. Choices that were made by looking at deleted records "
+    "remain: the list of classes, tuned settings, designed features, a pretrained model that had seen them."
+)
+ONE_ROUND: Final = "It holds for the models of each round taken by itself, not for all rounds together."
+
+
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    """What is said differently in different formats: numbers, and when work was done, by a tick of so many seconds."""
+
+    percent: Callable[[float | Decimal], str]
+    chance: Callable[[float], str]
+    factor: Callable[[GuaranteeFacts], str]
+    bound: Callable[[GuaranteeFacts, float], float | Decimal]
+    ticks: str
+
+
+_WORDINGS: Final[Mapping[int, _Wording]] = MappingProxyType(
+    {
+        1: _Wording(
+            _words_1.percent,  # type: ignore[arg-type]  # of what its own bound computes
+            _words_1.chance,
+            _words_1.factor,
+            _words_1.bound,
+            "Times at which work was done are rounded up to the next tick of a clock, which is {} long.",
+        ),
+        2: _Wording(
+            words.percent,
+            words.chance,
+            words.factor,
+            words.bound,
+            "Times by which work was done are ticks of a clock, each {} long: the second tick after the work began, or "
+            "a later one if it took longer.",
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """A headline, what is promised, and what is not."""
+
+    headline: str
+    promised: tuple[str, ...]
+    not_promised: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headline", _require.text("headline", self.headline))
+        for name in ("promised", "not_promised"):
+            sentences = _require.sequence_of(name, getattr(self, name))
+            object.__setattr__(self, name, tuple(_require.text(f"a sentence of {name}", item) for item in sentences))
+
+
+def make_statements(
+    deployment: DeploymentFacts,
+    publication: PublicationFacts,
+    guarantee: GuaranteeFacts,
+    *,
+    request: RequestFacts | None,
+    counts: CountFacts | None,
+    format: int,
+) -> Statements:
+    """The sentences of a format."""
+    wording = _WORDINGS[format]
+    about = _about_request(request, deployment, wording) if request is not None else _about_counts(counts, publication)
+    return Statements(
+        headline=_headline(request, guarantee),
+        promised=(*about, *_promises(guarantee, publication, wording)),
+        not_promised=(
+            *_limits_of_numbers(guarantee, wording),
+            *([PENDING] if request is not None and request.state == "pending" else []),
+            *(EARLIER_OUTPUTS, NEIGHBOURS, NOT_PRIVACY, COPIES, OPERATOR, RECIPE),
+            *([] if guarantee.is_vacuous else [ONE_ROUND]),
+        ),
+    )
+
+
+def asked(request: RequestFacts) -> str:
+    """To delete 2 records and add 1 record."""
+    parts = []
+    if request.num_deletions:
+        parts.append(f"delete {plural(request.num_deletions, 'record')}")
+    if request.num_additions:
+        parts.append(f"add {plural(request.num_additions, 'record')}")
+    return f"to {' and '.join(parts)}"
+
+
+PENDING: Final = (
+    "The request has not been applied yet: the models in service may have been trained on records that it deletes."
+)
+
+
+def _headline(request: RequestFacts | None, guarantee: GuaranteeFacts) -> str:
+    if request is None:
+        what = "State of the deployment"
+    elif request.state == "applied":
+        what = f"The request was applied by {request.applied_by}"
+    elif request.state == "cancelled":
+        what = f"The request was cancelled at {request.cancelled_at}, before it was applied"
+    else:
+        what = "The request was accepted and is waiting to be applied"
+    return f"{what}. No guarantee is given: {_reason(guarantee)}." if guarantee.is_vacuous else f"{what}."
+
+
+def _about_request(request: RequestFacts, deployment: DeploymentFacts, wording: _Wording) -> list[str]:
+    accepted = f"The request {asked(request)} was accepted at {request.accepted_at}"
+    if request.state == "cancelled":
+        return [f"{accepted} and cancelled at {request.cancelled_at}, before it was applied; it changed nothing."]
+    if request.state == "pending":
+        return [f"{accepted} and has not been applied yet."]
+    sentences = [
+        f"{accepted} and applied by {request.applied_by}, in round {request.round:,} of generation "
+        f"{request.generation:,}. {wording.ticks.format(period(deployment.tick_seconds))}"
+    ]
+    if request.num_deletions:
+        sentences.append(
+            "The models in service from that round on were trained without the deleted "
+            f"{'record' if request.num_deletions == 1 else 'records'}, unless a later request added them again."
+        )
+    return sentences
+
+
+def _about_counts(counts: CountFacts | None, publication: PublicationFacts) -> list[str]:
+    assert counts is not None  # a certificate is for a request or for the deployment
+    return [
+        f"The deployment holds {plural(counts.num_records, 'record')} and is in round {publication.round:,} of "
+        f"generation {publication.generation:,}. Requests accepted since its creation: {counts.accepted:,}; applied: "
+        f"{counts.applied:,}, waiting: {counts.pending:,}, cancelled before they were applied: {counts.cancelled:,}."
+    ]
+
+
+def _promises(guarantee: GuaranteeFacts, publication: PublicationFacts, wording: _Wording) -> list[str]:
+    if guarantee.is_vacuous:
+        return []
+    if guarantee.alpha == guarantee.beta == 0:
+        closeness = (
+            "After an update the models have exactly the same probabilities as models trained from scratch on the "
+            "remaining records (α = 0, β = 0)."
+        )
+    else:
+        closeness = (
+            f"Whatever anyone looks for in the updated models is at most {wording.factor(guarantee)} times as likely "
+            f"as after training from scratch on the remaining records, plus {wording.percent(guarantee.beta)} "
+            f"(α = {guarantee.alpha!r}, β = {guarantee.beta!r})."
+        )
+    return [closeness, _failure(guarantee, wording), _coverage(publication)]
+
+
+def _failure(guarantee: GuaranteeFacts, wording: _Wording) -> str:
+    adaptive = "This holds however the requests were chosen, also by people who saw earlier predictions"
+    if guarantee.gamma == 0:
+        return f"{adaptive} (γ = 0.0)."
+    return (
+        f"{adaptive}, except with a probability of at most {wording.percent(guarantee.gamma)}, "
+        f"{wording.chance(guarantee.gamma)}, over all generations that the guarantee is good for "
+        f"(γ = {guarantee.gamma!r})."
+    )
+
+
+def _coverage(publication: PublicationFacts) -> str:
+    published = (
+        f"{plural(publication.predictions_published, 'prediction')} so far in generation {publication.generation:,}"
+    )
+    if publication.predictions_covered is None:
+        return f"It covers any number of published predictions; there were {published}."
+    sentence = (
+        f"It covers {plural(publication.predictions_covered, 'published prediction')} in a generation; there were "
+        f"{published}."
+    )
+    if publication.predictions_published > publication.predictions_covered:
+        return f"{sentence} That is more than it covers: the next update has to train everything from scratch."
+    return sentence
+
+
+def _limits_of_numbers(guarantee: GuaranteeFacts, wording: _Wording) -> list[str]:
+    if guarantee.is_vacuous:
+        return [
+            f"No guarantee is given: {_reason(guarantee)}. Nothing is promised about how close the updated models are "
+            "to models trained from scratch."
+        ]
+    if guarantee.alpha == guarantee.beta == 0:
+        return []
+    certain = (1 - guarantee.beta) * math.exp(-guarantee.alpha)
+    weak = "This α is weak. " if math.exp(guarantee.alpha) > _WEAK_FACTOR else ""
+    return [
+        f"The numbers matter. {weak}Of what happens after training from scratch with a chance of about "
+        f"{wording.percent(certain)} or more the guarantee says nothing. A test for traces of deleted records that "
+        "raises a false alarm on 1 in 10,000 systems trained from scratch may raise an alarm here with a chance of up "
+        f"to {wording.percent(wording.bound(guarantee, 1e-4))}."
+    ]
+
+
+def _reason(guarantee: GuaranteeFacts) -> str:
+    return guarantee.reason.rstrip(". ")

@@ -1,0 +1,144 @@
+"""Values to bytes and back.
+
+Shard models of a learner, in the learner's own arrays where it offers them.
+
+A learner may have two methods, `dump_model(model)`, which returns a dictionary of arrays, numbers and texts, and
+`load_model(parts)`, which makes the model of it again. Then its models are stored as those arrays, and no class besides
+the learner's own has to be known or trusted. A sliced learner's methods are given the whole `SlicedModel`, with its
+checkpoints. The models that need no learner, of empty shards and of shards with one class, are stored as they are.
+
+The list of classes, which a scikit-learn model has from its learner, is not stored with every model: a shard's file
+names only the labels that the shard has seen, so that a label can be erased with its last record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import sklearn
+
+from expunge.core.errors import ModelFormatError
+from expunge.folder.codec import trust
+from expunge.folder.codec.container import pack, unpack
+from expunge.folder.codec.reader import Reader
+from expunge.folder.codec.writer import FORMATS, Unsupported, Writer
+from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner, SlicedModel
+
+_VERSION = 1  # of the layout: raise it when nodes change their meaning, and keep reading the old ones
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A stored value: its bytes, and what may be in them (`arrays`, `skops` parts, or `pickle` parts)."""
+
+    format: str
+    data: bytes
+
+
+def encode(value: Any, *, trusted: Iterable[str] = ()) -> Encoded:
+    """The value as bytes, the same bytes for the same value.
+
+    What could not be loaded again without running somebody's code is refused here and now (`ModelFormatError`), unless
+    `trusted` names its class (`package.module:Class`) or its module.
+    """
+    writer = Writer(trust.as_trusted(trusted))
+    try:
+        node = writer.write(value)
+    except Unsupported as error:
+        raise ModelFormatError(str(error)) from error
+    except RecursionError as error:
+        raise ModelFormatError(f"{trust.name_of(type(value))} cannot be stored: it is nested too deeply") from error
+    tree = {"version": _VERSION, "value": node}
+    if writer.has_scikit:
+        tree["scikit-learn"] = sklearn.__version__
+    return Encoded(writer.format, pack(tree, writer.arrays))
+
+
+def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
+    """The value of `encode`; whatever the bytes are, nothing runs that is not scikit-learn's, expunge's or trusted."""
+    if format not in FORMATS:
+        raise ModelFormatError(f"the format must be one of {', '.join(FORMATS)}, got {format!r}")
+    names = trust.as_trusted(trusted)
+    try:
+        tree, arrays = unpack(data)
+        _check_versions(tree)
+        return Reader(arrays, format, names).read(tree["value"])
+    except ModelFormatError:
+        raise
+    except ImportError as error:  # of an extra that is not installed here
+        raise ModelFormatError(f"the stored model cannot be loaded here: {error}") from error
+    except Exception as error:  # whatever a damaged file may provoke
+        detail = next(iter(str(error).splitlines()), "")
+        raise ModelFormatError(f"the stored model is malformed: {type(error).__name__}: {detail}") from error
+
+
+def _check_versions(tree: Any) -> None:
+    if tree["version"] != _VERSION:
+        raise ModelFormatError(f"the stored model has layout {tree['version']!r}, this version reads {_VERSION}")
+    stored = tree.get("scikit-learn")
+    if stored is not None and _release(stored) != _release(sklearn.__version__):
+        raise ModelFormatError(
+            f"the stored model is of scikit-learn {stored}, here is {sklearn.__version__}: train it again"
+        )
+
+
+def _release(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+_OWN_PARTS = "learner's parts"
+
+
+def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Iterable[str] = ()) -> Encoded:
+    """The model of one shard as bytes."""
+    if not _has_hooks(learner) or isinstance(model, Abstainer | ConstantModel):
+        return encode(_without_names(learner, model), trusted=trusted)
+    parts = learner.dump_model(model)  # type: ignore[union-attr]
+    if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts):
+        raise ModelFormatError(f"{type(learner).__name__}.dump_model must return a dictionary with names as keys")
+    return encode((_OWN_PARTS, parts), trusted=trusted)
+
+
+def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Model:
+    """The model of `encode_model`."""
+    value = decode(format, data, trusted=trusted)
+    if _has_hooks(learner) and isinstance(value, tuple):
+        return _loaded(learner, value)
+    if not hasattr(value, "predict"):
+        raise ModelFormatError(f"the stored value is no model: {type(value).__name__} has no predict")
+    return _with_names(learner, value)  # type: ignore[no-any-return]
+
+
+def _without_names(learner: Any, model: Any) -> Any:
+    if isinstance(model, SlicedModel):
+        return replace(model, final=_without_names(learner, model.final))
+    listed: Any = getattr(learner, "classes", None)
+    if isinstance(model, ScikitModel) and model.classes is not None and np.array_equal(model.classes, listed):
+        return replace(model, classes=None)
+    return model
+
+
+def _with_names(learner: Any, model: Any) -> Any:
+    if isinstance(model, SlicedModel):
+        return replace(model, final=_with_names(learner, model.final))
+    if isinstance(model, ScikitModel) and model.classes is None:
+        return replace(model, classes=getattr(learner, "classes", None))
+    return model
+
+
+def _loaded(learner: Any, value: tuple[Any, ...]) -> Model:
+    try:
+        tag, parts = value
+        if tag == _OWN_PARTS:
+            return learner.load_model(parts)  # type: ignore[no-any-return]
+    except Exception as error:
+        detail = next(iter(str(error).splitlines()), "")
+        raise ModelFormatError(f"the learner cannot load the stored model: {type(error).__name__}: {detail}") from error
+    raise ModelFormatError("the stored value is no model")
+
+
+def _has_hooks(learner: Any) -> bool:
+    return hasattr(learner, "dump_model") and hasattr(learner, "load_model")

@@ -1,0 +1,259 @@
+"""Which classes and functions a stored value may name.
+
+By default: scikit-learn's estimators, the few private scikit-learn classes that fitted ones hold, pure functions of
+NumPy, SciPy and scikit-learn, and expunge's own records. Anything else runs somebody's code when it is loaded
+(importing its module does already), so it must be trusted by name: `package.module` for all classes and functions that
+a module defines, or `package.module:Name` (or with a dot) for one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from expunge.core.errors import ModelFormatError
+
+Trusted = frozenset[str]
+
+_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_CODE = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
+_NEVER = frozenset({"tests", "conftest", "externals", "datasets", "_build_utils"})
+_OWN = (
+    "expunge.training.learners",
+    "expunge.privacy.mechanisms",
+    "expunge.training.fallback",
+    "expunge.serving.publishing",
+)
+_PURE_FUNCTIONS = ("sklearn.feature_selection", "sklearn.metrics")
+_PURE_OTHERS = frozenset(
+    {"expunge.training.learners.jax.gradients.cross_entropy", "sklearn.utils.validation.check_array"}
+)
+_PURE_NUMPY = frozenset({"max", "mean", "median", "min", "nan_to_num", "std", "sum", "var"})
+
+# Private classes of scikit-learn, rebuilt attribute by attribute.
+_PLAIN = frozenset(
+    {
+        "sklearn._loss.link.HalfLogitLink",
+        "sklearn._loss.link.IdentityLink",
+        "sklearn._loss.link.Interval",
+        "sklearn._loss.link.LogLink",
+        "sklearn._loss.link.LogitLink",
+        "sklearn._loss.link.MultinomialLogit",
+        "sklearn._loss.loss.AbsoluteError",
+        "sklearn._loss.loss.ExponentialLoss",
+        "sklearn._loss.loss.HalfBinomialLoss",
+        "sklearn._loss.loss.HalfMultinomialLoss",
+        "sklearn._loss.loss.HalfSquaredError",
+        "sklearn.calibration._CalibratedClassifier",
+        "sklearn.compose._column_transformer.make_column_selector",
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        "sklearn.metrics._scorer._CurveScorer",
+        "sklearn.metrics._scorer._PassthroughScorer",
+        "sklearn.metrics._scorer._Scorer",
+        "sklearn.model_selection._split.GroupKFold",
+        "sklearn.model_selection._split.KFold",
+        "sklearn.model_selection._split.LeaveOneOut",
+        "sklearn.model_selection._split.RepeatedKFold",
+        "sklearn.model_selection._split.RepeatedStratifiedKFold",
+        "sklearn.model_selection._split.ShuffleSplit",
+        "sklearn.model_selection._split.StratifiedKFold",
+        "sklearn.model_selection._split.StratifiedShuffleSplit",
+        "sklearn.model_selection._split.TimeSeriesSplit",
+        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+        "sklearn.utils._metadata_requests.MetadataRequest",
+        "sklearn.utils._metadata_requests.MethodMetadataRequest",
+    }
+)
+# Compiled classes of scikit-learn, rebuilt by calling them with a few numbers.
+_CALLED = frozenset(
+    {
+        "sklearn._loss._loss.CyAbsoluteError",
+        "sklearn._loss._loss.CyExponentialLoss",
+        "sklearn._loss._loss.CyHalfBinomialLoss",
+        "sklearn._loss._loss.CyHalfMultinomialLoss",
+        "sklearn._loss._loss.CyHalfSquaredError",
+        "sklearn._loss._loss.CyHuberLoss",
+        "sklearn.linear_model._sgd_fast.EpsilonInsensitive",
+        "sklearn.linear_model._sgd_fast.Hinge",
+        "sklearn.linear_model._sgd_fast.ModifiedHuber",
+        "sklearn.linear_model._sgd_fast.SquaredEpsilonInsensitive",
+        "sklearn.linear_model._sgd_fast.SquaredHinge",
+    }
+)
+
+
+def as_trusted(trusted: Iterable[str]) -> Trusted:
+    """The names in one spelling."""
+    if isinstance(trusted, str):
+        raise ModelFormatError(f"trusted must be a collection of names such as ['package.module'], got {trusted!r}")
+    return frozenset(name.replace(":", ".") for name in trusted)
+
+
+def name_of(thing: Any) -> str:
+    """The full name of a class or function."""
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def is_trusted(name: str, trusted: Trusted) -> bool:
+    """Whether the operator named this class or function, or its module."""
+    return name in trusted or name.rpartition(".")[0] in trusted
+
+
+def refusal(name: str, *, why: str = "it is not among the types that expunge can store safely") -> ModelFormatError:
+    """The one line for what may not be stored or loaded, with the way out."""
+    return ModelFormatError(
+        f"{name} is refused: {why}; if you trust its code, say so with --trust {name} (from Python: trust=[{name!r}])"
+    )
+
+
+def object_class(name: str, trusted: Trusted) -> type:
+    """The class of that name, if its objects may be rebuilt attribute by attribute."""
+    if name.startswith(("sklearn.", *_OWN)):
+        return _safe_class(name)
+    found = trusted_class(name, trusted)
+    if not issubclass(found, BaseEstimator):
+        raise refusal(name)
+    return found
+
+
+def called_class(name: str) -> type:
+    """The compiled class of that name, if it may be rebuilt by a call."""
+    if name not in _CALLED:
+        raise refusal(name)
+    return _imported_class(name)
+
+
+def is_called(name: str) -> bool:
+    """Whether the class is rebuilt by a call."""
+    return name in _CALLED
+
+
+@lru_cache(maxsize=1024)
+def own_class(name: str) -> type:
+    """The public record of expunge of that name: one of its data classes, or a class without state."""
+    if not name.startswith(_OWN) or not _MODULE.fullmatch(name):
+        raise refusal(name)
+    found = _imported_class(name)
+    if not (dataclasses.is_dataclass(found) or name == "expunge.training.learners.protocol.Abstainer"):
+        raise refusal(name)
+    if not any(found.__name__ in package.__all__ for package in _packages(found.__module__)):
+        raise refusal(name, why="it is an inner part of expunge")
+    return found
+
+
+def _packages(module: str) -> Iterator[ModuleType]:
+    """The packages of expunge around a module, whose public names are their `__all__`."""
+    while module.startswith(_OWN):
+        package = importlib.import_module(module)
+        if hasattr(package, "__all__"):
+            yield package
+        module = module.rpartition(".")[0]
+
+
+def require_trusted_code(options: Iterable[Any], trusted: Trusted) -> None:
+    """Refuse a record's options that name code as `package.module:name`, unless it is trusted."""
+    for option in options:
+        if isinstance(option, str) and _CODE.fullmatch(option):
+            name = option.replace(":", ".")
+            if name not in trusted:
+                require_trusted(name, trusted)
+
+
+def is_own(kind: type) -> bool:
+    """Whether a class is a record of expunge."""
+    return kind.__module__.startswith(_OWN)
+
+
+def function(name: str, trusted: Trusted) -> Any:
+    """The function of that name, if it is pure or trusted."""
+    found = _pure_function(name)
+    if found is not None:
+        return found
+    if not is_trusted(name, trusted):
+        raise refusal(name, why="it is a function, and loading it would run its module")
+    found = _imported(name)
+    if not isinstance(found, FunctionType) or name_of(found) != name:
+        raise refusal(name, why="it is not a function of that module")
+    return found
+
+
+def require_trusted(name: str, trusted: Trusted) -> None:
+    """Refuse a name that is not trusted, or that the trusted module does not define itself."""
+    if name.startswith("sklearn."):
+        _safe_class(name)
+        return
+    if not is_trusted(name, trusted):
+        raise refusal(name)
+    found = _imported(name)
+    if not isinstance(found, type | FunctionType) or name_of(found) != name:
+        raise refusal(name, why="its module does not define it")
+
+
+def trusted_class(name: str, trusted: Trusted) -> type:
+    """The operator's own class of that name: defined there, and not something that its module merely imported."""
+    if not is_trusted(name, trusted):
+        raise refusal(name)
+    return _imported_class(name)
+
+
+@lru_cache(maxsize=1024)
+def _safe_class(name: str) -> type:
+    if not _MODULE.fullmatch(name) or not _NEVER.isdisjoint(name.split(".")):
+        raise refusal(name)
+    found = _imported_class(name)
+    if name in _PLAIN or issubclass(found, BaseEstimator) or _is_kernel(found):
+        return found
+    raise refusal(name)
+
+
+def _is_kernel(found: type) -> bool:
+    from sklearn.gaussian_process.kernels import Kernel
+
+    return issubclass(found, Kernel)
+
+
+def _imported_class(name: str) -> type:
+    found = _imported(name)
+    if not isinstance(found, type) or name_of(found) != name:
+        raise refusal(name, why="it is not a class of that module")
+    return found
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    if not _MODULE.fullmatch(module) or "<" in attribute:
+        raise ModelFormatError(
+            f"{name} cannot be stored: only what a module defines at its top level can be found again"
+        )
+    if module == "__main__":
+        raise ModelFormatError(f"{name} cannot be stored: move it from the script into a module of its own")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ModelFormatError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+@lru_cache(maxsize=1024)
+def _pure_function(name: str) -> Any:
+    """A universal function of NumPy or SciPy, or a public function of the listed parts of scikit-learn."""
+    module, _, attribute = name.rpartition(".")
+    if module in ("numpy", "scipy.special"):
+        found = getattr(importlib.import_module(module), attribute, None)
+        is_pure = isinstance(found, np.ufunc) or (module == "numpy" and attribute in _PURE_NUMPY)
+        return found if is_pure else None
+    if name in _PURE_OTHERS:
+        return _imported(name)
+    for package in _PURE_FUNCTIONS:
+        if module.startswith(package):
+            found = getattr(importlib.import_module(package), attribute, None)
+            return found if isinstance(found, FunctionType) and name_of(found) == name else None
+    return None

@@ -1,0 +1,137 @@
+"""Parts that can only be pickled: objects of the operator's own classes, trusted by name.
+
+Unpickling calls what the file names, so the file may name only: classes that a trusted module defines itself (never
+something it imported, nor a function), NumPy's array rebuilding, scikit-learn's estimators and a few containers. What
+remains is the operator's decision: a tampered file can call a trusted class with arguments of its choice.
+
+Data frames, column by column: public points that a student learns from may be a table.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+
+from expunge.core.errors import ModelFormatError
+from expunge.folder.codec import trust
+
+_KINDS = re.compile(r"object|str|string|boolean|U?Int(8|16|32|64)|Float(32|64)")
+
+
+def is_pandas_frame(value: Any) -> bool:
+    """Whether this is a data frame of pandas, which is not imported to find out."""
+    return type(value).__name__ == "DataFrame" and type(value).__module__.partition(".")[0] == "pandas"
+
+
+def frame_parts(frame: Any) -> tuple[list[Any], list[Any]]:
+    """The names of the columns, and the columns as plain values; row labels are not kept."""
+    return list(frame.columns), [_column_parts(frame.iloc[:, place]) for place in range(frame.shape[1])]
+
+
+def make_frame(names: list[Any], columns: list[Any]) -> Any:
+    """The data frame of `frame_parts`."""
+    import pandas as pd
+
+    made = pd.concat([pd.Series(_column(parts)) for parts in columns], axis=1) if columns else pd.DataFrame()
+    made.columns = pd.Index(names)
+    return made
+
+
+def _column_parts(column: Any) -> tuple[Any, ...]:
+    import pandas as pd
+
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        codes = np.asarray(column.cat.codes)
+        return "categories", codes, list(dtype.categories), bool(dtype.ordered)
+    if isinstance(dtype, np.dtype) and not dtype.hasobject:
+        return "numbers", column.to_numpy()
+    if not _KINDS.fullmatch(dtype.name):
+        raise ModelFormatError(f"column {column.name!r} cannot be stored: columns of type {dtype} are not supported")
+    return "values", dtype.name, [None if _is_gap(value) else value for value in column]
+
+
+def _is_gap(value: Any) -> bool:
+    """Whether a value becomes None: marks of missing values, but not a NaN, which is a number and stays one."""
+    import pandas as pd
+
+    return value is pd.NA or value is pd.NaT
+
+
+def _column(parts: tuple[Any, ...]) -> Any:
+    import pandas as pd
+
+    kind, *rest = parts
+    if kind == "categories":
+        codes, categories, ordered = rest
+        return pd.Categorical.from_codes(codes, categories=categories, ordered=ordered)
+    if kind == "numbers":
+        return rest[0]
+    name, values = rest
+    if kind != "values" or not _KINDS.fullmatch(name):
+        raise ModelFormatError(f"the stored model is malformed: a column of {kind!r}")
+    return pd.array(values, dtype=name)
+
+
+_PROTOCOL = 5
+_BUILDERS = {
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+    ("numpy._core.numeric", "_frombuffer"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy.core.multiarray", "scalar"),
+    ("numpy.core.numeric", "_frombuffer"),
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy", "float64"),
+    ("numpy", "int64"),
+    ("builtins", "set"),
+    ("builtins", "frozenset"),
+    ("builtins", "slice"),
+    ("builtins", "range"),
+    ("builtins", "complex"),
+}
+_CONTAINERS = {("collections", "OrderedDict"): collections.OrderedDict}
+
+
+class _Unpickler(pickle.Unpickler):
+    """An unpickler that knows a handful of names."""
+
+    def __init__(self, data: bytes, trusted: trust.Trusted) -> None:
+        super().__init__(io.BytesIO(data))
+        self._trusted = trusted
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The class or builder of that name, if it is admitted."""
+        if (module, name) in _BUILDERS:
+            return super().find_class(module, name)
+        if (module, name) in _CONTAINERS:
+            return _CONTAINERS[module, name]
+        full = f"{module}.{name}"
+        if "." in name:
+            raise trust.refusal(full, why="a pickle may name classes only by a module and a plain name")
+        if module.startswith("sklearn."):
+            return trust.object_class(full, self._trusted)
+        return trust.trusted_class(full, self._trusted)
+
+
+def dump(value: Any, trusted: trust.Trusted) -> bytes:
+    """The pickle of an object of a trusted class, after making sure that `load` will take it."""
+    name = trust.name_of(type(value))
+    trust.trusted_class(name, trusted)
+    try:
+        data = pickle.dumps(value, protocol=_PROTOCOL)
+    except Exception as error:
+        raise ModelFormatError(f"{name} cannot be pickled: {type(error).__name__}: {error}") from error
+    load(data, trusted)
+    return data
+
+
+def load(data: bytes, trusted: trust.Trusted) -> Any:
+    """The object, if it consists of admitted classes only."""
+    return _Unpickler(data, trusted).load()

@@ -1,0 +1,211 @@
+"""What a deployment can show for itself: its ledger, and certificates made from its books. Reads; trains nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from expunge.evidence import (
+    TICKED,
+    Certificate,
+    CountFacts,
+    DeploymentFacts,
+    Entry,
+    Excerpt,
+    GuaranteeFacts,
+    Head,
+    PublicationFacts,
+    RequestFacts,
+    SigningKey,
+    append,
+    canonical,
+    genesis,
+    issue,
+    round_up,
+    seconds_of,
+    utc,
+)
+from expunge.folder.store import Request, RequestBook, Store
+from expunge.theory import Guarantee
+
+_SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
+
+
+class Standing(NamedTuple):
+    """Where a deployment stands, read at one moment."""
+
+    generation: int
+    round: int
+    predictions: int
+    capacity: float
+    num_records: int
+
+
+class Clock:
+    """Time as the outside may know it.
+
+    How long a retraining takes depends on r. So its end is dated from its beginning: by the tick after the next one,
+    which is fixed before anything is trained. Only work that is not done by then goes on to a later tick.
+    """
+
+    def __init__(self, tick_seconds: int) -> None:
+        self.tick_seconds = tick_seconds
+        self._work = threading.local()
+
+    def now(self) -> str:
+        """This second."""
+        return utc(time.time())
+
+    def age(self, at: str) -> float:
+        """Seconds since a moment that `now` gave."""
+        return max(0.0, time.time() - seconds_of(at))
+
+    def tick(self) -> str:
+        """The next tick."""
+        return round_up(time.time(), tick_seconds=self.tick_seconds)
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """This thread's work begins; to be entered before any lock that others hold while they train."""
+        if hasattr(self._work, "begun"):
+            yield
+            return
+        self._work.begun = time.time()
+        try:
+            yield
+        finally:
+            del self._work.begun
+
+    def done(self) -> str:
+        """By when this thread's work, which is done now, counts as done."""
+        now = time.time()
+        first = seconds_of(round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds))
+        return max(utc(first + self.tick_seconds), self.tick())
+
+
+class LedgerBook:
+    """The hash-chained ledger in the store."""
+
+    def __init__(self, store: Store, deployment: str) -> None:
+        self._store = store
+        self._deployment = deployment
+
+    @property
+    def head(self) -> Head:
+        """Where the chain stands."""
+        row = self._store.database.row("SELECT sequence, link FROM ledger ORDER BY sequence DESC LIMIT 1")
+        return genesis(self._deployment) if row is None else Head(row[0], bytes(row[1]))
+
+    def write(self, event: str, at: str, **facts: Any) -> None:
+        """The next entry; inside the caller's transaction."""
+        line = append(self.head, at=at, event=event, facts=facts)
+        content = canonical(line.entry.to_data()).decode()
+        self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
+
+    def excerpt(self, request: str) -> Excerpt:
+        """From just before the request's first entry to the head, its own entries in full."""
+        rows = self._store.database.rows("SELECT entry, link FROM ledger ORDER BY sequence")
+        entries = [Entry(**json.loads(row[0])) for row in rows]
+        own = [entry for entry in entries if entry.facts.get("request") == request]
+        first = own[0].sequence - 1
+        start = genesis(self._deployment) if first == 0 else Head(first, bytes(rows[first - 1][1]))
+        return Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
+
+    def whole(self) -> Excerpt:
+        """Every entry."""
+        rows = self._store.database.rows("SELECT entry FROM ledger ORDER BY sequence")
+        return Excerpt.of(genesis(self._deployment), [Entry(**json.loads(row[0])) for row in rows])
+
+
+class Evidence:
+    """The books of one deployment, for certificates."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.deployment_id: str = store.fact("deployment")
+        self.clock = Clock(store.fact("clock_seconds"))
+        self.ledger = LedgerBook(store, self.deployment_id)
+        with store.explained():
+            hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
+        self.requests = RequestBook(store, hash_key)
+
+    def certificate(
+        self, request: str | None, *, guarantee: Guarantee, standing: Callable[[], Standing]
+    ) -> Certificate:
+        """A signed statement about a request, or about the whole deployment.
+
+        The books are read at one moment, and where the deployment stands after it: so nothing is said to have been
+        applied in a round that is yet to come.
+        """
+        store = self._store
+        with store.database.snapshot():
+            about: dict[str, Any] = self._about(request)
+        now = standing()
+        if request is None:
+            about["counts"] = self._counts(about["counts"], now.num_records)
+        return issue(
+            key=SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
+            deployment=DeploymentFacts(
+                deployment_id=self.deployment_id,
+                name=store.fact("name"),
+                created_at=store.fact("created_at"),
+                tick_seconds=self.clock.tick_seconds,
+                sampler_is_independent=store.fact("settings")["sampling"] == "independent",
+            ),
+            publication=PublicationFacts(
+                generation=now.generation,
+                round=now.round,
+                predictions_published=now.predictions,
+                predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
+            ),
+            guarantee=GuaranteeFacts.of(guarantee),
+            # On the tick as well, and not before what it tells: what is done counts as done by a tick yet to come.
+            issued_at=max([self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in TICKED)]),
+            **about,
+        )
+
+    def _about(self, request: str | None) -> dict[str, Any]:
+        if request is None:
+            return {"counts": self.requests.all(), "ledger": self.ledger.whole()}
+        return {"request": self._request_facts(self.requests.get(request)), "ledger": self.ledger.excerpt(request)}
+
+    def _request_facts(self, request: Request) -> RequestFacts:
+        applied = request.public_state == "applied"
+        return RequestFacts(
+            request_id=request.request,
+            num_deletions=request.deletions,
+            num_additions=request.additions,
+            accepted_at=request.accepted_at,
+            state=request.public_state,  # type: ignore[arg-type]
+            applied_by=request.applied_by if applied else None,
+            generation=request.generation if applied else None,
+            round=request.round if applied else None,
+            cancelled_at=request.applied_by if request.state == "cancelled" else None,
+            id_hashes=self.requests.hashes_of(request.request),
+        )
+
+    def _counts(self, requests: Sequence[Request], num_records: int) -> CountFacts:
+        states = [request.public_state for request in requests]
+        counted = {state: states.count(state) for state in ("applied", "pending", "cancelled")}
+        return CountFacts(num_records=num_records, accepted=len(states), **counted)
+
+
+def make_keys(store: Store) -> str:
+    """Keys for a new deployment, each readable by its owner only; the public key's fingerprint."""
+    folder = store.folder / "keys"
+    key = SigningKey.generate()
+    key.save(folder / _SIGNING_KEY)
+    key.public_key.save(folder / _PUBLIC_KEY)
+    descriptor = os.open(folder / _HASH_KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, os.urandom(32))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return key.public_key.fingerprint

@@ -1,0 +1,281 @@
+"""Records as columns of bytes: what is of fixed width lies in a slab, what is not in a heap.
+
+A `Form` says how one deployment's records are cut into columns, and is kept with the folder. Nothing that is read
+back is ever executed: numbers are raw bytes of a known type, everything else is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from expunge.core.blocks import Block, object_column
+from expunge.core.errors import FormatError, InputError, RecordError
+from expunge.core.features import Features, describe, is_frame, is_sparse
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `dtype` and `shape` of a row in a slab; `dtype` None for rows of any length, in a heap."""
+
+    name: str
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Bytes a row in the slab; of a heap's row, where it starts and how long it is."""
+        if self.dtype is None:
+            return 16
+        return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class FrameColumn:
+    """How a data frame's column becomes a `Column`: as numbers, as codes of a list of categories, or as JSON values."""
+
+    label: Any
+    dtype: str
+    stored: str  # "numbers", "codes" or "values"
+    categories: tuple[Any, ...] = ()
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the records of one deployment are stored."""
+
+    kind: str  # "array", "objects", "data frame" or "sparse matrix"
+    features: tuple[Column, ...]
+    frame: tuple[FrameColumn, ...] = ()
+    width: int = 0  # columns of a sparse matrix
+    number_ids: bool = True
+    has_subjects: bool = False
+    has_weights: bool = False
+
+    @classmethod
+    def of(cls, block: Block) -> Form:
+        """The form of a dataset's first block."""
+        kind, features, frame, width = _feature_columns(block.features)
+        return cls(kind, features, frame, width).widened(block)
+
+    def widened(self, block: Block) -> Form:
+        """The form that also holds this block's ids, subjects and weights."""
+        numbers = block.ids is None or block.ids.dtype.kind == "i" or all(_is_number(i) for i in block.ids.tolist())
+        return replace(
+            self,
+            number_ids=self.number_ids and numbers,
+            has_subjects=self.has_subjects or block.subjects is not None,
+            has_weights=self.has_weights or block.weights is not None,
+        )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns, features first."""
+        own = [Column("labels", "<i4"), Column("ids", "<i8" if self.number_ids else None)]
+        own += [Column("subjects")] if self.has_subjects else []
+        own += [Column("weights", "<f8")] if self.has_weights else []
+        return (*self.features, *own)
+
+    def split(self, block: Block) -> dict[str, Any]:
+        """A block as columns: an array for a slab, a list of bytes for a heap."""
+        ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
+        parts = dict(zip((c.name for c in self.features), self._split_features(block.features), strict=True))
+        parts["labels"] = np.asarray(block.labels, dtype="<i4")
+        parts["ids"] = np.array(ids, dtype="<i8") if self.number_ids else [_named(i, "id") for i in ids.tolist()]
+        if self.has_subjects:
+            named = [None] * len(block) if block.subjects is None else block.subjects.tolist()
+            parts["subjects"] = [_named(subject, "subject") for subject in named]
+        if self.has_weights:
+            parts["weights"] = np.ones(len(block)) if block.weights is None else block.weights
+        return parts
+
+    def join(self, parts: dict[str, Any], *, start: int = 0) -> Block:
+        """The block that `split` took apart; a heap's empty row (an erased record) becomes None."""
+        ids = parts["ids"] if self.number_ids else object_column([_value(raw) for raw in parts["ids"]])
+        subjects = object_column([_value(raw) for raw in parts["subjects"]]) if self.has_subjects else None
+        weights = np.asarray(parts["weights"], dtype=np.float64) if self.has_weights else None
+        features = self._join_features([parts[column.name] for column in self.features], len(parts["labels"]))
+        return Block(start, features, np.asarray(parts["labels"], dtype=np.int32), ids, subjects, weights)
+
+    def _split_features(self, features: Features) -> list[Any]:
+        match self.kind:
+            case "array":
+                return [np.ascontiguousarray(features)]
+            case "objects":
+                rows = features.tolist()
+                return [[_json([_plain(cell) for cell in row] if self.width else _plain(row)) for row in rows]]
+            case "sparse matrix":
+                return [_sparse_rows(features)]
+        pairs = zip(self.frame, range(features.shape[1]), strict=True)
+        return [_split_series(how, features.iloc[:, place]) for how, place in pairs]
+
+    def _join_features(self, parts: list[Any], length: int) -> Features:
+        match self.kind:
+            case "array":
+                return parts[0]
+            case "objects":
+                rows = [_value(raw) for raw in parts[0]]
+                if not self.width:
+                    return object_column(rows)
+                cells = np.empty((len(rows), self.width), dtype=object)
+                for place, row in enumerate(rows):
+                    cells[place] = row
+                return cells
+            case "sparse matrix":
+                return _sparse_matrix(parts[0], self.width, np.dtype(self.frame[0].dtype))
+        import pandas as pd
+
+        columns = [_join_series(how, values) for how, values in zip(self.frame, parts, strict=True)]
+        table = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(length))
+        table.columns = pd.Index([how.label for how in self.frame])
+        return table
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Form:
+        """What `to_json` wrote."""
+        try:
+            features = tuple(Column(c["name"], c["dtype"], tuple(c["shape"])) for c in data["features"])
+            frame = tuple(FrameColumn(**{**c, "categories": tuple(c["categories"])}) for c in data["frame"])
+            return cls(**{**data, "features": features, "frame": frame})
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"the description of the records' columns is damaged: {error}") from None
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the features of a dataset that is read stay on the disk."""
+        return self.kind == "array"
+
+    @property
+    def layout(self) -> tuple[str, tuple[Any, ...]]:
+        """What `expunge.core.features.describe` says of such features."""
+        match self.kind:
+            case "array":
+                return "array", self.features[0].shape
+            case "objects":
+                return "array", (self.width,) if self.width else ()
+            case "sparse matrix":
+                return "sparse matrix", (self.width,)
+        return "data frame", tuple(how.label for how in self.frame)
+
+
+def _is_number(record: Any) -> bool:
+    return isinstance(record, int) and -(2**63) <= record < 2**63
+
+
+def _feature_columns(features: Features) -> tuple[str, tuple[Column, ...], tuple[FrameColumn, ...], int]:
+    if is_frame(features):
+        frame = tuple(_frame_column(features.columns[i], features.iloc[:, i]) for i in range(features.shape[1]))
+        return "data frame", tuple(_stored(how, place) for place, how in enumerate(frame)), frame, 0
+    if is_sparse(features):
+        how = FrameColumn("values", features.dtype.str, "numbers")
+        return "sparse matrix", (Column("features"),), (how,), int(features.shape[1])
+    if features.dtype.kind in "fiubcmM":
+        if features.dtype.hasobject:
+            raise InputError(f"features of type {features.dtype} cannot be stored")
+        return "array", (Column("features", features.dtype.str, tuple(features.shape[1:])),), (), 0
+    if features.dtype == object and (features.ndim == 1 or (features.ndim == 2 and features.shape[1])):
+        return "objects", (Column("features"),), (), int(features.shape[1]) if features.ndim == 2 else 0
+    raise InputError(f"features of type {features.dtype} and form {describe(features)} cannot be stored")
+
+
+def _frame_column(label: Any, series: Any) -> FrameColumn:
+    import pandas as pd
+
+    label = label.item() if isinstance(label, np.generic) else label
+    if not isinstance(label, int | str):
+        raise InputError(f"column {label!r} must be named by a str or an int to be stored")
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        categories = tuple(_plain(value) for value in series.cat.categories.tolist())
+        return FrameColumn(label, "category", "codes", categories, bool(series.dtype.ordered))
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiubmM":
+        return FrameColumn(label, series.dtype.str, "numbers")
+    return FrameColumn(label, str(series.dtype), "values")
+
+
+def _stored(how: FrameColumn, place: int) -> Column:
+    name = f"feature-{place}"
+    if how.stored == "values":
+        return Column(name)
+    return Column(name, how.dtype if how.stored == "numbers" else "<i4")
+
+
+def _split_series(how: FrameColumn, series: Any) -> Any:
+    if how.stored == "numbers":
+        return series.to_numpy(dtype=np.dtype(how.dtype))
+    if how.stored == "codes":
+        return series.cat.codes.to_numpy(dtype="<i4")
+    if how.dtype == "object":  # where None and NaN are two values
+        return [_json(_plain(value)) for value in series.tolist()]
+    missing = series.isna().to_numpy()
+    return [_json(None if gone else _plain(v)) for v, gone in zip(series.tolist(), missing.tolist(), strict=True)]
+
+
+def _join_series(how: FrameColumn, values: Any) -> Any:
+    import pandas as pd
+
+    if how.stored == "numbers":
+        return pd.Series(np.array(values))
+    if how.stored == "codes":
+        dtype = pd.CategoricalDtype(list(how.categories), ordered=how.ordered)
+        codes = np.where(np.asarray(values) < len(how.categories), values, -1)  # 0, of an erased row, may be none
+        return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype))
+    plain = [_value(raw) for raw in values]
+    if how.dtype in ("object", "str", "string"):
+        return pd.Series(plain, dtype=how.dtype)
+    values_of: Any = pd.array(plain, dtype=how.dtype)  # type: ignore[call-overload]
+    return pd.Series(values_of)
+
+
+def _sparse_rows(matrix: Any) -> list[bytes]:
+    """A row: the positions of its numbers (4 bytes each), then the numbers."""
+    table = matrix.tocsr()
+    positions = np.ascontiguousarray(table.indices, dtype="<i4")
+    bounds = zip(table.indptr[:-1].tolist(), table.indptr[1:].tolist(), strict=True)
+    return [positions[low:high].tobytes() + table.data[low:high].tobytes() for low, high in bounds]
+
+
+def _sparse_matrix(rows: Sequence[bytes], width: int, dtype: np.dtype[Any]) -> Any:
+    sizes = [len(raw) // (4 + dtype.itemsize) for raw in rows]
+    positions = [np.frombuffer(raw, dtype="<i4", count=size) for raw, size in zip(rows, sizes, strict=True)]
+    numbers = [np.frombuffer(raw, dtype, size, 4 * size) for raw, size in zip(rows, sizes, strict=True)]
+    joined = np.concatenate([np.empty(0, dtype), *numbers]), np.concatenate([np.empty(0, np.int32), *positions])
+    ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    return scipy.sparse.csr_matrix((*joined, ends), shape=(len(rows), width))
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON keeps as it is."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, _PLAIN):
+        raise InputError(f"a value of type {type(value).__name__} cannot be stored: {value!r}")
+    return plain
+
+
+def _named(name: Any, what: str) -> bytes:
+    """An id or a subject, as it can be written down and hashed."""
+    if isinstance(name, int) and not _is_number(name):
+        raise RecordError(f"the {what} {name!r} cannot be stored: a number has at most 64 bits", name)
+    return _json(name)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"a text that is not Unicode cannot be stored: {value!r:.80}") from None
+
+
+def _value(raw: bytes) -> Any:
+    return json.loads(raw) if raw else None

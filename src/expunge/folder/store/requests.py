@@ -1,0 +1,285 @@
+"""What was asked of the deployment: accepted, waiting, applied, cancelled.
+
+    pending ──▶ switched ──▶ applied
+       └──▶ cancelled
+
+An accepted request is on the disk before it is acknowledged. `switched` is a request whose effect is in force and whose
+traces are being erased; to everybody outside it is still pending. Ids are kept in clear only until then; afterwards
+their keyed hashes remain, which also guard against bringing a deleted record back by accident.
+
+A block of records as one file: what an accepted addition waits in until it is applied.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from expunge.core.blocks import Block
+from expunge.core.errors import FormatError, RecordError, RequestError
+from expunge.core.records import RecordId
+from expunge.evidence import hash_ids, keyed_hash, request_key
+from expunge.folder.store.batches import Batch, Name, Part
+from expunge.folder.store.columns import Form
+from expunge.folder.store.files import flush_files, write_file
+from expunge.folder.store.steps import reach
+from expunge.folder.store.store import Store
+
+_HEAD = struct.Struct("<Q")
+
+
+def pack(block: Block) -> bytes:
+    """The block's columns one after another, behind a header that says how to read them."""
+    form = Form.of(block)
+    split = form.split(block)
+    bodies = [_raw(split[column.name]) for column in form.columns]
+    header = json.dumps({"form": form.to_json(), "rows": len(block), "sizes": [len(body) for body in bodies]}).encode()
+    return b"".join([_HEAD.pack(len(header)), header, *bodies])
+
+
+def unpack(data: bytes) -> Block:
+    """What `pack` wrote."""
+    try:
+        (size,) = _HEAD.unpack_from(data)
+        header = json.loads(data[_HEAD.size : _HEAD.size + size])
+        form, rows = Form.from_json(header["form"]), int(header["rows"])
+        parts: dict[str, Any] = {}
+        at = _HEAD.size + size
+        for column, length in zip(form.columns, header["sizes"], strict=True):
+            body = data[at : at + length]
+            at += length
+            if column.dtype is None:
+                parts[column.name] = _rows(body, rows)
+            else:
+                parts[column.name] = np.frombuffer(body, dtype=column.dtype).reshape(rows, *column.shape)
+        if at != len(data):
+            raise ValueError(f"it is {len(data)} bytes long, expected {at}")
+        return form.join(parts)
+    except FormatError:
+        raise
+    except Exception as error:  # whatever numpy, scipy or pandas make of bytes that `pack` did not write
+        raise FormatError(f"a waiting addition is damaged: {' '.join(str(error).split())}") from None
+
+
+def _raw(values: Any) -> bytes:
+    if isinstance(values, list):
+        return np.array([len(row) for row in values], dtype="<i8").tobytes() + b"".join(values)
+    return np.ascontiguousarray(values).tobytes()
+
+
+def _rows(body: bytes, count: int) -> list[bytes]:
+    lengths = np.frombuffer(body, dtype="<i8", count=count)
+    ends = 8 * count + np.cumsum(lengths)
+    if (lengths < 0).any() or 8 * count + lengths.sum() != len(body):
+        raise ValueError("its rows do not fill their column")
+    starts = np.concatenate([[8 * count], ends[:-1]]) if count else ends
+    return [body[low:high] for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as the books have it."""
+
+    request: str
+    kind: str
+    state: str  # "pending", "switched", "applied" or "cancelled"
+    accepted_at: str
+    applied_by: str | None
+    generation: int | None
+    round: int | None
+    deletions: int
+    additions: int
+
+    @property
+    def public_state(self) -> str:
+        """What the requester is told: a request counts as applied once its traces are erased."""
+        return "pending" if self.state == "switched" else self.state
+
+
+_COLUMNS = "request, kind, state, accepted_at, applied_by, generation, round, deletions, additions"
+# All of them in one statement, out of one value: their number makes the difference.
+_REMEMBER = (
+    "WITH RECURSIVE place(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) "
+    "INSERT OR IGNORE INTO forgotten SELECT substr(?1, 1 + 32 * i, 32) FROM place"
+)
+
+
+class RequestBook:
+    """The requests of one deployment."""
+
+    def __init__(self, store: Store, hash_key: bytes) -> None:
+        self._store = store
+        self._hash_key = hash_key
+        self._digest = keyed_hash(hash_key)
+
+    def hash_of(self, what: str, name: RecordId) -> bytes:
+        """The keyed hash (HMAC-SHA256) under which a record or a subject is remembered."""
+        kind = "i" if isinstance(name, int) else "s"
+        return self._digest(f"{what}:{kind}:{name}".encode())
+
+    def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
+        """Have a request on the disk; inside the caller's transaction."""
+        reach("accept.begin")
+        request, file = secrets.token_hex(16), None
+        if batch.block is not None:
+            file = f"{request}.block"
+            with self._store.explained():
+                write_file(self._store.folder / "waiting" / file, pack(batch.block))
+                flush_files([self._store.folder / "waiting" / file, self._store.folder / "waiting"])
+        reach("accept.staged")
+        self._store.database.execute(
+            "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
+            "hashes, content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, '[]', ?, ?)",
+            (
+                request,
+                self._key(key),
+                self.fingerprint(batch),
+                batch.kind,
+                now,
+                batch.num_deleted,
+                batch.num_added,
+                json.dumps(batch.content),
+                file,
+            ),
+        )
+        hashes = json.dumps(self.hashes(request, batch))
+        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (request, hashes))
+        return self.get(request)
+
+    def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
+        """The keyed hashes of all records that a batch names, under a key of the request's own."""
+        return hash_ids(request_key(self._hash_key, request), batch.records)
+
+    def _key(self, key: str | None) -> bytes | None:
+        return None if key is None else hmac.digest(self._hash_key, f"key:{key}".encode(), "sha256")
+
+    def fingerprint(self, batch: Batch) -> bytes:
+        """A keyed hash of all that is asked for, to tell a repeated request from another one under the same key."""
+        return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
+
+    def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
+        asked = [{name: part[name] for name in part if name != "holds"} for part in content]
+        return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
+
+    def is_same(self, request: str, batch: Batch) -> bool:
+        """Whether the request asked for this batch; once records were added, as far as their ids tell."""
+        row = self._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (request,))
+        if row is None:
+            return False
+        if row[0]:
+            return hmac.compare_digest(bytes(row[0]), self.fingerprint(batch))
+        known = self.get(request)
+        if (known.kind, known.additions) != (batch.kind, batch.num_added):
+            return False
+        return batch.names_subjects or self.hashes_of(request) == self.hashes(request, batch)
+
+    def by_key(self, key: str) -> Request | None:
+        """The request that was accepted under this idempotency key."""
+        row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE key = ?", (self._key(key),))
+        return None if row is None else Request(*row)
+
+    def hashes_of(self, request: str) -> tuple[str, ...]:
+        """The keyed hashes that were kept of a request."""
+        row = self._store.database.row("SELECT hashes FROM hashes WHERE request = ?", (request,))
+        return () if row is None else tuple(json.loads(row[0]))
+
+    def get(self, request: str) -> Request:
+        """The request of that id; an unknown one is an error that names it."""
+        if not isinstance(request, str):
+            raise RequestError(f"a request's id is a text (`receipt.request`), got {request!r:.80}")
+        row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
+        if row is None:
+            raise RequestError(f"there is no request {request!r}")
+        return Request(*row)
+
+    def all(self) -> list[Request]:
+        """Every request, oldest first."""
+        return [Request(*row) for row in self._store.database.rows(f"SELECT {_COLUMNS} FROM requests ORDER BY number")]
+
+    def in_state(self, state: str) -> list[Request]:
+        """The requests in a state, oldest first."""
+        query = f"SELECT {_COLUMNS} FROM requests WHERE state = ? ORDER BY number"
+        return [Request(*row) for row in self._store.database.rows(query, (state,))]
+
+    def num_pending(self) -> int:
+        """How many wait."""
+        row = self._store.database.row("SELECT COUNT(*) FROM requests WHERE state IN ('pending', 'switched')")
+        return 0 if row is None else int(row[0])
+
+    def batch_of(self, request: str) -> Batch:
+        """What a pending request asks for, exactly as it was accepted."""
+        row = self._store.database.row("SELECT content, file, fingerprint FROM requests WHERE request = ?", (request,))
+        assert row is not None
+        content, rows = json.loads(row[0]), b""
+        if row[1] is not None:
+            with self._store.explained():
+                rows = (self._store.folder / "waiting" / row[1]).read_bytes()
+        if not hmac.compare_digest(self._fingerprint(content, rows), bytes(row[2])):
+            raise FormatError(f"request {request} is not what was accepted: it is damaged")
+        return Batch(content, unpack(rows) if rows else None)
+
+    def switch(self, request: str, *, generation: int, round: int) -> None:
+        """The request's effect is in force; inside the caller's transaction. Its ids in clear go now.
+
+        So does the fingerprint of an addition, with which features could be guessed of records that are deleted later.
+        """
+        self._store.database.execute(
+            "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL, "
+            "fingerprint = CASE WHEN additions > 0 THEN x'' ELSE fingerprint END "
+            "WHERE request = ? AND state = 'pending'",
+            (generation, round, request),
+        )
+
+    def finish(self, request: str, *, applied_by: str) -> None:
+        """Nothing is left of what was deleted; inside the caller's transaction."""
+        self._store.database.execute(
+            "UPDATE requests SET state = 'applied', applied_by = ? WHERE request = ? AND state = 'switched'",
+            (applied_by, request),
+        )
+
+    def cancel(self, request: str, *, now: str) -> None:
+        """Forget a pending request and free its key; inside the caller's transaction. The caller `sweep`s its file."""
+        state = self.get(request).state
+        if state != "pending":
+            raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
+        self._store.database.execute(
+            "UPDATE requests SET state = 'cancelled', applied_by = ?, content = NULL, file = NULL, fingerprint = x'', "
+            "key = NULL WHERE request = ?",
+            (now, request),
+        )
+        self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))
+
+    def remember(self, names: Iterable[Name]) -> None:
+        """Guard these against coming back; inside the caller's transaction."""
+        hashes = sorted([self.hash_of(*name) for name in names])  # in the table's order: neighbours share a page
+        if hashes:
+            self._store.database.execute(_REMEMBER, (b"".join(hashes), len(hashes)))
+
+    def readmit(self, names: Iterable[Name]) -> None:
+        """What came back on purpose is no longer guarded against; inside the caller's transaction."""
+        if self._guards_anything():
+            rows = [(self.hash_of(*name),) for name in names]
+            self._store.database.execute_many("DELETE FROM forgotten WHERE hash = ?", rows)
+
+    def refuse_forgotten(self, names: Iterable[Name]) -> None:
+        """An error that names the first of these which was deleted on request."""
+        if not self._guards_anything():
+            return
+        for what, name in names:
+            if self._store.database.row("SELECT 1 FROM forgotten WHERE hash = ?", (self.hash_of(what, name),)):
+                whose = "id" if what == "record" else "subject"
+                message = f"the {whose} {name!r} was deleted on request; say readmit to bring it back on purpose"
+                raise RecordError(message, name)
+
+    def _guards_anything(self) -> bool:
+        return self._store.database.row("SELECT 1 FROM forgotten LIMIT 1") is not None

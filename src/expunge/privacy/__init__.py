@@ -1,0 +1,1 @@
+"""Differential privacy: accounting (how much was released) and mechanisms (how it is released)."""

@@ -1,0 +1,49 @@
+"""Privacy accounting: events, composition by name, the ledger."""
+
+from expunge.privacy.accounting.accountants import (
+    ACCOUNTANT_NAMES,
+    Accountant,
+    AdvancedAccountant,
+    BasicAccountant,
+    BestAccountant,
+    PaperAccountant,
+    PLDAccountant,
+    ZCDPAccountant,
+    accountant,
+)
+from expunge.privacy.accounting.composition import Composition, Events, compose
+from expunge.privacy.accounting.events import (
+    ApproximateDP,
+    BoundedRange,
+    ConcentratedDP,
+    Event,
+    GaussianDP,
+    NonPrivate,
+    PrivacyBudget,
+    PureDP,
+)
+from expunge.privacy.accounting.ledger import Ledger
+
+__all__ = [
+    "ACCOUNTANT_NAMES",
+    "Accountant",
+    "AdvancedAccountant",
+    "ApproximateDP",
+    "BasicAccountant",
+    "BestAccountant",
+    "BoundedRange",
+    "Composition",
+    "ConcentratedDP",
+    "Event",
+    "Events",
+    "GaussianDP",
+    "Ledger",
+    "NonPrivate",
+    "PLDAccountant",
+    "PaperAccountant",
+    "PrivacyBudget",
+    "PureDP",
+    "ZCDPAccountant",
+    "accountant",
+    "compose",
+]

@@ -1,0 +1,296 @@
+"""What a whole transcript costs: a frozen summary of composed events, with its privacy curve.
+
+Three facts about an adaptive sequence of releases are kept. They hold for events fixed in advance, in any order:
+
+- `failure`: an (ε_i,δ_i)-DP release is a post-processing of a release that reveals everything with probability δ_i and
+  is ε_i-DP otherwise (Kairouz, Oh, Viswanath 2015), so with probability 1 − Π(1−δ_i) something is revealed, and given
+  that nothing is, only pure and concentrated releases remain;
+- `pure_epsilon`: Σε_i (basic composition), infinite once a release has no pure bound;
+- `rho`: Σρ_i, with ρ = ε²/8 for bounded range (Lemma 0), ε²/2 for pure DP, 1/(2m²) for a Gaussian.
+
+From ρ-zCDP to (ε,δ)-DP, by the optimal Rényi conversion.
+
+ρ-zCDP means D_order ≤ ρ·order for every Rényi order. With x = order − 1, every x > 0 gives
+
+    ln δ(ε) ≤ x(ρ(1+x) − ε) − x ln(1 + 1/x) − ln(1 + x)
+
+(Canonne, Kamath, Steinke 2020, Proposition 12; it is the factor C(λ) = λ^λ/(1+λ)^(1+λ) of the theory's Conversion with
+λ = x). Both the δ at a given ε and the ε at a given δ have one stationary point in x, found by a safeguarded Newton
+iteration. Every x is valid, so an imprecise root only loosens the bound.
+
+At ε = 0 the total variation distance gives more: KL ≤ ρ, so δ(0) ≤ √(ρ/2) (Pinsker) and δ(0) ≤ √(1 − e^{−ρ})
+(Bretagnolle and Huber).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from expunge.core.errors import ParameterError, UnknownEventError
+from expunge.privacy.accounting.events import (
+    ApproximateDP,
+    BoundedRange,
+    ConcentratedDP,
+    Event,
+    GaussianDP,
+    NonPrivate,
+    PureDP,
+)
+
+_TINY = sys.float_info.min
+_ITERATIONS = 200
+
+
+def epsilon_from_rho(rho: float, delta: float) -> float:
+    """Return an ε such that every ρ-zCDP release is (ε,δ)-DP; non-decreasing in ρ, non-increasing in δ."""
+    if rho == 0:
+        return 0.0
+    if delta == 0 or rho == math.inf:
+        return math.inf
+    if delta >= total_variation(rho):
+        return 0.0
+    log_inverse = -math.log(delta)
+
+    # The derivative in x vanishes where ρx² + ln(1+x) = ln(1/δ), whose left side increases.
+    def slope(x: float) -> float:
+        return rho * x * x + math.log1p(x) - log_inverse
+
+    x = _root(slope, lambda x: 2 * rho * x + 1 / (1 + x), high=_over(math.sqrt(log_inverse), math.sqrt(rho)))
+    return max(0.0, rho * (1 + x) - math.log1p(1 / x) + (log_inverse - math.log1p(x)) / x)
+
+
+def log_delta_from_rho(rho: float, epsilon: float) -> float:
+    """Return ln δ such that every ρ-zCDP release is (ε,δ)-DP; −∞ where δ = 0."""
+    if rho == 0 or epsilon == math.inf:
+        return -math.inf
+    if rho == math.inf:
+        return 0.0
+
+    # The bound is convex in x; its derivative is ρ(1+2x) − ε − ln(1 + 1/x), and ln(1 + 1/x) ≤ 1/x bounds the root.
+    def slope(x: float) -> float:
+        return rho * (1 + 2 * x) - epsilon - math.log1p(1 / x)
+
+    excess = epsilon - rho
+    high = _over(excess + math.hypot(excess, math.sqrt(8 * rho)), 4 * rho)
+    x = _root(slope, lambda x: 2 * rho + 1 / (x * (1 + x)), high=high)
+    bound = x * (rho * (1 + x) - epsilon) - x * math.log1p(1 / x) - math.log1p(x)
+    # An overflow must not read as δ = 0.
+    return min(0.0, max(bound, -sys.float_info.max), math.log(total_variation(rho)))
+
+
+def total_variation(rho: float) -> float:
+    """Return a bound on the total variation distance between neighbours of a ρ-zCDP release."""
+    return min(1.0, math.sqrt(rho / 2), math.sqrt(-math.expm1(-rho)))
+
+
+def _over(numerator: float, denominator: float) -> float:
+    """Return the quotient, kept inside 1e-150..1e150 so that its square and inverse stay finite."""
+    return min(max(numerator / max(denominator, _TINY), 1e-150), 1e150)
+
+
+def _root(slope: Callable[[float], float], derivative: Callable[[float], float], *, high: float) -> float:
+    """Return (nearly) the root of an increasing function on (0, high]; Newton steps, or halving in ln x."""
+    low, x = 1e-300, high
+    if slope(high) <= 0:
+        return high
+    for _ in range(_ITERATIONS):
+        value = slope(x)
+        low, high = (x, high) if value < 0 else (low, x)
+        candidate = x - value / derivative(x)
+        if not low < candidate < high:
+            candidate = math.sqrt(low) * math.sqrt(high)
+        if abs(candidate - x) <= 1e-12 * x:
+            return candidate
+        x = candidate
+    return x
+
+
+Events = Mapping[Event, int]
+"""How often each event happened. Counts, not lists: a generation may hold 10^9 of them."""
+
+_KNOWN = (PureDP, BoundedRange, GaussianDP, ConcentratedDP, ApproximateDP, NonPrivate)
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The composed events: with probability `failure` all is revealed, else `pure_epsilon`-DP and `rho`-zCDP.
+
+    A transcript without (ε,δ) events has `failure == 0`, and then `rho` and `pure_epsilon` are plain bounds, as T1 and
+    the zCDP form of T2 need them; otherwise use the curve `delta`.
+    """
+
+    pure_epsilon: float
+    rho: float
+    failure: float
+
+    def epsilon(self, delta: float) -> float:
+        """Return an ε at which the transcript is (ε,δ)-DP (infinite if there is none)."""
+        inner = within_success(require_delta(delta), self.failure)
+        if inner is None:
+            return math.inf
+        return min(epsilon_from_rho(self.rho, inner), _pure_epsilon_at(self.pure_epsilon, inner))
+
+    def delta(self, epsilon: float) -> float:
+        """Return a δ at which the transcript is (ε,δ)-DP: an upper bound on its privacy curve, non-increasing."""
+        return delta_of(self.log_delta(epsilon))
+
+    def log_delta(self, epsilon: float) -> float:
+        """Return ln δ(ε), for tails far below the smallest float; −∞ where δ = 0."""
+        require_epsilon(epsilon)
+        if self.failure >= 1:
+            return 0.0
+        inner = min(log_delta_from_rho(self.rho, epsilon), _pure_log_delta_at(self.pure_epsilon, epsilon))
+        return log_with_failure(inner, self.failure)
+
+
+def compose(events: Events) -> Composition:
+    """Summarise adaptively composed events. Costs a few microseconds for each kind of event."""
+    counts = require_events(events)
+    if any(isinstance(event, NonPrivate) for event in counts):
+        return Composition(math.inf, math.inf, 1.0)
+    remaining, failure = split_failure(counts)
+    return Composition(
+        pure_epsilon=total(remaining, pure_epsilon_of),
+        rho=total(remaining, rho_of),
+        failure=failure,
+    )
+
+
+def pure_epsilon_of(event: Event) -> float:
+    """Return the ε of pure differential privacy that one event guarantees (given no failure), or infinity."""
+    if isinstance(event, PureDP | BoundedRange | ApproximateDP):
+        return event.epsilon
+    if isinstance(event, ConcentratedDP) and event.rho == 0:
+        return 0.0
+    return math.inf
+
+
+def rho_of(event: Event) -> float:
+    """Return the ρ of zero-concentrated differential privacy that one event guarantees (given no failure)."""
+    match event:
+        case PureDP(epsilon) | ApproximateDP(epsilon, _):
+            return square(epsilon) / 2
+        case BoundedRange(epsilon):
+            return square(epsilon) / 8
+        case GaussianDP(noise_multiplier):
+            return square(1 / noise_multiplier) / 2
+        case ConcentratedDP(rho):
+            return rho
+        case _:
+            return math.inf
+
+
+def is_free(event: Event) -> bool:
+    """Tell whether an event reveals nothing at all, so that any number of them costs nothing."""
+    match event:
+        case PureDP(epsilon) | BoundedRange(epsilon):
+            return epsilon == 0
+        case ApproximateDP(epsilon, delta):
+            return epsilon == 0 and delta == 0
+        case ConcentratedDP(rho):
+            return rho == 0
+        case _:
+            return False
+
+
+def total(counts: Events, cost: Callable[[Event], float]) -> float:
+    """Return Σ count·cost(event), infinite when it leaves the range of floats."""
+    try:
+        return math.fsum(count * cost(event) for event, count in counts.items())
+    except OverflowError:
+        return math.inf
+
+
+def split_failure(counts: Events) -> tuple[dict[Event, int], float]:
+    """Replace (ε,δ) events by ε-DP ones, and return with them the probability that any of them fails."""
+    remaining: dict[Event, int] = {}
+    for event, count in counts.items():
+        kept: Event = event
+        if isinstance(event, ApproximateDP):
+            kept = PureDP(event.epsilon)
+        remaining[kept] = remaining.get(kept, 0) + count
+    return remaining, -math.expm1(-total(counts, _failure_rate))
+
+
+def _failure_rate(event: Event) -> float:
+    """Return −ln(1 − δ) of one event."""
+    if not isinstance(event, ApproximateDP):
+        return 0.0
+    return -math.log1p(-event.delta) if event.delta < 1 else math.inf
+
+
+def within_success(delta: float, failure: float) -> float | None:
+    """Return the δ that is left for the case without failure, or None when the failure alone exceeds δ."""
+    if failure >= 1 or delta < failure:
+        return None
+    return (delta - failure) / (1 - failure)
+
+
+def log_with_failure(log_inner: float, failure: float) -> float:
+    """Return ln(failure + (1 − failure)·e^log_inner), the δ with the failure put back."""
+    if failure == 0:
+        return log_inner
+    return math.log(min(1.0, failure + (1 - failure) * math.exp(log_inner)))
+
+
+def delta_of(log_delta: float) -> float:
+    """Return e^log_delta, never rounded down to zero: only ln δ = −∞ says that δ = 0."""
+    return max(math.exp(log_delta), math.ulp(0.0)) if log_delta > -math.inf else 0.0
+
+
+def square(value: float) -> float:
+    """Return value², never rounded down to zero: an underflow must not make an event free."""
+    return max(value * value, 8 * sys.float_info.min) if value > 0 else 0.0
+
+
+def require_events(events: Events) -> dict[Event, int]:
+    """Return the events that happened at least once; refuse what is no event and what is no count."""
+    counts: dict[Event, int] = {}
+    for event, count in events.items():
+        if not isinstance(event, _KNOWN):
+            raise UnknownEventError(f"not a privacy event: {event!r}")
+        require_count(count)
+        if count:
+            counts[event] = int(count)
+    return counts
+
+
+def require_count(count: int) -> int:
+    """Return the count of an event, or refuse it."""
+    if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
+        raise ParameterError(f"count of an event must be a non-negative integer, got {count!r}")
+    return count.__index__()
+
+
+def require_delta(delta: float) -> float:
+    """Return δ, or refuse it."""
+    if not 0 <= delta < 1:
+        raise ParameterError(f"delta must be in [0, 1), got {delta!r}")
+    return delta
+
+
+def require_epsilon(epsilon: float) -> float:
+    """Return ε, or refuse it."""
+    if not 0 <= epsilon < math.inf:
+        raise ParameterError(f"epsilon must be finite and not negative, got {epsilon!r}")
+    return epsilon
+
+
+def _pure_epsilon_at(pure: float, delta: float) -> float:
+    """Return the ε at δ of randomised response with parameter `pure`, which dominates every pure-DP release."""
+    if pure == math.inf:
+        return math.inf
+    loss = delta * (1 + math.exp(-pure))
+    return max(0.0, pure + math.log1p(-loss)) if loss < 1 else 0.0
+
+
+def _pure_log_delta_at(pure: float, epsilon: float) -> float:
+    """Return ln δ at ε of randomised response with parameter `pure`: (e^pure − e^ε)/(e^pure + 1)."""
+    if epsilon >= pure:
+        return -math.inf
+    if pure == math.inf:
+        return 0.0
+    return math.log(-math.expm1(epsilon - pure)) - math.log1p(math.exp(-pure))

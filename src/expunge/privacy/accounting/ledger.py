@@ -1,0 +1,273 @@
+"""The books of one generation: what was published, and how much the budget still allows.
+
+Which charges fit a budget, remembered so that a slow accountant is asked rarely.
+
+Privacy events as plain data, for storage. Names and fields here are part of the format: never reuse one.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, Self, final
+
+from expunge.core.errors import BudgetExhaustedError, ParameterError
+from expunge.privacy.accounting.accountants import Accountant
+from expunge.privacy.accounting.accountants import accountant as accountant_by_name
+from expunge.privacy.accounting.composition import Events, require_count, require_delta
+from expunge.privacy.accounting.events import (
+    ApproximateDP,
+    BoundedRange,
+    ConcentratedDP,
+    Event,
+    GaussianDP,
+    NonPrivate,
+    PrivacyBudget,
+    PureDP,
+)
+
+
+@final
+class Allowance:
+    """Remembers a corner of event counts that is known to fit.
+
+    Accountants are monotone, so every vector of counts that is nowhere above the corner fits too, and most charges need
+    one comparison. A charge beyond the corner asks the accountant, which then also pushes the corner out: at first by
+    doubling, near the edge of the budget by ever smaller parts. So the accountant is asked O(log n) times in n charges,
+    for one kind of event or several in turn. Calls of `admits` need the ledger's lock.
+    """
+
+    def __init__(self, accountant: Accountant, budget: PrivacyBudget) -> None:
+        self._accountant = accountant
+        self._budget = budget
+        self._corner: dict[Event, int] = {}
+        self._growth = 1.0
+        self._remaining: tuple[Event, dict[Event, int], int | float] | None = None
+
+    def admits(self, counts: Events, event: Event, count: int) -> bool:
+        """Tell whether `count` more of `event` fit after `counts`, which must have been admitted themselves."""
+        if counts.get(event, 0) + count <= self._corner.get(event, 0):
+            return True
+        target = {**counts, event: counts.get(event, 0) + count}
+        if not self._accountant.affords(target, self._budget):
+            return False
+        self._corner = self._push(target)
+        return True
+
+    def remaining(self, counts: Events, event: Event) -> int | float:
+        """Return how many more of `event` fit; quick when only `event` was charged since it was last asked."""
+        others = {other: count for other, count in counts.items() if other != event}
+        now = counts.get(event, 0)
+        cached = self._remaining
+        if cached is None or cached[0] != event or cached[1] != others:
+            cached = (event, others, now + self._accountant.remaining(counts, event, self._budget))
+            self._remaining = cached
+        return max(0, cached[2] - now)
+
+    def _push(self, target: dict[Event, int]) -> dict[Event, int]:
+        """Return a corner beyond `target`, as far as the budget allows with at most a doubling."""
+        while any(int(count * self._growth) for count in target.values()):
+            corner = {event: count + int(count * self._growth) for event, count in target.items()}
+            if self._accountant.affords(corner, self._budget):
+                self._growth = min(1.0, 2 * self._growth)
+                return corner
+            self._growth /= 2
+        return target
+
+
+FORMAT = 1
+"""Bump when the meaning or the shape of a snapshot changes; keep reading every older number."""
+
+_KINDS: dict[str, type[Event]] = {
+    "pure": PureDP,
+    "bounded_range": BoundedRange,
+    "gaussian": GaussianDP,
+    "concentrated": ConcentratedDP,
+    "approximate": ApproximateDP,
+    "non_private": NonPrivate,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def dump_events(events: Events) -> list[dict[str, Any]]:
+    """Return the events as JSON-able rows: kind, count and the event's own fields."""
+    return [
+        {"kind": _NAMES[type(event)], "count": count}
+        | {field.name: float(getattr(event, field.name)) for field in fields(event)}
+        for event, count in events.items()
+    ]
+
+
+def load_events(rows: Any) -> dict[Event, int]:
+    """Read what `dump_events` wrote, refusing anything else."""
+    if not isinstance(rows, list):
+        raise ParameterError(f"events of a snapshot must be a list, got {rows!r}")
+    events: dict[Event, int] = {}
+    for row in rows:
+        event, count = _load_row(row)
+        events[event] = events.get(event, 0) + count
+    return events
+
+
+def dump_budget(budget: PrivacyBudget | None) -> dict[str, float] | None:
+    """Return the budget as JSON-able data."""
+    return None if budget is None else {"epsilon": float(budget.epsilon), "delta": float(budget.delta)}
+
+
+def load_budget(data: Any) -> PrivacyBudget | None:
+    """Read what `dump_budget` wrote."""
+    if data is None:
+        return None
+    try:
+        return PrivacyBudget(**{name: float(value) for name, value in data.items()})
+    except (TypeError, AttributeError) as error:
+        raise ParameterError(f"budget of a snapshot is malformed: {data!r}") from error
+
+
+def _load_row(row: Any) -> tuple[Event, int]:
+    if not isinstance(row, Mapping) or row.get("kind") not in _KINDS or "count" not in row:
+        raise ParameterError(f"event of a snapshot is malformed: {row!r}")
+    parameters = {name: value for name, value in row.items() if name not in ("kind", "count")}
+    try:
+        return _KINDS[row["kind"]](**parameters), require_count(row["count"])
+    except TypeError as error:
+        raise ParameterError(f"event of a snapshot is malformed: {row!r}") from error
+
+
+@final
+class Ledger:
+    """What one generation has published, as event counts, against a budget (paper: the counter l).
+
+    `charge` checks, then records, then commits, all or nothing, and is called *before* the release it pays for. A
+    charge is never given back. With `enforce=False` it always records, and the ledger is exhausted from the first
+    charge that does not fit on: the caller must then retrain in full at the next update. With `budget=None` nothing is
+    ever refused, and ε is reported at `report_delta`.
+
+    Assumes that the kinds of events and their order do not depend on the secret randomness other than through what was
+    released, and, except under `basic` and `zcdp` (whose bounds hold as privacy filters: Rogers et al. 2016, Feldman
+    and Zrnic 2021), that the mechanism of a generation is fixed before it starts. Stopping early is always fine.
+
+    Safe to share between threads. Repeated charges of the same kinds cost microseconds, whatever the accountant.
+    """
+
+    def __init__(
+        self, budget: PrivacyBudget | None, *, accountant: Accountant | str = "best", report_delta: float = 1e-6
+    ) -> None:
+        self._budget = budget
+        self._accountant = accountant_by_name(accountant) if isinstance(accountant, str) else accountant
+        self._report_delta = require_delta(report_delta) if budget is None else budget.delta
+        self._allowance = None if budget is None else Allowance(self._accountant, budget)
+        self._counts: dict[Event, int] = {}
+        self._exhausted = False
+        self._lock = threading.RLock()
+        self._spent: tuple[dict[Event, int], float] | None = None
+
+    @property
+    def budget(self) -> PrivacyBudget | None:
+        """The budget, or None if nothing is enforced."""
+        return self._budget
+
+    @property
+    def accountant(self) -> Accountant:
+        """The rule by which events are composed."""
+        return self._accountant
+
+    @property
+    def events(self) -> Events:
+        """What was charged so far: a read-only copy."""
+        with self._lock:
+            return MappingProxyType(dict(self._counts))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether more was charged than the budget allows (the paper's "l exceeds the count")."""
+        return self._exhausted
+
+    @property
+    def spent(self) -> float:
+        """The ε spent so far, at the budget's δ (or `report_delta`)."""
+        counts = dict(self.events)
+        cached = self._spent
+        if cached is None or cached[0] != counts:
+            cached = (counts, self._accountant.epsilon(counts, self._report_delta))
+            self._spent = cached
+        return cached[1]
+
+    @property
+    def left(self) -> float:
+        """The ε left in the budget; infinite without one."""
+        return math.inf if self._budget is None else max(0.0, self._budget.epsilon - self.spent)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the ε spent so far at any δ."""
+        return self._accountant.epsilon(self.events, delta)
+
+    def predictions_left(self, event: Event) -> int | float:
+        """Return how many more charges of `event` fit; `math.inf` if there is no limit."""
+        self._accountant.check(event)
+        if self._allowance is None:
+            return math.inf
+        if self._exhausted:
+            return 0
+        return self._allowance.remaining(self.events, event)
+
+    def can_afford(self, event: Event, count: int = 1) -> bool:
+        """Tell whether `charge(event, count)` would fit now."""
+        self._accountant.check(event)
+        with self._lock:
+            return self._fits(event, require_count(count))
+
+    def charge(self, event: Event, count: int = 1, *, enforce: bool = True) -> None:
+        """Pay for `count` releases before they happen, all or nothing.
+
+        Raises `UnknownEventError` for an event that the accountant cannot bound, and `BudgetExhaustedError` if told to
+        enforce a budget that they do not fit; nothing is changed then.
+        """
+        self._accountant.check(event)
+        count = require_count(count)
+        if count == 0:
+            return
+        with self._lock:
+            fits = self._fits(event, count)
+            if enforce and not fits:
+                raise BudgetExhaustedError(
+                    f"the privacy budget does not allow {count} more; {self._budget} is spent for this generation"
+                )
+            self._counts[event] = self._counts.get(event, 0) + count
+            self._exhausted = self._exhausted or not fits
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the whole ledger as plain JSON-able data, under an integer format version."""
+        with self._lock:
+            return {
+                "format": FORMAT,
+                "budget": dump_budget(self._budget),
+                "accountant": self._accountant.name,
+                "report_delta": self._report_delta,
+                "events": dump_events(self._counts),
+                "exhausted": self._exhausted,
+            }
+
+    @classmethod
+    def from_snapshot(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `snapshot` wrote. Exhaustion is decided anew as well: a stored "no" is not trusted."""
+        if data.get("format") != FORMAT:
+            raise ParameterError(f"format of a ledger snapshot must be {FORMAT}, got {data.get('format')!r}")
+        try:
+            budget, name, report_delta, rows = (data[k] for k in ("budget", "accountant", "report_delta", "events"))
+            exhausted = bool(data["exhausted"])
+        except KeyError as error:
+            raise ParameterError(f"a ledger snapshot lacks the field {error}") from None
+        ledger = cls(load_budget(budget), accountant=name, report_delta=report_delta)
+        for event, count in load_events(rows).items():
+            ledger.charge(event, count, enforce=False)
+        ledger._exhausted = ledger._exhausted or exhausted
+        return ledger
+
+    def _fits(self, event: Event, count: int) -> bool:
+        if self._allowance is None:
+            return True
+        return not self._exhausted and self._allowance.admits(self._counts, event, count)

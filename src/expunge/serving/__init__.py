@@ -1,0 +1,1 @@
+"""Serving: publishing, the deployment in memory, and the scikit-learn estimator."""

@@ -1,0 +1,395 @@
+"""PrivatePredictionInteraction (Algorithm 4): the only mutable object, and the only place where anything is published.
+
+A deployment owns the secret randomness, the current ensemble and the books. A generation runs from one full training to
+the next and starts with fresh randomness and empty books; a round is one applied batch of updates. What leaves it: the
+released predictions, receipts that say "applied", and facts that do not depend on the secret randomness. What stays
+inside is under `inside`, for operators and audits.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError
+from expunge.core.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
+from expunge.core.randomness import Randomness
+from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
+from expunge.privacy.mechanisms import DECLINED
+from expunge.serving.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
+from expunge.theory import Guarantee
+from expunge.training.ensemble import Advance, EnsembleState, Follower, UpdateReport, ignore_progress, learn, update
+from expunge.training.execution import Executor, Serial
+from expunge.training.learners import Learner, SlicedLearner
+from expunge.training.sampling import Sampler
+
+_NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
+_SEEDED = "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+_ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
+_UNSAVED = ("_updating", "_lock", "_background", "_background_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the requester learns about a request: whether it was applied, and in which round."""
+
+    request: str
+    state: str
+    round: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What depends on the secret randomness. Showing any of it to a requester voids the guarantee."""
+
+    state: EnsembleState
+    last_report: UpdateReport | None
+    models_trained: int
+    serving: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a deployment stands, as anybody may know it."""
+
+    generation: int
+    round: int
+    num_records: int
+    num_shards: int
+    budget: BudgetStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Everything that a switch replaces, made ready beforehand; `change` in slots, None where they were renumbered."""
+
+    state: EnsembleState
+    publisher: Publisher
+    rng: Randomness
+    serving: Round
+    generation: int
+    touched: tuple[int, ...]
+    change: Change | None
+
+
+class Deployment:
+    """An ensemble in service, in memory.
+
+    `max_generations` is the G that the certificate is good for: after G generations every update is a full retraining.
+    Safe to use from several threads: one update at a time trains while predictions go on from the round before, and
+    then the round is switched at once. All randomness comes from `rng`, which is renewed from the operating system for
+    every generation unless it is a fixed seed.
+    """
+
+    _follower: Follower | None = None  # of the update that is going on
+
+    def __init__(
+        self,
+        records: Records,
+        learner: Learner | SlicedLearner,
+        *,
+        num_shards: int,
+        sampler: Sampler,
+        publisher: Publisher,
+        rng: Randomness,
+        front: Front | None = None,
+        max_generations: int = 100,
+        executor: Executor | None = None,
+        advance: Advance = ignore_progress,
+    ) -> None:
+        self._configure(learner, num_shards, sampler, publisher, rng, front, max_generations, executor)
+        self._state = self._learn(records, advance, rng).require_votes()
+        self._serving = self._open_round(self._state, publisher, rng, None)
+
+    def _configure(
+        self,
+        learner: Learner | SlicedLearner,
+        num_shards: int,
+        sampler: Sampler,
+        publisher: Publisher,
+        rng: Randomness,
+        front: Front | None,
+        max_generations: int,
+        executor: Executor | None,
+    ) -> None:
+        """Everything but the models."""
+        if max_generations < 1:
+            raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
+        made_for = getattr(publisher, "num_shards", num_shards)
+        if made_for != num_shards:
+            raise ParameterError(f"the publisher is for {made_for} shards, the deployment has {num_shards}")
+        self._learner, self._sampler, self._num_shards = learner, sampler, num_shards
+        self._publisher, self._rng = publisher, rng
+        self._max_generations = max_generations
+        self._executor = executor or Serial()
+        self._generation, self._round, self._models_trained = 1, 0, num_shards
+        self._answers: dict[bytes, int] = {}
+        self._last_report: UpdateReport | None = None
+        self._is_copy = False
+        self._updating = threading.RLock()  # taken first, for as long as an update trains
+        self._lock = threading.RLock()  # taken second, for what takes no time
+        self._background: threading.Thread | None = None
+        self._background_error: BaseException | None = None
+        self._front = front or DirectFront()
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The labels that may be released."""
+        return self._state.records.classes
+
+    @property
+    def records(self) -> Records:
+        """D^t."""
+        return self._state.records
+
+    @property
+    def student(self) -> StudentRound:
+        """The student of this round, whole: it may be given away (only with a `StudentFront`)."""
+        if not isinstance(self._serving, StudentRound):
+            raise ParameterError("this deployment has no student: publish through a StudentFront")
+        return self._serving
+
+    @property
+    def inside(self) -> Inside:
+        """For operators and audits only: the models, the shards, and what the last update touched."""
+        with self._lock:
+            return Inside(self._state, self._last_report, self._models_trained, self._serving)
+
+    @property
+    def status(self) -> Status:
+        """Generation, round, records, budget."""
+        with self._lock:
+            return Status(self._generation, self._round, len(self.records), self._num_shards, self._publisher.status)
+
+    def predict_codes(self, X: Features) -> NDArray[np.int64]:
+        """A released class code for every row, or DECLINED where the mechanism gives no answer.
+
+        All rows that were not answered in this round before are charged together, before any of them is drawn; an
+        answer already released is released again, which is post-processing and free.
+        """
+        records = self._state.records
+        rows = conform(as_features(X), records.layout)
+        if not records.allow_missing and len(missing := missing_rows(rows)):
+            raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
+        with self._lock:
+            if len(self._state.records) == 0:
+                return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # nobody is left to learn from
+            answer = self._answer(rows)
+            if self._publisher.on_exhausted == "retrain_now" and self._publisher.must_retrain:
+                self._start_background_retraining()
+            return answer
+
+    def _answer(self, rows: Features) -> NDArray[np.int64]:
+        if self._serving.is_repeatable:
+            return self._serving.answer(rows)
+        keys = row_keys(rows)
+        first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in self._answers}
+        if first:
+            places = np.array(sorted(first.values()))
+            codes = self._serving.answer(take(rows, places))
+            self._answers.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
+        return np.array([self._answers[key] for key in keys], dtype=np.int64)
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """A released label for every row; None where the mechanism declined (the array then holds objects)."""
+        codes = self.predict_codes(X)
+        labels = self.classes[np.maximum(codes, 0)]
+        if (codes < 0).any():
+            labels = labels.astype(object)
+            labels[codes < 0] = None
+        return labels
+
+    def update(self, batch: Iterable[Update], *, advance: Advance = ignore_progress) -> Receipt:
+        """Apply a batch of updates, all or nothing, as one round.
+
+        Touched shards are retrained; everything is, with fresh randomness, once the generation's budget is spent or
+        `max_generations` are used up.
+        """
+        batch = as_batch(batch)
+        with self._updating:
+            self._raise_background_error()
+            # What is published while this trains comes after the request, and so counts towards the next one only.
+            if self._must_retrain:
+                following, report = self._retrained(batch, advance)
+            else:
+                try:
+                    following, report = self._updated(batch, advance)
+                except BudgetExhaustedError:  # the front could not pay for its round: no reason to refuse a deletion
+                    following, report = self._retrained(batch, advance)
+            following = self._keep(following, self._round + 1)
+            with self._lock:
+                self._switch(following, _last_report=report, _round=self._round + 1)
+                return Receipt(uuid4().hex, "applied", self._round)
+
+    def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
+        """Delete records by id, and all records of the given subjects, as one batch."""
+        return self.update(deletions(ids, subjects))
+
+    def add(
+        self,
+        X: Features,
+        y: ArrayLike,
+        ids: Sequence[RecordId] | NDArray[Any],
+        *,
+        subjects: Sequence[RecordId | None] | None = None,
+        weights: ArrayLike | None = None,
+    ) -> Receipt:
+        """Add records under new ids, as one batch."""
+        return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
+
+    def retrain(self, *, advance: Advance = ignore_progress) -> None:
+        """Retrain everything now, with fresh randomness: a new generation of the same round."""
+        with self._updating:
+            self._raise_background_error()
+            following = self._keep(self._same_records_retrained(self._state, advance, self._rng.renewed()), self._round)
+            with self._lock:
+                self._switch(following)
+
+    def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
+        """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
+
+        `beta` and `gamma` may be chosen for noisy publishing (1e-3 each if not); consensus publishing has its target.
+        """
+        if not self._sampler.is_independent:
+            return Guarantee(math.inf, beta or 0.0, gamma or 0.0, note=_NOT_INDEPENDENT)
+        found = self._publisher.guarantee(
+            num_shards=self._num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
+        )
+        return replace(found, assumptions=(*found.assumptions, *self._own_assumptions()))
+
+    def _own_assumptions(self) -> list[str]:
+        """What the guarantee rests on in this very deployment."""
+        inner = getattr(self._publisher, "mechanism", None), getattr(self._front, "fallback", None)
+        parts = (self._front, self._sampler, self._publisher, *inner)
+        strange = [type(p).__name__ for p in parts if p is not None and not type(p).__module__.startswith("expunge.")]
+        return [
+            _ONE_COPY,
+            *([] if self._rng.is_system else [_SEEDED]),
+            *(f"{name}, which is not part of this package, keeps to its contract." for name in strange),
+        ]
+
+    def wait(self) -> None:
+        """Wait for a retraining in the background, if there is one."""
+        if (thread := self._background) is not None:
+            thread.join()
+        self._raise_background_error()
+
+    def _learn(self, records: Records, advance: Advance, rng: Randomness) -> EnsembleState:
+        return learn(
+            records,
+            self._learner,
+            num_shards=self._num_shards,
+            sampler=self._sampler,
+            rng=rng,
+            executor=self._executor,
+            advance=advance,
+        )
+
+    def _open_round(self, state: EnsembleState, publisher: Publisher, rng: Randomness, change: Change | None) -> Round:
+        """The front made ready for D^t, with coins that nothing else uses."""
+        coins = Randomness.from_system() if rng.is_system else Randomness.from_seed(int(rng.seeds(1)[0]))
+        previous = getattr(self, "_serving", None)
+        return self._front.open_round(Opening(state, publisher, rng, coins, self._executor, previous, change))
+
+    @property
+    def _must_retrain(self) -> bool:
+        """Whether the next update has to be a full retraining.
+
+        Also in a copy that was loaded from somewhere: the other copies have books of their own on the same randomness.
+        """
+        used_up = self._publisher.must_retrain or self._generation > self._max_generations
+        return used_up or (self._is_copy and not self._publisher.is_repeatable)
+
+    def _updated(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
+        """R_A: the touched shards retrained, in the same generation."""
+        publisher, rng = self._publisher, self._rng
+        options: dict[str, Any] = {"executor": self._executor, "advance": advance, "follower": self._follower}
+        state, report = update(self._state, batch, rng=rng, **options)
+        serving = self._open_round(state, publisher, rng, report.change)
+        return Following(state, publisher, rng, serving, self._generation, report.touched, report.change), report
+
+    def _retrained(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
+        """Everything retrained on D ∘ u, in a new generation."""
+        records, change = self._state.records.apply(batch)
+        report = UpdateReport(
+            touched=tuple(range(self._num_shards)),
+            slices_trained=self._num_shards,
+            removed=len(change.removed),
+            added=len(change.added),
+        )
+        return self._fresh_generation(records, change, advance, self._rng.renewed()), report
+
+    def _same_records_retrained(self, start: EnsembleState, advance: Advance, rng: Randomness) -> Following:
+        """A new generation of the same dataset."""
+        num_slots = start.records.num_slots
+        nothing = Change(np.empty(0, dtype=np.int64), range(num_slots, num_slots))
+        return self._fresh_generation(start.records, nothing, advance, rng)
+
+    def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> Following:
+        """Fresh randomness, fresh models, empty books."""
+        state = self._learn(records, advance, rng)
+        publisher = self._publisher.new_generation(rng)
+        serving = self._open_round(state, publisher, rng, None)
+        every_shard = tuple(range(self._num_shards))
+        kept = change if state.records is records else None
+        return Following(state, publisher, rng, serving, self._generation + 1, every_shard, kept)
+
+    def _keep(self, following: Following, _: int) -> Following:
+        """Called before every switch, with the number of the round to come: the place to write it down."""
+        return following
+
+    def _switch(self, following: Following, **more: Any) -> None:
+        """From one round or generation to the next, all at once: one call, which Ctrl-C does not cut in two."""
+        kept = {f"_{name}": getattr(following, name) for name in ("state", "publisher", "rng", "serving", "generation")}
+        models_trained = self._models_trained + len(following.touched)
+        is_copy = self._is_copy and following.generation == self._generation
+        self.__dict__.update(kept | more, _models_trained=models_trained, _answers={}, _is_copy=is_copy)
+
+    def _start_background_retraining(self) -> None:
+        if self._background is not None and self._background.is_alive():
+            return
+        spent, rng = self._publisher, self._rng.renewed()
+        if not rng.is_system:  # the live stream is used by the serving thread meanwhile
+            rng = Randomness.from_seed(int(rng.seeds(1)[0]))
+        thread = threading.Thread(target=self._retrain_in_background, args=(self._state, spent, rng), daemon=True)
+        self._background = thread
+        thread.start()
+
+    def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
+        try:
+            following = self._same_records_retrained(start, ignore_progress, rng)
+            with self._updating:
+                # If an update came first it has retrained everything itself, or will at the next one.
+                if self._state is start and self._publisher is spent:
+                    following = self._keep(following, self._round)
+                    with self._lock:
+                        self._switch(following)
+        except Exception as error:
+            self._background_error = error
+
+    def _raise_background_error(self) -> None:
+        error, self._background_error = self._background_error, None
+        if error is not None:
+            raise error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has its own books on the same randomness; its next update is therefore a full retraining."""
+        with self._lock:
+            state = {**self.__dict__, "_answers": dict(self._answers), "_is_copy": True}
+        for name in _UNSAVED:
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._updating = threading.RLock()
+        self._lock = threading.RLock()
+        self._background = None
+        self._background_error = None

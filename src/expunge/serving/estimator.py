@@ -1,0 +1,322 @@
+"""UnlearningClassifier: a scikit-learn classifier that honours deletion requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import takewhile
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+
+from expunge.core.errors import InputError
+from expunge.core.features import Features, is_frame, is_sparse
+from expunge.core.randomness import Randomness
+from expunge.core.records import RecordId, Records
+from expunge.privacy.accounting import Accountant, PrivacyBudget
+from expunge.privacy.mechanisms import Mechanism
+from expunge.serving.deployment import Deployment
+from expunge.serving.publishing import (
+    BudgetStatus,
+    Exhaustion,
+    Front,
+)
+from expunge.serving.publishing.publisher import require_answers
+from expunge.serving.settings import Settings
+from expunge.theory import Guarantee
+from expunge.training.execution import make_executor
+from expunge.training.fallback import Fallback
+from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.training.sampling import Sampler
+
+
+class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Many models on overlapping random shards; deleting a record retrains only the shards that hold it.
+
+    Parameters
+    ----------
+    estimator : a scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None.
+        Preprocessing that looks at data belongs into a Pipeline here, so that it is unlearned too.
+    n_shards : the number of shards k, or "auto" for what the planner finds for the target (k and p).
+    inclusion_probability : the chance p of a record to be in a shard; 1/k if None.
+    sampling : "independent" (the default, and the only one that guarantees cover), "partition" (SISA, equal sizes),
+        "random_partition" (SISA, every record picks its shard), or a `Sampler`.
+    mechanism : how votes become a label: "consensus" (agreement is free, a failed consensus means that the next update
+        retrains everything), "majority" (no privacy), "exponential", "permute-and-flip", "laplace", "gaussian",
+        "confident", or a `Mechanism`. A noisy one's name stands for the smallest ε0 that answers a unanimous vote
+        rightly 99 times in 100.
+    target : the `Guarantee(alpha, beta, gamma)` to be met; for consensus (5, 1e-3, 1e-3) if None. A noisy mechanism
+        with a target answers as many queries in a generation as the theorems certify for it.
+    max_predictions : how many predictions a generation may publish; for consensus 1,000,000 if None.
+    budget : `PrivacyBudget` or (ε, δ) that one generation of a noisy mechanism may spend.
+    publish : "direct" (the shards answer), "router" (`fallback` answers what is hard, so that generations stay clean),
+        "student" (a `student` taught on the public `pool` answers everything, without limit), or a `Front`.
+    pool, student, fallback : see `publish`; `student` may be any classifier or learner (the estimator if None).
+    accountant : "best", "paper", "basic", "advanced", "zcdp", "pld", or an `Accountant`.
+    on_exhausted : "retrain_on_update", "retrain_now" or "refuse".
+    max_generations : how many full trainings the guarantee is good for.
+    n_jobs : worker processes for training.
+    random_state : None draws from the operating system, as real use must; a number is for tests and experiments.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
+    deployment_ : the `Deployment` behind it; `deployment_.inside` depends on the secret randomness.
+    budget_ : spent, left, and how many predictions are left.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from expunge import UnlearningClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = UnlearningClassifier(n_shards=5, random_state=0).fit(X, y)
+    >>> model = model.delete([3, 14, 15])
+    >>> len(model.deployment_.records)
+    147
+    """
+
+    # `fit` takes sample_weight among its keywords; this makes it known to metadata routing all the same.
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {"sample_weight": None}
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        n_shards: int | str = 10,
+        inclusion_probability: float | None = None,
+        sampling: str | Sampler = "independent",
+        mechanism: str | Mechanism = "consensus",
+        target: Guarantee | None = None,
+        max_predictions: int | None = None,
+        budget: PrivacyBudget | tuple[float, float] | None = None,
+        accountant: str | Accountant = "best",
+        on_exhausted: Exhaustion = "retrain_on_update",
+        max_generations: int = 100,
+        publish: str | Front = "direct",
+        pool: Features = None,
+        student: Any = None,
+        fallback: Fallback | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_shards = n_shards
+        self.inclusion_probability = inclusion_probability
+        self.sampling = sampling
+        self.mechanism = mechanism
+        self.target = target
+        self.max_predictions = max_predictions
+        self.budget = budget
+        self.accountant = accountant
+        self.on_exhausted = on_exhausted
+        self.max_generations = max_generations
+        self.publish = publish
+        self.pool = pool
+        self.student = student
+        self.fallback = fallback
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        ids: Sequence[RecordId] | NDArray[Any] | None = None,
+        *,
+        subjects: Sequence[RecordId | None] | None = None,
+        **fit_params: Any,
+    ) -> Self:
+        """Draw the shards and train a model on each (A_distr).
+
+        `ids` name the records for later deletion (their positions if None), `subjects` group one person's records.
+        The only further keyword is `sample_weight`, for estimators that take it; a weight belongs to its record.
+        """
+        weights = fit_params.pop("sample_weight", None)
+        if fit_params:
+            raise TypeError(f"fit got an unexpected keyword: {next(iter(fit_params))}")
+        table, labels = self._validated(X, y, reset=True)
+        if weights is not None:
+            weights = np.broadcast_to(np.asarray(weights, dtype=np.float64), labels.shape)
+        records = Records.build(
+            table,
+            labels,
+            ids=ids,
+            subjects=subjects,
+            weights=weights,
+            allow_missing=_accepts_missing(self._core()),
+        )
+        settings = self._settings()
+        num_shards, probability = settings.sizes(records)
+        rng = self._randomness()
+        deployment = Deployment(
+            records,
+            as_learner(self._base()),
+            num_shards=num_shards,
+            sampler=settings.make_sampler(probability),
+            publisher=require_answers(settings.make_publisher(num_shards, records.num_classes, rng)),
+            rng=rng,
+            front=settings.make_front(as_learner(self._base() if self.student is None else self.student)),
+            max_generations=self.max_generations,
+            executor=make_executor(self.n_jobs),
+        )
+        self.classes_ = records.classes
+        self.deployment_ = deployment
+        return self
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """Released labels. Each distinct row costs budget once a round; None where a confident mechanism declines."""
+        check_is_fitted(self)
+        return self.deployment_.predict(self._validated_rows(X))
+
+    def score(self, X: Features, y: ArrayLike, sample_weight: Any = None) -> float:
+        """The share of rows that are answered right; a row that is declined counts as wrong."""
+        found, truth = self.predict(X), column_or_1d(y)
+        check_consistent_length(found, truth, sample_weight)
+        return float(np.average(found == truth, weights=sample_weight))
+
+    def delete(self, ids: Iterable[RecordId] | RecordId = (), *, subjects: Iterable[RecordId] = ()) -> Self:
+        """Forget records by id, and everything of the given subjects, as one batch, all or nothing."""
+        check_is_fitted(self)
+        self.deployment_.delete(_listed(ids), subjects=_listed(subjects))
+        return self
+
+    def add(
+        self,
+        X: Features,
+        y: ArrayLike,
+        ids: Sequence[RecordId] | NDArray[Any],
+        *,
+        subjects: Sequence[RecordId | None] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Take in new records under ids that are not in use, as one batch, all or nothing."""
+        check_is_fitted(self)
+        # What is wrong with a row, or a data frame's columns, is said of the record by the records themselves.
+        table = X if is_frame(X) else self._validated_rows(X, allow_missing=True)
+        self.deployment_.add(table, y, ids, subjects=subjects, weights=sample_weight)
+        return self
+
+    def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
+        """The (α,β,γ)-unlearning guarantee that holds in every round, with where it comes from."""
+        check_is_fitted(self)
+        return self.deployment_.guarantee(beta=beta, gamma=gamma)
+
+    @property
+    def budget_(self) -> BudgetStatus:
+        """What this generation has spent on predictions, and what is left."""
+        check_is_fitted(self)
+        return self.deployment_.status.budget
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        base = self._core()
+        if hasattr(base, "__sklearn_tags__"):
+            inner = get_tags(base)
+            tags.input_tags.sparse = _accepts_sparse(base)
+            tags.input_tags.allow_nan = _accepts_missing(base)
+            tags.input_tags.string = inner.input_tags.string
+            tags.input_tags.categorical = inner.input_tags.categorical
+            tags.input_tags.positive_only = inner.input_tags.positive_only
+            if inner.classifier_tags is not None and tags.classifier_tags is not None:
+                tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+        return tags
+
+    def _base(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _core(self) -> Any:
+        """The scikit-learn estimator itself, also where it comes as a learner."""
+        base = self._base()
+        base = base.learner if isinstance(base, AbstainingLearner) else base
+        return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
+
+    def _settings(self) -> Settings:
+        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+
+    def _randomness(self) -> Randomness:
+        if self.random_state is None:
+            return Randomness.from_system()
+        return Randomness.from_seed(int(check_random_state(self.random_state).randint(2**31)))
+
+    def _validated(self, X: Features, y: ArrayLike, *, reset: bool) -> tuple[Features, NDArray[Any]]:
+        if self._keeps_container(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            labels = np.asarray(y)
+        else:
+            X, labels = validate_data(self, X, y, reset=reset, **self._checks())
+            X = _narrowed(X)
+        check_classification_targets(labels)
+        return X, labels
+
+    def _validated_rows(self, X: Features, *, allow_missing: bool = False) -> Features:
+        if self._keeps_container(X):
+            validate_data(self, X, skip_check_array=True, reset=False)
+            return X
+        checks = self._checks()
+        if allow_missing:
+            checks["ensure_all_finite"] = False
+        return _narrowed(validate_data(self, X, reset=False, **checks))
+
+    def _checks(self) -> dict[str, Any]:
+        base = self._core()
+        return {
+            "accept_sparse": "csr" if _accepts_sparse(base) else False,
+            "dtype": None if isinstance(base, Pipeline) else "numeric",
+            "ensure_all_finite": not _accepts_missing(base),
+        }
+
+    def _keeps_container(self, X: Features) -> bool:
+        """Data frames reach the estimator as they are, for its column names; so do lists of texts."""
+        return is_frame(X) or (_takes_texts(self._core()) and np.ndim(X) == 1)
+
+
+def _accepts_missing(estimator: Any) -> bool:
+    """Whether NaN is a value that the estimator, or the first step that does not just let it pass, can deal with."""
+    if isinstance(estimator, ColumnTransformer):
+        return True
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+        passing = list(takewhile(_lets_missing_pass, steps))
+        return all(map(_accepts_missing, [*passing, *steps[len(passing) :][:1]]))
+    return hasattr(estimator, "__sklearn_tags__") and bool(get_tags(estimator).input_tags.allow_nan)
+
+
+def _lets_missing_pass(step: Any) -> bool:
+    """A scaler, say; an encoder makes a category of it."""
+    return type(step).__module__.startswith("sklearn.preprocessing") and not isinstance(step, OneHotEncoder)
+
+
+def _accepts_sparse(estimator: Any) -> bool:
+    return not hasattr(estimator, "__sklearn_tags__") or bool(get_tags(estimator).input_tags.sparse)
+
+
+def _narrowed(table: Features) -> Features:
+    """Sparse indices as 32 bits where they fit: many estimators take no others."""
+    if is_sparse(table) and table.indices.dtype == np.int64 and max(table.nnz, *table.shape) < 2**31:
+        table = table.copy()
+        table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
+    return table
+
+
+def _takes_texts(estimator: Any) -> bool:
+    first = estimator.steps[0][1] if isinstance(estimator, Pipeline) else estimator
+    return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.string)
+
+
+def _listed(ids: Any) -> list[Any]:
+    """A single id stands for itself; a string is an id and not a sequence of letters."""
+    if isinstance(ids, int | str | np.integer):
+        return [ids]
+    try:
+        return [item.item() if isinstance(item, np.generic) else item for item in ids]
+    except TypeError:
+        raise InputError(f"ids must be a list of ids, got {ids!r}") from None

@@ -1,0 +1,104 @@
+"""The interaction between a learner pair and an update requester (Algorithm 1), for any of the three.
+
+The pair (A, R_A) may be anything that learns a state from records and updates it; the publishing function anything of
+the round and the state; the requester anything of what was published. The requester is handed the published objects and
+its own updates, nothing else: that is what makes an audit honest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from expunge.core.randomness import Randomness
+from expunge.core.records import Records, Update
+from expunge.training.ensemble import EnsembleState, learn, update
+from expunge.training.execution import Executor
+from expunge.training.learners import Learner, SlicedLearner
+from expunge.training.sampling import Sampler
+
+State = TypeVar("State")
+Batch = Sequence[Update]
+Publish = Callable[[int, State], Any]
+
+
+class LearnerPair(Protocol[State]):
+    """(A, R_A): `learn` from scratch, `update` for one round. `records_of` reads D^t off a state."""
+
+    def learn(self, records: Records, rng: Randomness) -> State:
+        """A(D)."""
+
+    def update(self, state: State, batch: Batch, rng: Randomness) -> State:
+        """R_A(D^{t-1}, u^t, s^{t-1})."""
+
+    def records_of(self, state: State) -> Records:
+        """D^t."""
+
+
+class Requester(Protocol):
+    """UpdReq (Definition 2.2): what to ask next, from what was published and asked so far."""
+
+    def next_batch(self, published: Sequence[Any], asked: Sequence[Batch]) -> Batch | None:
+        """u^t from (ψ^0, u^1, ψ^1, …, u^{t-1}, ψ^{t-1}); None ends the interaction."""
+
+
+@dataclass(frozen=True)
+class EnsemblePair:
+    """A_distr and R_A of this package (or SISA's, under a partition sampler) as a learner pair."""
+
+    learner: Learner | SlicedLearner
+    sampler: Sampler
+    num_shards: int
+    executor: Executor | None = None
+
+    def learn(self, records: Records, rng: Randomness) -> EnsembleState:
+        """Algorithm 2 (or 5)."""
+        return learn(
+            records,
+            self.learner,
+            num_shards=self.num_shards,
+            sampler=self.sampler,
+            rng=rng,
+            executor=self.executor,
+        )
+
+    def update(self, state: EnsembleState, batch: Batch, rng: Randomness) -> EnsembleState:
+        """Algorithm 3 (or 6)."""
+        return update(state, batch, rng=rng, executor=self.executor)[0]
+
+    def records_of(self, state: EnsembleState) -> Records:
+        """The dataset of the state."""
+        return state.records
+
+
+@dataclass(frozen=True)
+class Interaction(Generic[State]):
+    """A finished interaction: the final state (inside), and the transcript that the requester saw."""
+
+    state: State
+    published: tuple[Any, ...]
+    asked: tuple[Batch, ...]
+
+
+def interact(
+    pair: LearnerPair[State],
+    publish: Publish[State],
+    requester: Requester,
+    records: Records,
+    *,
+    rng: Randomness,
+    max_rounds: int,
+) -> Interaction[State]:
+    """Algorithm 1: learn, publish, then let the requester ask and publish again, for at most `max_rounds` rounds."""
+    state = pair.learn(records, rng)
+    published = [publish(0, state)]
+    asked: list[Batch] = []
+    while len(asked) < max_rounds:
+        batch = requester.next_batch(tuple(published), tuple(asked))
+        if batch is None:
+            break
+        state = pair.update(state, batch, rng)
+        asked.append(batch)
+        published.append(publish(len(asked), state))
+    return Interaction(state, tuple(published), tuple(asked))

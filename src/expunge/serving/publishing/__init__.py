@@ -1,0 +1,30 @@
+"""What leaves the system: predictions through a mechanism or the consensus gate, the router, the distilled student."""
+
+from expunge.serving.publishing.consensus import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, ConsensusPublisher
+from expunge.serving.publishing.front import DirectFront, DirectRound, Front, Opening, Round
+from expunge.serving.publishing.noisy import NoisyPublisher
+from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal, Publisher
+from expunge.serving.publishing.router import Calibration, RoutedRound, RouterFront, Traffic
+from expunge.serving.publishing.student import StudentFront, StudentRound
+
+__all__ = [
+    "DEFAULT_MAX_PREDICTIONS",
+    "DEFAULT_TARGET",
+    "BudgetStatus",
+    "Calibration",
+    "ConsensusPublisher",
+    "DirectFront",
+    "DirectRound",
+    "Exhaustion",
+    "Front",
+    "Journal",
+    "NoisyPublisher",
+    "Opening",
+    "Publisher",
+    "Round",
+    "RoutedRound",
+    "RouterFront",
+    "StudentFront",
+    "StudentRound",
+    "Traffic",
+]

@@ -1,0 +1,72 @@
+"""Bounds for ρ-zCDP transcripts that hold on average over transcripts: T3 (few shards) and mutual information.
+
+Description length: few possible transcripts reveal little, however they were made (even by plain majority).
+"""
+
+from __future__ import annotations
+
+import math
+
+from expunge.core.guarantee import BASE_ASSUMPTIONS, PRODUCT_ASSUMPTIONS, Guarantee
+from expunge.theory.checks import require_count, require_nonnegative, require_probability
+from expunge.theory.conversion import rounded_up, smallest_alpha
+
+
+def t3(*, num_shards: int, rho: float, beta: float, gamma: float) -> Guarantee:
+    """T3: E e^{λL} ≤ e^{λkρ+λ²k²ρ} (Hölder over shards), so E_m H(m) ≤ βγ and, by Markov, (α,β,γ).
+
+    The conversion with C(λ) replaces the tail L ≤ kρ + 2k√(ρ ln(1/βγ)) and is never worse.
+    """
+    _check(num_shards, rho, beta, gamma)
+    if beta >= 1 or gamma >= 1:
+        alpha = 0.0
+    elif beta == 0 or gamma == 0:
+        alpha = math.inf
+    else:
+        drift = num_shards * rho
+        log_inverse = -math.log(beta) - math.log(gamma)
+        alpha = float(smallest_alpha(log_inverse, curvature=num_shards * drift, shift=drift))
+    return _guarantee(alpha, beta, gamma, "T3 (zCDP, few shards)", num_shards, rho)
+
+
+def mutual_information(*, num_shards: int, rho: float, gamma: float) -> Guarantee:
+    """Mutual information: I(r;m) ≤ kρ; Markov on KL(r|m ‖ r), then Pinsker: (0, √(kρ/(2γ)), γ)."""
+    _check(num_shards, rho, 0.0, gamma)
+    information = num_shards * rho
+    beta = 0.0
+    if information > 0:
+        beta = rounded_up(math.sqrt(information / (2 * gamma))) if gamma > 0 else math.inf
+    return _guarantee(0.0, beta, gamma, "mutual information", num_shards, rho)
+
+
+def _check(num_shards: int, rho: float, beta: float, gamma: float) -> None:
+    require_count("num_shards", num_shards, least=1)
+    require_nonnegative("rho", rho)
+    require_probability("beta", beta)
+    require_probability("gamma", gamma)
+
+
+def _guarantee(alpha: float, beta: float, gamma: float, theorem: str, num_shards: int, rho: float) -> Guarantee:
+    parameters = {"num_shards": num_shards, "rho": rho, "gamma_per_generation": gamma}
+    return Guarantee(alpha, beta, gamma, theorem=theorem, parameters=parameters, assumptions=PRODUCT_ASSUMPTIONS)
+
+
+def description_length(*, log_num_transcripts: float, gamma: float) -> Guarantee:
+    """(ln(N/γ), 0, γ) if at most N transcripts are possible in a generation, for a fixed requester.
+
+    P(r|m)/P(r) ≤ 1/P(m), and the transcripts with P(m) < γ/N have probability at most γ together. It needs no privacy
+    and no independence between shards. `log_num_transcripts` is ln N (l answers out of c outcomes: l·ln c).
+    """
+    require_nonnegative("log_num_transcripts", log_num_transcripts)
+    require_probability("gamma", gamma)
+    alpha = rounded_up(log_num_transcripts - math.log(gamma)) if gamma > 0 else math.inf
+    if log_num_transcripts == 0:
+        alpha = 0.0  # a single transcript says nothing
+    return Guarantee(
+        alpha,
+        0.0,
+        gamma,
+        theorem="description length",
+        parameters={"log_num_transcripts": log_num_transcripts, "gamma_per_generation": gamma},
+        assumptions=BASE_ASSUMPTIONS,
+    )

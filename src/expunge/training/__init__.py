@@ -1,0 +1,1 @@
+"""Training: sampling of shards, learners, and the pure functions `learn` and `update`."""

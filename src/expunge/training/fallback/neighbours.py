@@ -1,0 +1,349 @@
+"""Exact k-nearest-neighbour classification with additions and deletions.
+
+A run of records and the exact search for the nearest of them.
+
+Rounded distances come from different formulas (a matrix product, a tree), so they are used only to find candidates,
+with a margin that covers the rounding; the candidates' distances are then computed by the one formula Σ (x − y)², which
+is a function of the two rows alone, and ties go to the record that was added first. So the answer does not depend on
+how the records happen to be cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import scipy.spatial
+from numpy.typing import NDArray
+
+from expunge.core.errors import InputError
+from expunge.training.fallback.protocol import (
+    Assessment,
+    Codes,
+    Fallback,
+    FallbackModel,
+    Floats,
+    Rows,
+    join_rows,
+    require_count,
+)
+
+Places = NDArray[np.int64]
+
+_LARGEST_TREE_DIMENSION = 10  # above, a tree visits most of its points and a matrix product is quicker
+_SMALLEST_TREE = 1024
+_DISTANCES_AT_ONCE = 1 << 18  # floats that stay in the second-level cache
+_SMALLEST_TILE = 1024
+_PAIR_ELEMENTS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbours:
+    """For every query its nearest records in order of (distance, slot), filled up with (+∞, -1, -1)."""
+
+    distances: Floats
+    slots: Places
+    codes: Places
+
+    def merged(self, other: Neighbours) -> Neighbours:
+        """The nearest among both."""
+        width = self.distances.shape[1]
+        distances, slots, codes = (
+            np.concatenate([getattr(self, name), getattr(other, name)], axis=1)
+            for name in ("distances", "slots", "codes")
+        )
+        order = np.lexsort((slots, distances), axis=-1)[:, :width]
+        return Neighbours(*(np.take_along_axis(column, order, axis=1) for column in (distances, slots, codes)))
+
+    def take(self, queries: Places) -> Neighbours:
+        """The neighbours of some of the queries."""
+        return Neighbours(self.distances[queries], self.slots[queries], self.codes[queries])
+
+    def replaced(self, queries: Places, part: Neighbours) -> Neighbours:
+        """These, with those of some queries replaced."""
+        result = Neighbours(self.distances.copy(), self.slots.copy(), self.codes.copy())
+        result.distances[queries], result.slots[queries], result.codes[queries] = part.distances, part.slots, part.codes
+        return result
+
+
+def no_neighbours(num_queries: int, width: int) -> Neighbours:
+    """Nothing found yet."""
+    slots, codes = np.full((2, num_queries, width), -1, dtype=np.int64)
+    return Neighbours(np.full((num_queries, width), np.inf), slots, codes)
+
+
+def join_neighbours(parts: Sequence[Neighbours]) -> Neighbours:
+    """The neighbours of runs of queries, one after another."""
+    distances, slots, codes = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("distances", "slots", "codes")
+    )
+    return Neighbours(distances, slots, codes)
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourBlock:
+    """Immutable rows in ascending slots, of which some may have died since; the rows are shared with later versions."""
+
+    rows: Rows
+    squares: Floats  # Σ y² of every row; +∞ for a dead one, which puts it out of every query's reach
+    num_live: int
+    index: _Index
+
+    @classmethod
+    def build(cls, rows: Rows) -> NeighbourBlock:
+        """A block of living rows."""
+        squares = np.einsum("ij,ij->i", rows.table, rows.table)
+        return cls(rows, squares, len(rows), _Index(rows.table))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def is_live(self) -> NDArray[np.bool_]:
+        """Which rows are in the dataset."""
+        return np.isfinite(self.squares)
+
+    def live_rows(self) -> Rows:
+        """The rows in the dataset, in order."""
+        return self.rows if self.num_live == len(self) else self.rows.take(np.flatnonzero(self.is_live))
+
+    def find(self, slots: Places) -> NDArray[np.intp]:
+        """The positions of those of the slots that live here."""
+        places = np.minimum(np.searchsorted(self.rows.slots, slots), len(self) - 1)
+        is_here = (self.rows.slots[places] == slots) & np.isfinite(self.squares[places])
+        return np.asarray(places[is_here])
+
+    def without(self, places: NDArray[np.intp]) -> NeighbourBlock:
+        """The block after the rows at these positions died; rebuilt when a quarter of it is dead."""
+        squares = self.squares.copy()
+        squares[places] = np.inf
+        block = replace(self, squares=squares, num_live=self.num_live - len(places))
+        return block if 4 * block.num_live > 3 * len(self) else NeighbourBlock.build(block.live_rows())
+
+    def nearest(self, queries: Floats, known: Neighbours) -> Neighbours:
+        """The nearest of all among neighbours known already, in lower slots, and the living rows of this block."""
+        width = known.distances.shape[1]
+        if self.rows.num_features > _LARGEST_TREE_DIMENSION or len(self) < max(_SMALLEST_TREE, 8 * width):
+            return self._nearest_by_product(queries, known)
+        asked, places, rest = self._by_tree(queries, width)
+        known = self._ranked(queries, known, asked, places)
+        return known.replaced(rest, self._nearest_by_product(queries[rest], known.take(rest))) if len(rest) else known
+
+    def _nearest_by_product(self, queries: Floats, known: Neighbours) -> Neighbours:
+        tile = max(_SMALLEST_TILE, _DISTANCES_AT_ONCE // max(1, len(queries)))
+        for first in range(0, len(self), tile):
+            asked, places = self._by_product(queries, slice(first, first + tile), known)
+            known = self._ranked(queries, known, asked, first + places)
+        return known
+
+    def _by_product(self, queries: Floats, tile: slice, known: Neighbours) -> tuple[Places, Places]:
+        """Candidates (query, row of the tile) from |x|² + |y|² − 2 x·y, less the |x|² that they all share.
+
+        With u = 2^-53 both this and Σ (x − y)² are within (d + 4)·u·(|x| + |y|)² of the truth, and (|x| + |y|)² is at
+        most 2(|x|² + |y|²): so they differ by at most slack·(|x|² + |y|²), three times over. A row whose lower bound
+        is above the last neighbour known, or above the upper bounds of enough rows, cannot be among the nearest.
+        """
+        squares = self.squares[tile]
+        own = np.einsum("ij,ij->i", queries, queries)
+        slack = 12.0 * (self.rows.num_features + 4) * 2.0**-53
+        lower = (-2.0 * queries) @ self.rows.table[tile].T
+        lower += (1.0 - slack) * squares  # without the query's share, slack·|x|², which stands on the other side
+        reach = known.distances[:, -1] - (1.0 - slack) * own
+        if np.isinf(reach).any():
+            enough = _rank(lower + (2.0 * slack) * squares, known.distances.shape[1])
+            reach = np.minimum(reach, enough + (2.0 * slack) * own)
+        # A dead row's bound is infinite, and infinity is not below the largest float.
+        within = lower <= np.minimum(reach, np.finfo(np.float64).max)[:, None]
+        asked, places = np.divmod(np.flatnonzero(within), within.shape[1])
+        return asked, places
+
+    def _by_tree(self, queries: Floats, width: int) -> tuple[Places, Places, Places]:
+        """Candidates (query, row) of most queries, and the rest: those with too many dead or equally near rows.
+
+        The tree is asked for more and more rows until the last is farther, by more than rounding, than the last
+        living neighbour that is wanted.
+        """
+        wanted = min(width, self.num_live)
+        pending, asked_for = np.arange(len(queries)), width + 8
+        asked, found = [], []
+        while len(pending) and asked_for <= min(len(self), 16 * width + 64):
+            answer = self.index.tree.query(queries[pending], k=np.arange(1, asked_for + 1))
+            distances, places = (np.asarray(column) for column in answer)
+            living = self.is_live[places]
+            rank = living.cumsum(axis=1)
+            last = np.take_along_axis(distances, (rank >= wanted).argmax(axis=1)[:, None], axis=1)
+            radius = np.where(rank[:, -1:] >= wanted, last * (1.0 + 1e-9) + 2.0**-500, np.inf)
+            is_done = distances[:, -1] > radius[:, 0]
+            row, column = np.nonzero(living & (distances <= radius) & is_done[:, None])
+            asked.append(pending[row])
+            found.append(places[row, column])
+            pending, asked_for = pending[~is_done], 2 * asked_for
+        nothing = np.empty(0, dtype=np.int64)
+        return np.concatenate([nothing, *asked]), np.concatenate([nothing, *found]), pending
+
+    def _ranked(self, queries: Floats, known: Neighbours, asked: Places, places: Places) -> Neighbours:
+        """The known neighbours and the candidates of every query, ranked by (distance, slot)."""
+        distances = self._distances(queries, asked, places)
+        # Rows of this block come after the known ones, so those that only tie with the last of them are out.
+        closer = distances < known.distances[asked, -1]
+        asked, places, distances = asked[closer], places[closer], distances[closer]
+        if len(asked) == 0:
+            return known
+        slots = self.rows.slots[places]
+        order = np.lexsort((slots, distances, asked))
+        asked = asked[order]
+        rank = np.arange(len(asked)) - np.searchsorted(asked, asked)
+        found = no_neighbours(*known.distances.shape)
+        best = rank < found.distances.shape[1]
+        order, cells = order[best], (asked[best], rank[best])
+        found.distances[cells] = distances[order]
+        found.slots[cells] = slots[order]
+        found.codes[cells] = self.rows.codes[places[order]]
+        return known.merged(found)
+
+    def _distances(self, queries: Floats, asked: Places, places: Places) -> Floats:
+        """Σ (x − y)² of every pair."""
+        distances = np.empty(len(asked))
+        at_once = max(1, _PAIR_ELEMENTS_AT_ONCE // self.rows.num_features)
+        for first in range(0, len(asked), at_once):
+            chosen = slice(first, first + at_once)
+            gaps = queries[asked[chosen]] - self.rows.table[places[chosen]]
+            distances[chosen] = np.einsum("ij,ij->i", gaps, gaps)
+        return distances
+
+
+class _Index:
+    """The tree of a block's rows, made when first needed and shared by the block's later versions."""
+
+    def __init__(self, table: Floats) -> None:
+        self._table = table
+
+    @cached_property
+    def tree(self) -> scipy.spatial.cKDTree:
+        """The tree over all rows, dead or alive."""
+        return scipy.spatial.cKDTree(self._table)
+
+
+def _rank(values: Floats, width: int) -> Floats:
+    """An upper bound on the `width`-th smallest value of every row, and nearly it: from the minima of small groups."""
+    columns = values.shape[1]
+    if columns <= width:
+        return np.full(len(values), np.inf)
+    group = max(1, min(64, columns // (8 * width)))
+    per_group = columns // group
+    minima = values[:, : group * per_group].reshape(len(values), group, per_group).min(axis=1)
+    minima = np.concatenate([minima, values[:, group * per_group :]], axis=1)
+    return np.asarray(np.partition(minima, width - 1, axis=1)[:, width - 1])
+
+
+_SMALL_BLOCK = 1024
+_QUERIES_AT_ONCE = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestNeighbours(Fallback):
+    """The majority among the `num_neighbours` nearest records in Euclidean distance.
+
+    As scikit-learn's KNeighborsClassifier, with ties settled: records at the same distance count in the order in which
+    they were added, classes with the same number of votes in the order of their codes. With fewer records than
+    neighbours all of them vote.
+
+    The margin is the lead of the answered class over the next among the `margin_neighbours` nearest records (as many as
+    vote, by default), as a share of them, 0 where another class leads there: more of them make a finer score.
+    """
+
+    num_neighbours: int = 10
+    margin_neighbours: int | None = None
+
+    def __post_init__(self) -> None:
+        require_count("num_neighbours", self.num_neighbours)
+        if self.margin_neighbours is not None:
+            require_count("margin_neighbours", self.margin_neighbours)
+
+    def _fit(self, rows: Rows, num_classes: int) -> NearestNeighboursModel:
+        blocks = (NeighbourBlock.build(rows),) if len(rows) else ()
+        return NearestNeighboursModel(self, (num_classes, rows.num_features), blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class NearestNeighboursModel(FallbackModel):
+    """The records in blocks of ascending slots: a deletion marks a row dead, an addition makes a block at the end.
+
+    Blocks are merged so that their number stays logarithmic, and rebuilt without their dead rows when a quarter of
+    them is dead: an addition or a deletion moves O(log |D|) rows on average.
+    """
+
+    recipe: NearestNeighbours
+    dimensions: tuple[int, int]  # classes, features
+    blocks: tuple[NeighbourBlock, ...]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes may be answered."""
+        return self.dimensions[0]
+
+    @property
+    def num_features(self) -> int:
+        """How many columns a row has."""
+        return self.dimensions[1]
+
+    @property
+    def num_records(self) -> int:
+        """|D^t|."""
+        return sum(block.num_live for block in self.blocks)
+
+    def neighbours(self, table: Floats, width: int) -> Neighbours:
+        """The `width` nearest records of every query."""
+        chunks = [table[first : first + _QUERIES_AT_ONCE] for first in range(0, len(table), _QUERIES_AT_ONCE)]
+        found = []
+        for chunk in chunks or [table]:
+            nearest = no_neighbours(len(chunk), width)
+            for block in self.blocks:
+                nearest = block.nearest(chunk, nearest)
+            found.append(nearest)
+        return join_neighbours(found)
+
+    def _with(self, rows: Rows) -> Self:
+        if self.blocks and rows.slots[0] <= self.blocks[-1].rows.slots[-1]:
+            raise InputError("added rows must have slots above all others")
+        return replace(self, blocks=_merged((*self.blocks, NeighbourBlock.build(rows))))
+
+    def _without(self, rows: Rows) -> Self:
+        blocks, num_found = [], 0
+        for block in self.blocks:
+            places = block.find(rows.slots)
+            num_found += len(places)
+            blocks.append(block.without(places) if len(places) else block)
+        if num_found != len(rows):
+            raise InputError("the rows to delete are not in the dataset")
+        return replace(self, blocks=tuple(block for block in blocks if block.num_live))
+
+    def _assess(self, table: Floats) -> Assessment:
+        voting = self.recipe.num_neighbours
+        asked = voting if self.recipe.margin_neighbours is None else self.recipe.margin_neighbours
+        codes = self.neighbours(table, min(max(voting, asked), self.num_records)).codes
+        answers = self._votes(codes[:, :voting]).argmax(axis=1).astype(np.int64)
+        votes = self._votes(codes[:, :asked])
+        chosen = np.take_along_axis(votes, answers[:, None], axis=1)[:, 0]
+        np.put_along_axis(votes, answers[:, None], 0, axis=1)
+        lead = (chosen - votes.max(axis=1)) / codes[:, :asked].shape[1]
+        return Assessment(answers, np.maximum(lead, 0.0))
+
+    def _votes(self, codes: Codes) -> Codes:
+        """How often each class occurs in every row."""
+        offsets = np.arange(len(codes))[:, None] * self.num_classes
+        cells = np.bincount((codes + offsets).ravel(), minlength=len(codes) * self.num_classes)
+        return cells.reshape(len(codes), self.num_classes)
+
+
+def _merged(blocks: tuple[NeighbourBlock, ...]) -> tuple[NeighbourBlock, ...]:
+    """Merge the newest blocks while they are small or the last is at least half the one before."""
+    while len(blocks) > 1:
+        before, last = blocks[-2:]
+        if len(before) + len(last) > _SMALL_BLOCK and 2 * len(last) < len(before):
+            break
+        blocks = (*blocks[:-2], NeighbourBlock.build(join_rows(before.live_rows(), last.live_rows())))
+    return blocks

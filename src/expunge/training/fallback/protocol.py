@@ -1,0 +1,253 @@
+"""What a fallback is: a deterministic model that is a function of the current dataset D^t alone.
+
+The router in front of the ensemble may depend on D^t and on the query, but not on the secret randomness r, and it must
+forget a deleted record completely (the router under T4). A fallback model draws no randomness, and after any sequence
+of additions and deletions it answers exactly, bit for bit, as the same model fitted to D^t from scratch. It decides
+which queries are easy (`margin`) and answers the others itself (`predict`). Nothing here knows of the ensemble or of r.
+
+A `Fallback` is a recipe; a `FallbackModel` is a recipe fitted to some D^t. Models are immutable: an update returns a
+new model that shares storage with the old one, which stays valid, so that a deployment switches rounds all or nothing.
+How a model is laid out in memory may depend on its history; what it answers does not. So keep a model in memory and fit
+it anew from the records when a deployment is opened; do not store it.
+
+Range checks of options: one clear line that names the parameter and the value.
+
+Labelled rows of numbers as fallback models read them, checked once at the door.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from expunge.core.errors import InputError, ParameterError, RecordError
+from expunge.core.features import Features, as_features, is_frame, is_sparse
+from expunge.core.records import Change, Records
+
+
+def require_count(name: str, value: object) -> None:
+    """Refuse anything but an integer >= 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ParameterError(f"{name} must be an integer >= 1, got {value!r}")
+
+
+def require_positive(name: str, value: float) -> None:
+    """Refuse anything but a finite number > 0."""
+    if not 0 < value < float("inf"):
+        raise ParameterError(f"{name} must be a finite number > 0, got {value!r}")
+
+
+LARGEST = 2.0**400
+SMALLEST = 2.0**-400
+
+_WRONG = "hold NaN, infinity or a number beyond 2^400, which a fallback model cannot use"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Records as a table of floats; `slots` tells them apart and orders them."""
+
+    table: NDArray[np.float64]
+    codes: NDArray[np.int32]
+    slots: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def num_features(self) -> int:
+        """How many columns the table has."""
+        return int(self.table.shape[1])
+
+    def take(self, positions: NDArray[Any]) -> Rows:
+        """The rows at `positions`, in that order."""
+        return Rows(self.table[positions], self.codes[positions], self.slots[positions])
+
+    def slice(self, first: int, last: int) -> Rows:
+        """A run of rows."""
+        return Rows(self.table[first:last], self.codes[first:last], self.slots[first:last])
+
+    def counts(self, num_classes: int) -> NDArray[np.int64]:
+        """How many rows each class has."""
+        return np.bincount(self.codes, minlength=num_classes).astype(np.int64)
+
+
+def join_rows(first: Rows, second: Rows) -> Rows:
+    """Two runs of rows one after the other."""
+    return Rows(
+        np.concatenate([first.table, second.table]),
+        np.concatenate([first.codes, second.codes]),
+        np.concatenate([first.slots, second.slots]),
+    )
+
+
+def read_table(features: Features) -> NDArray[np.float64]:
+    """Features as a table of floats, one row per record; sparse ones are made dense, images are flattened.
+
+    Magnitudes below 2^-400 are read as zero. That is a function of each value alone, so it remembers nothing.
+    """
+    table = _as_floats(as_features(features))
+    for row in _bad_rows(table)[:1]:
+        raise InputError(f"the features of row {row} {_WRONG}")
+    return _flushed(table)
+
+
+def read_rows(features: Features, codes: ArrayLike, slots: ArrayLike | None, *, num_classes: int) -> Rows:
+    """Checked rows; slots default to 0, 1, …"""
+    table = read_table(features)
+    labels = np.asarray(codes)
+    if labels.shape != (len(table),):
+        raise InputError(f"y must be one class code per row ({len(table)}), got shape {labels.shape}")
+    if len(labels) and (labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= num_classes):
+        raise InputError(f"y must be class codes from 0 to {num_classes - 1}")
+    places = np.arange(len(table)) if slots is None else np.asarray(slots, dtype=np.int64)
+    if places.shape != labels.shape or (np.diff(places) <= 0).any():
+        raise InputError("slots must be one per row, ascending and distinct")
+    return Rows(table, labels.astype(np.int32), places)
+
+
+def rows_of_records(records: Records, slots: NDArray[np.int64]) -> Rows:
+    """The records in some slots, which are ascending; one of weight zero is left out; the first at fault is named."""
+    features, codes, weights = records.gather(slots)
+    if weights is not None:
+        for place in np.flatnonzero((weights != 0) & (weights != 1))[:1]:
+            record = records.id_of(int(slots[place]))
+            raise RecordError(
+                f"record {record!r} has the weight {weights[place]}: a fallback model counts every record once", record
+            )
+    table = _as_floats(features)
+    for place in _bad_rows(table)[:1]:
+        record = records.id_of(int(slots[place]))
+        raise RecordError(f"the features of record {record!r} {_WRONG}", record)
+    rows = Rows(_flushed(table), codes.astype(np.int32), np.asarray(slots, dtype=np.int64))
+    return rows if weights is None else rows.take(np.flatnonzero(weights))
+
+
+def _as_floats(features: Features) -> NDArray[np.float64]:
+    if is_sparse(features):
+        features = features.toarray()
+    try:
+        table = features.to_numpy(dtype=np.float64) if is_frame(features) else np.asarray(features, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the fallback model of a router needs features that are numbers: {error}") from error
+    if table.ndim < 2 or 0 in table.shape[1:]:
+        raise InputError(f"a fallback model needs a table with at least one column, got shape {table.shape}")
+    return np.ascontiguousarray(table.reshape(len(table), -1 if len(table) else int(np.prod(table.shape[1:]))))
+
+
+def _bad_rows(table: NDArray[np.float64]) -> NDArray[np.intp]:
+    return np.flatnonzero(~(np.abs(table) <= LARGEST).all(axis=1))
+
+
+def _flushed(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    tiny = np.abs(table) < SMALLEST
+    return np.where(tiny, 0.0, table) if (tiny & (table != 0)).any() else table
+
+
+NO_ANSWER = -1  # the code that a model of an empty dataset answers
+
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assessment:
+    """Answers and how easy they were, row by row."""
+
+    codes: Codes
+    margins: Floats
+
+
+class FallbackModel(ABC):
+    """A fallback fitted to D^t: immutable, deterministic, and without memory of what was deleted."""
+
+    @property
+    @abstractmethod
+    def num_classes(self) -> int:
+        """How many classes may be answered."""
+
+    @property
+    @abstractmethod
+    def num_features(self) -> int:
+        """How many columns a row has."""
+
+    @property
+    @abstractmethod
+    def num_records(self) -> int:
+        """|D^t|."""
+
+    @abstractmethod
+    def _with(self, rows: Rows) -> Self:
+        """The model of D^t and these rows, which come after all others in order."""
+
+    @abstractmethod
+    def _without(self, rows: Rows) -> Self:
+        """The model of D^t without these rows, which are in it."""
+
+    @abstractmethod
+    def _assess(self, table: Floats) -> Assessment:
+        """Answers to queries, for a dataset that is not empty."""
+
+    def assess(self, X: Features) -> Assessment:
+        """Answers and margins in one go; every row's is a function of D^t and that row alone."""
+        table = self._checked(read_table(X))
+        if self.num_records == 0:
+            return Assessment(np.full(len(table), NO_ANSWER, dtype=np.int64), np.zeros(len(table)))
+        return self._assess(table)
+
+    def predict(self, X: Features) -> Codes:
+        """A class code for every row; `NO_ANSWER` throughout if the dataset is empty."""
+        return self.assess(X).codes
+
+    def margin(self, X: Features) -> Floats:
+        """How easy every row is, from 0 (undecided) to 1 (easiest)."""
+        return self.assess(X).margins
+
+    def add(self, X: Features, y: ArrayLike, slots: ArrayLike) -> Self:
+        """The model after these rows were added in slots above all others."""
+        rows = read_rows(X, y, slots, num_classes=self.num_classes)
+        self._checked(rows.table)
+        return self._with(rows) if len(rows) else self
+
+    def delete(self, X: Features, y: ArrayLike, slots: ArrayLike) -> Self:
+        """The model after these rows, as they were added, were deleted."""
+        rows = read_rows(X, y, slots, num_classes=self.num_classes)
+        self._checked(rows.table)
+        return self._without(rows) if len(rows) else self
+
+    def updated(self, before: Records, after: Records, change: Change) -> Self:
+        """The model of `after`, from the model of `before`, where `after, change = before.apply(batch)`.
+
+        Slot numbers must be those that the model was fitted with: after `Records.compacted`, fit anew.
+        """
+        removed = rows_of_records(before, change.removed)
+        added = rows_of_records(after, np.arange(change.added.start, change.added.stop))
+        model = self._without(removed) if len(removed) else self
+        return model._with(added) if len(added) else model
+
+    def _checked(self, table: Floats) -> Floats:
+        if table.shape[1] != self.num_features:
+            raise InputError(f"X must have {self.num_features} columns, got {table.shape[1]}")
+        return table
+
+
+class Fallback(ABC):
+    """A recipe for a model that is a deterministic function of the dataset."""
+
+    @abstractmethod
+    def _fit(self, rows: Rows, num_classes: int) -> FallbackModel:
+        """The model of these rows."""
+
+    def fit(self, X: Features, y: ArrayLike, *, num_classes: int, slots: ArrayLike | None = None) -> FallbackModel:
+        """The model of the given rows and class codes; `slots` orders them (0, 1, … by default)."""
+        require_count("num_classes", num_classes)
+        return self._fit(read_rows(X, y, slots, num_classes=num_classes), num_classes)
+
+    def fit_records(self, records: Records) -> FallbackModel:
+        """The model of a dataset. Records of weight zero count as absent; other weights than 0 and 1 are refused."""
+        return self._fit(rows_of_records(records, records.live_slots()), records.num_classes)

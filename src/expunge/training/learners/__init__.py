@@ -1,0 +1,36 @@
+"""Learners: what trains one shard. Anything with `fit(X, y, seed)` will do; these are ready to use."""
+
+from expunge.training.learners.abstaining import AbstainingLearner, as_learner
+from expunge.training.learners.lookup import LookupTable, LookupTableLearner, NearestTable, NearestTableLearner
+from expunge.training.learners.protocol import (
+    ABSTAIN,
+    Abstainer,
+    Learner,
+    Model,
+    ShardData,
+    SlicedLearner,
+    Voter,
+)
+from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel
+from expunge.training.learners.slices import SlicedModel, SlicedScikitLearner
+
+__all__ = [
+    "ABSTAIN",
+    "Abstainer",
+    "AbstainingLearner",
+    "ConstantModel",
+    "Learner",
+    "LookupTable",
+    "LookupTableLearner",
+    "Model",
+    "NearestTable",
+    "NearestTableLearner",
+    "ScikitLearner",
+    "ScikitModel",
+    "ShardData",
+    "SlicedLearner",
+    "SlicedModel",
+    "SlicedScikitLearner",
+    "Voter",
+    "as_learner",
+]

@@ -1,0 +1,156 @@
+"""Linear models vote for all shards in one matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.core.features import Features, codes_told, is_sparse, num_rows
+from expunge.training.learners.protocol import ABSTAIN, Codes
+
+_LOWEST = float(np.finfo(np.float64).min)  # not -∞: some kernels of BLAS multiply it with the zeros that they pad with
+_SCORES_AT_ONCE = 1 << 16  # float64 scores of a class that stay in the second-level cache while they are compared
+
+# Of one shard: (weights, intercepts, class codes of the rows), a constant class code, or None for ⊥.
+LinearScores = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
+LinearVote = LinearScores | int | None
+
+
+class LinearVoter:
+    """Scores of every shard as matrix products; a class that a shard never saw has the lowest score there is.
+
+    There is one product for each class (a single one for two classes), so that the classes are compared over whole
+    rows of shards. The intercepts are the last row of the weights, against a column of ones.
+    """
+
+    def __init__(self, shards: Sequence[LinearVote], num_classes: int, num_features: int) -> None:
+        self._num_classes = num_classes
+        self._num_shards = len(shards)
+        self._speaking = np.array([shard is not None for shard in shards])
+        speaking = [shard for shard in shards if shard is not None]
+        if num_classes == 2:
+            pairs = [_binary(shard, num_features) for shard in speaking]
+            self._weights = [_stacked([w for w, _ in pairs], [b for _, b in pairs], num_features)]
+        else:
+            full = [_full(shard, num_classes, num_features) for shard in speaking]
+            self._weights = [
+                _stacked([w[code] for w, _ in full], [b[code] for _, b in full], num_features)
+                for code in range(num_classes)
+            ]
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """Votes for each class."""
+        counts = np.empty((num_rows(X), self._num_classes), dtype=np.int64)
+        num_speaking = int(self._speaking.sum())
+        for first, codes in self._chunks(X):
+            part = counts[first : first + len(codes)]
+            if self._num_classes == 2:
+                ones = np.count_nonzero(codes, axis=1)
+                part[:, 0], part[:, 1] = num_speaking - ones, ones
+            else:
+                cells = codes + np.arange(0, part.size, self._num_classes)[:, np.newaxis]
+                part[:] = np.bincount(cells.ravel(), minlength=part.size).reshape(part.shape)
+        return counts
+
+    def votes(self, X: Features) -> Codes:
+        """Every shard's vote."""
+        table = np.full((num_rows(X), self._num_shards), ABSTAIN, dtype=np.int32)
+        for first, codes in self._chunks(X):
+            table[first : first + len(codes), self._speaking] = codes
+        return table
+
+    def _chunks(self, X: Features) -> Any:
+        """(first row, codes of the speaking shards) for runs of rows."""
+        table = X if is_sparse(X) else np.asarray(X, dtype=np.float64)
+        at_once = max(1, _SCORES_AT_ONCE // max(1, self._weights[0].shape[1]))
+        for first in range(0, num_rows(X), at_once):
+            rows = table[first : first + at_once]
+            if not is_sparse(rows):
+                rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+            yield first, self._scores(rows, 0) > 0 if self._num_classes == 2 else self._winners(rows)
+
+    def _winners(self, rows: Any) -> NDArray[np.unsignedinteger]:
+        """The class with the largest score, the first among equals."""
+        best = self._scores(rows, 0)
+        codes = np.zeros(best.shape, dtype=np.min_scalar_type(self._num_classes))
+        for code in range(1, self._num_classes):
+            scores = self._scores(rows, code)
+            higher = scores > best
+            np.maximum(best, scores, out=best)
+            # The latest class that is higher has the largest code: the maximum assigns it without a branch.
+            np.maximum(codes, higher.astype(codes.dtype) * codes.dtype.type(code), out=codes)
+        return codes
+
+    def _scores(self, rows: Any, place: int) -> NDArray[np.float64]:
+        weights = self._weights[place]
+        scores: NDArray[np.float64] = rows @ weights[:-1] + weights[-1] if is_sparse(rows) else rows @ weights
+        return scores
+
+
+def _stacked(weights: list[Any], intercepts: list[Any], num_features: int) -> NDArray[np.float64]:
+    """Of one class: a column for every shard, its intercept last."""
+    columns = np.empty((num_features + 1, len(weights)))
+    columns[:-1] = np.array(weights).reshape(len(weights), num_features).T
+    columns[-1] = intercepts
+    return columns
+
+
+def _binary(shard: LinearVote, num_features: int) -> tuple[NDArray[np.float64], float]:
+    """One score per row, positive for class 1."""
+    if isinstance(shard, int):
+        return np.zeros(num_features), 1.0 if shard == 1 else -1.0
+    assert shard is not None
+    weights, intercepts, _ = shard
+    return weights[0], float(intercepts[0])
+
+
+def _full(shard: LinearVote, num_classes: int, num_features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One score per class; the largest wins, the first among equals, as in scikit-learn."""
+    weights = np.zeros((num_classes, num_features))
+    intercepts = np.full(num_classes, _LOWEST)
+    if isinstance(shard, int):
+        intercepts[shard] = 0.0
+        return weights, intercepts
+    assert shard is not None
+    own_weights, own_intercepts, codes = shard
+    if len(codes) == 2:  # a single score: positive for the second class
+        own_weights = np.vstack([np.zeros(num_features), own_weights])
+        own_intercepts = np.concatenate([[0.0], own_intercepts])
+    weights[codes] = own_weights
+    intercepts[codes] = own_intercepts
+    return weights, intercepts
+
+
+def linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores | None:
+    """Weights, intercepts and class codes of a fitted linear classifier of scikit-learn; None for anything else."""
+    from sklearn.linear_model._base import LinearClassifierMixin
+
+    if not isinstance(estimator, LinearClassifierMixin) or not hasattr(estimator, "coef_"):
+        return None
+    if not type(estimator).__module__.startswith("sklearn."):
+        return None  # somebody's own class may decide in its own way
+    weights = np.asarray(estimator.coef_.toarray() if hasattr(estimator.coef_, "toarray") else estimator.coef_)
+    weights = np.atleast_2d(weights).astype(np.float64)
+    intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()
+    own = estimator.classes_
+    codes = own if classes is None else codes_told(own, own, classes)
+    return weights, intercepts, np.asarray(codes, dtype=np.int64)
+
+
+def scaler_factors(scaler: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """A fitted scaler as x ↦ scale·x + shift, None if it is anything else."""
+    from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+    width = getattr(scaler, "n_features_in_", 0)
+    if type(scaler) is StandardScaler:
+        scale = np.ones(width) if scaler.scale_ is None else 1 / scaler.scale_
+        mean = np.zeros(width) if not scaler.with_mean else scaler.mean_
+        return scale, -mean * scale
+    if type(scaler) is MaxAbsScaler and not getattr(scaler, "clip", False):
+        return 1 / scaler.scale_, np.zeros(width)
+    if type(scaler) is MinMaxScaler and not scaler.clip:
+        return scaler.scale_, scaler.min_
+    return None

@@ -1,0 +1,263 @@
+"""Any `nn.Module` as a learner.
+
+Votes of all networks at once: their weights stacked, one program for all of them.
+
+Which way the votes are computed depends on the architecture, the device and the number of rows, never on the shards:
+shards without a network of their own take part with zeros, so that even the last bit of another shard's scores has
+nothing to do with them. A shard's vote is a function of its own model.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.core.errors import ParameterError
+from expunge.core.features import Features, num_rows
+from expunge.training.learners.protocol import (
+    ABSTAIN,
+    Abstainer,
+    Codes,
+    Model,
+    OneByOneVoter,
+    Voter,
+    Weights,
+    count_votes,
+)
+from expunge.training.learners.pytorch import forms
+from expunge.training.learners.pytorch.extra import Named, import_extra, is_whole, resolve, seeded
+from expunge.training.learners.pytorch.loop import OptimizerState, TrainingLoop
+from expunge.training.learners.pytorch.model import Checkpoint, TorchModel, top_classes
+from expunge.training.learners.pytorch.network import Network, check_finite, read_state, write_state
+from expunge.training.learners.pytorch.privacy import DPSGD, PrivateSteps
+from expunge.training.learners.pytorch.rows import Shard, check_shard
+from expunge.training.learners.scikit import ConstantModel
+
+_ROWS_TOGETHER = 64  # on a processor; with many rows its caches do better with one network after another
+_PAIRS_TOGETHER = 1 << 14  # rows times shards in one go, which bounds the memory of their activations
+_ROWS_ALONE = 1024
+
+
+class TorchVoter:
+    """Networks of one architecture, constants, and ⊥, voting together."""
+
+    def __init__(self, network: Network, models: Sequence[Model], num_classes: int) -> None:
+        self._network = network
+        self._num_classes = num_classes
+        self._fixed = np.array([_fixed_vote(model) for model in models], dtype=np.int32)
+        self._networks = np.flatnonzero([isinstance(model, TorchModel) for model in models])
+        self._module = network.loaded(_some_state(models)) if len(self._networks) else None
+        self._weights = _stacked(self._module, models)
+        self._can_batch = True
+        self._lock = threading.Lock()  # calling a module with other weights changes it for the time of the call
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """Votes for each class."""
+        return count_votes(self.votes(X), self._num_classes)
+
+    def votes(self, X: Features) -> Codes:
+        """Every shard's vote."""
+        table = np.tile(self._fixed, (num_rows(X), 1))
+        if self._module is not None and len(table):
+            torch = import_extra("torch")
+            with self._lock, torch.inference_mode():
+                codes = self._safe_codes(self._network.tensor(X, torch.float32))
+            table[:, self._networks] = codes.cpu().numpy().T[:, self._networks]
+        return table
+
+    def _safe_codes(self, rows: Any) -> Any:
+        """As `_codes`, with ⊥ for every row on which the network fails, as for any other learner."""
+        torch = import_extra("torch")
+        try:
+            return self._codes(rows)
+        except Exception:
+            if len(rows) == 1:
+                return torch.full((len(self._fixed), 1), ABSTAIN)
+            return torch.cat([self._safe_codes(row) for row in rows.split(1)], dim=1)
+
+    def _codes(self, rows: Any) -> Any:
+        """Votes of shape (shards, rows); what is said for shards without a network means nothing."""
+        if self._batches(rows):
+            try:
+                return self._together(rows)
+            except RuntimeError:  # a layer that cannot be batched over weights: the same for all shards and rows
+                self._can_batch = False
+        return self._one_by_one(rows)
+
+    def _batches(self, rows: Any) -> bool:
+        return self._can_batch and (rows.device.type != "cpu" or len(rows) <= _ROWS_TOGETHER)
+
+    def _together(self, rows: Any) -> Any:
+        torch = import_extra("torch")
+        scores = torch.vmap(self._scores, in_dims=(0, None), randomness="error")
+        at_once = max(1, _PAIRS_TOGETHER // len(self._fixed))
+        parts = [top_classes(scores(self._weights, part)) for part in rows.split(at_once)]
+        return torch.cat(parts, dim=1)
+
+    def _one_by_one(self, rows: Any) -> Any:
+        torch = import_extra("torch")
+        codes = torch.full((len(self._fixed), len(rows)), ABSTAIN, dtype=torch.int64, device=rows.device)
+        for shard in self._networks.tolist():
+            weights = {name: stack[shard] for name, stack in self._weights.items()}
+            parts = [top_classes(self._scores(weights, part)) for part in rows.split(_ROWS_ALONE)]
+            codes[shard] = torch.cat(parts)
+        return codes
+
+    def _scores(self, weights: dict[str, Any], rows: Any) -> Any:
+        return import_extra("torch.func").functional_call(self._module, weights, (rows,))
+
+
+def _fixed_vote(model: Model) -> int:
+    return model.code if isinstance(model, ConstantModel) else ABSTAIN
+
+
+def _some_state(models: Sequence[Model]) -> Any:
+    return next(model.state for model in models if isinstance(model, TorchModel))
+
+
+def _stacked(module: Any, models: Sequence[Model]) -> dict[str, Any]:
+    """Every parameter and buffer of all shards along a new first axis, tied ones once."""
+    if module is None:
+        return {}
+    torch = import_extra("torch")
+    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    stacks = {name: torch.zeros((len(models), *tensor.shape)).to(tensor) for name, tensor in own.items()}
+    for shard, model in enumerate(models):
+        if isinstance(model, TorchModel):
+            for name, stack in stacks.items():
+                stack[shard] = torch.tensor(model.state[name])
+    return stacks
+
+
+_LOOP_OPTIONS = tuple(TrainingLoop.__dataclass_fields__)
+_DEVICES = re.compile(r"cpu|auto|cuda(:\d+)?")
+
+
+@dataclass(frozen=True)
+class TorchLearner:
+    """Trains a new module of `factory` on every shard.
+
+    Parameters
+    ----------
+    factory : a callable without arguments that returns a new `nn.Module` with one output per class, or its name as
+        'package.module:name' (a durable deployment needs the name, since a function cannot be stored).
+    train : your own training function `train(module, X, y, *, seed, weights)`, or its name. It changes the module in
+        place; X, y and weights (None unless records carry weights) are tensors on the device. Torch's, numpy's and
+        Python's global generators are started from the seed, so it needs `seed` only for generators of its own.
+        Without it the built-in loop minimises cross-entropy, with the options up to `privacy`:
+    optimizer : a name (sgd, adam, adamw, …), or a callable that makes one of a list of parameters, or its name.
+    learning_rate, weight_decay : of an optimizer given by name.
+    batch_size, epochs : how the loop goes over a shard.
+    privacy : `DPSGD(...)` for clipped and noised gradients on Poisson samples.
+    device : "cpu", "cuda", "cuda:1", or "auto" for a GPU where there is one.
+    dtype : "float32" or "float64", to train in; votes are always computed in float32.
+    num_classes : set by `for_classes`.
+
+    The same rows and seed give the same model bit for bit on a CPU, whatever was trained before. A shard with one
+    class gets a constant without training, except under DP-SGD, where that would tell about its records.
+    """
+
+    code_fields: ClassVar[tuple[str, ...]] = ("factory", "train", "optimizer")  # a store must not load these unasked
+
+    factory: Named
+    _: KW_ONLY
+    train: Named | None = None
+    optimizer: Named = "sgd"
+    learning_rate: float = 0.1
+    weight_decay: float = 0.0
+    batch_size: int = 32
+    epochs: int = 10
+    privacy: DPSGD | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        torch = import_extra("torch")
+        if isinstance(self.factory, torch.nn.Module):
+            raise ParameterError(
+                f"factory must be a function that makes a new module, got a module ({type(self.factory).__name__})"
+            )
+        resolve(self.factory, option="factory")
+        _ = self.loop
+        if self.train is not None:
+            resolve(self.train, option="train")
+            for option in fields(self):
+                if option.name in _LOOP_OPTIONS and getattr(self, option.name) != option.default:
+                    raise ParameterError(f"{option.name} belongs to the built-in loop and has no effect with train")
+        if not isinstance(self.device, str) or not _DEVICES.fullmatch(self.device):
+            raise ParameterError(f"device must be cpu, cuda, cuda:<number> or auto, got {self.device!r}")
+        if self.dtype not in ("float32", "float64"):
+            raise ParameterError(f"dtype must be float32 or float64, got {self.dtype!r}")
+        if self.num_classes is not None and not is_whole(self.num_classes, 1, 2**31):
+            raise ParameterError(f"num_classes must be a whole number of at least 1, got {self.num_classes!r}")
+
+    @cached_property
+    def loop(self) -> TrainingLoop:
+        """The built-in loop with this learner's options."""
+        return TrainingLoop(**{name: getattr(self, name) for name in _LOOP_OPTIONS})
+
+    @cached_property
+    def network(self) -> Network:
+        """The architecture that all models share."""
+        return Network(self.factory, num_classes=self.num_classes, device=self.device, dtype=self.dtype)
+
+    def for_classes(self, classes: NDArray[Any]) -> TorchLearner:
+        """The same learner, which then checks that modules have one output per class."""
+        return replace(self, num_classes=len(classes))
+
+    def is_constant(self, y: Codes) -> bool:
+        """Whether a shard with these labels needs no training."""
+        return self.privacy is None and bool((y == y[0]).all())
+
+    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
+        """A module trained on the shard."""
+        shard = check_shard(X, y, weights, num_classes=self.num_classes)
+        if not len(shard.y):
+            return Abstainer()
+        if self.is_constant(shard.y):
+            return ConstantModel(int(shard.y[0]))
+        return self.advance(None, shard, seed).model
+
+    def advance(self, start: Checkpoint | None, shard: Shard, seed: int) -> Checkpoint:
+        """Train a new module, or a copy of `start`'s with its optimiser going on."""
+        network = self.network
+        rows, labels, factors = network.training_data(shard)
+        with seeded(seed, device=network.place(), dtype=network.number_type()):
+            module = network.build()
+            if start is not None:
+                write_state(module, start.model.state)
+            network.check_scores(module, rows, labels)
+            module.train()
+            optimizer, spent = self._train(module, rows, labels, factors, seed, start)
+            check_finite(module)
+        return Checkpoint(TorchModel(network, read_state(module), (spent,) if spent else ()), optimizer)
+
+    def _train(
+        self, module: Any, X: Any, y: Any, weights: Any, seed: int, start: Checkpoint | None
+    ) -> tuple[OptimizerState, tuple[PrivateSteps, ...]]:
+        if self.train is None:
+            return self.loop.run(module, X, y, weights, state=None if start is None else start.optimizer)
+        resolve(self.train, option="train")(module, X, y, seed=seed, weights=weights)
+        return {}, ()
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """All networks in one call; one after another where there are models of another kind."""
+        if all(isinstance(model, TorchModel | ConstantModel | Abstainer) for model in models):
+            return TorchVoter(self.network, models, num_classes)
+        return OneByOneVoter(models, num_classes)
+
+    def dump_model(self, model: Model) -> forms.Form:
+        """The model as arrays, numbers and words."""
+        return forms.dump(model)
+
+    def load_model(self, form: Mapping[str, Any]) -> Model:
+        """The model that `dump_model` was given. Runs the learner's own factory, and nothing from the form."""
+        return cast("Model", forms.load(form, self.network))

@@ -1,0 +1,172 @@
+"""Any scikit-learn classifier or Pipeline as a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
+
+from expunge.core.errors import ParameterError
+from expunge.core.features import Features, codes_told, is_frame, num_rows
+from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
+from expunge.training.learners.protocol import Abstainer, Codes, Model, OneByOneVoter, Voter, Weights
+
+
+@dataclass(frozen=True)
+class ConstantModel:
+    """The model of a shard with one class."""
+
+    code: int
+
+    def predict(self, X: Features) -> Codes:
+        """That class for every row."""
+        return np.full(num_rows(X), self.code, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ScikitModel:
+    """A fitted estimator that answers in class codes; `codes` are those of its own classes, in its order."""
+
+    estimator: Any
+    classes: NDArray[Any] | None
+
+    def predict(self, X: Features) -> Codes:
+        """The estimator's labels as class codes."""
+        labels = self.estimator.predict(X)
+        if self.classes is None:
+            return np.asarray(labels, dtype=np.int64)
+        return codes_told(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
+
+
+@dataclass(frozen=True)
+class ScikitLearner:
+    """Trains a clone of `estimator` on every shard.
+
+    Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed;
+    an estimator without one is taken to be deterministic. A shard with a single class gets a constant without
+    consulting the estimator. Preprocessing that looks at data belongs into a Pipeline, so that it is part of the shard.
+    `classes` are the labels that the codes stand for (None: the codes themselves are given to the estimator).
+    """
+
+    estimator: Any
+    classes: NDArray[Any] | None = None
+    random_parameters: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
+            raise ParameterError(f"the estimator must have fit and predict, got {self.estimator!r}")
+        if hasattr(self.estimator, "__sklearn_tags__") and not is_classifier(self.estimator):
+            raise ParameterError(f"the estimator must be a classifier, got {self.estimator!r}")
+        object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
+
+    def for_classes(self, classes: NDArray[Any]) -> ScikitLearner:
+        """The same learner, training on these labels instead of their codes."""
+        is_plain = np.array_equal(classes, np.arange(len(classes)))
+        return replace(self, classes=None if is_plain else classes)
+
+    def labels(self, y: Codes) -> NDArray[Any]:
+        """The labels of class codes, as the estimator is to see them."""
+        return np.asarray(y) if self.classes is None else self.classes[y]
+
+    def seeded(self, seed: int) -> Any:
+        """A fresh clone whose randomness is `seed` alone."""
+        estimator = clone(self.estimator)
+        if self.random_parameters:
+            states = np.random.SeedSequence(seed).generate_state(len(self.random_parameters))
+            settings = dict(zip(self.random_parameters, states.tolist(), strict=True))
+            estimator.set_params(**settings)
+        return estimator
+
+    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
+        """A clone trained on the shard."""
+        if (y == y[0]).all():
+            return ConstantModel(int(y[0]))
+        estimator = self.seeded(seed).fit(X, self.labels(y), **weight_arguments(self.estimator, weights))
+        return ScikitModel(estimator, self.classes)
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """One matrix product for linear models, one model after another for all others."""
+        from expunge.training.learners.tabular import table_voter  # which knows the named learners' pipelines
+
+        shards = [_linear_vote(model, self.classes) for model in models]
+        widths = {shard[0].shape[1] for shard in shards if isinstance(shard, tuple)}
+        if any(shard is _OTHER for shard in shards) or len(widths) != 1:
+            fitted = [m.estimator if isinstance(m, ScikitModel) else s for m, s in zip(models, shards, strict=True)]
+            single = OneByOneVoter(models, num_classes)
+            return table_voter(fitted, self.classes, num_classes, single) or single
+        linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop())
+        return _FrameTolerantVoter(linear)
+
+
+class _FrameTolerantVoter:
+    """Hands a numeric data frame to a linear voter as an array."""
+
+    def __init__(self, voter: LinearVoter) -> None:
+        self._voter = voter
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """Votes for each class."""
+        return self._voter.count(X.to_numpy() if is_frame(X) else X)
+
+    def votes(self, X: Features) -> Codes:
+        """Every shard's vote."""
+        return self._voter.votes(X.to_numpy() if is_frame(X) else X)
+
+
+class _Other:
+    """Marks a model that is not linear."""
+
+
+_OTHER = _Other()
+
+
+def _linear_vote(model: Model, classes: NDArray[Any] | None) -> LinearVote | _Other:
+    if isinstance(model, Abstainer):
+        return None
+    if isinstance(model, ConstantModel):
+        return model.code
+    return _linear_scores(model.estimator, classes) if isinstance(model, ScikitModel) else _OTHER
+
+
+def _linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores | _Other:
+    """Weights, intercepts and class codes of a linear classifier, scalers in front of it folded in."""
+    scaling: list[Any] = []
+    if isinstance(estimator, Pipeline):
+        *scaling, estimator = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+    found = linear_scores(estimator, classes)
+    if found is None:
+        return _OTHER
+    weights, intercepts, codes = found
+    for scaler in reversed(scaling):
+        factors = scaler_factors(scaler)
+        if factors is None:
+            return _OTHER
+        scale, shift = factors
+        intercepts = intercepts + weights @ shift
+        weights = weights * scale
+    return weights, intercepts, codes
+
+
+def _random_parameters(estimator: Any) -> tuple[str, ...]:
+    if not hasattr(estimator, "get_params"):
+        raise ParameterError(f"the estimator must be a scikit-learn estimator (get_params), got {estimator!r}")
+    names: Mapping[str, Any] = estimator.get_params(deep=True)
+    return tuple(sorted(name for name in names if name == "random_state" or name.endswith("__random_state")))
+
+
+def weight_arguments(estimator: Any, weights: Weights | None) -> dict[str, Weights]:
+    """The keyword under which `fit` takes sample weights (a Pipeline takes them for its last step)."""
+    if weights is None:
+        return {}
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        return {f"{name}__{keyword}": value for keyword, value in weight_arguments(last, weights).items()}
+    if not has_fit_parameter(estimator, "sample_weight"):
+        raise ParameterError(f"{type(estimator).__name__} does not support sample weights")
+    return {"sample_weight": weights}

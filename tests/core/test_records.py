@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import pickle
+import re
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from expunge.core.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
+from expunge.core.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records
+
+
+def make(n: int = 6, **options) -> Records:
+    return Records.build(np.arange(2.0 * n).reshape(n, 2), np.arange(n) % 2, **options)
+
+
+def contents(records: Records) -> list[tuple]:
+    X, y, _ = records.gather(records.live_slots())
+    return [(i, tuple(x), int(c)) for i, x, c in zip(records.ids(), X, y, strict=True)]
+
+
+def test_default_ids_are_positions():
+    records = make(3)
+    assert records.ids() == [0, 1, 2]
+    assert 2 in records
+    assert 3 not in records
+    assert "0" not in records
+    assert True not in records
+
+
+@pytest.mark.parametrize("ids", [[10, 7, 30], ["a", "b", "c"], ["a", 7, "c"], np.array([5, 4, 3])])
+def test_ids_of_every_kind(ids):
+    records = Records.build(np.eye(3), [0, 1, 0], ids=ids)
+    assert records.ids() == list(ids)
+    assert [records.slot_of(i) for i in ids] == [0, 1, 2]
+    assert [type(i) for i in records.ids()] == [type(np.asarray(i).item()) for i in ids]
+
+
+@pytest.mark.parametrize(("ids", "culprit"), [([1, 2, 1], "1"), (["a", "b", "a"], "'a'"), ([1.5, 2.0, 3.0], "1.5")])
+def test_bad_ids_are_named(ids, culprit):
+    with pytest.raises(RecordError, match=culprit):
+        Records.build(np.eye(3), [0, 1, 0], ids=ids)
+
+
+def test_updates_follow_definition_2_1():
+    records, change = make(3).apply([Delete(1), Add(id=9, features=[7, 8], label=1)])
+    assert contents(records) == [(0, (0.0, 1.0), 0), (2, (4.0, 5.0), 0), (9, (7.0, 8.0), 1)]
+    assert change.removed.tolist() == [1]
+    assert list(change.added) == [3]
+
+
+def test_equal_records_are_told_apart_by_id():
+    records = Records.build(np.zeros((3, 2)), [1, 1, 0])
+    assert contents(records.apply([Delete(0)])[0]) == [(1, (0.0, 0.0), 1), (2, (0.0, 0.0), 0)]
+
+
+def test_apply_leaves_its_input_alone():
+    records = make()
+    before = contents(records)
+    records.apply([Delete(0), AddMany(ids=[50, 51], features=np.ones((2, 2)), labels=[0, 1])])
+    assert contents(records) == before
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "culprit"),
+    [
+        ([Delete(99)], UnknownRecordError, "99"),
+        ([Delete(0), Delete(0)], UnknownRecordError, "0"),
+        ([Add(id=3, features=[0, 0], label=0)], DuplicateRecordError, "3"),
+        ([Add(id="n", features=[0, 0], label=0)] * 2, DuplicateRecordError, "'n'"),
+        ([Add(id="n", features=[0, 0, 0], label=0)], RecordError, "'n'"),
+        ([Add(id="n", features=[0, np.nan], label=0)], RecordError, "'n'"),
+        ([Add(id="n", features=[0, np.inf], label=0)], RecordError, "'n'"),
+        ([Add(id="n", features=[0, 0], label=7)], RecordError, "'n'.*7"),
+        ([Add(id=1.5, features=[0, 0], label=0)], RecordError, "1.5"),
+        ([DeleteSubject("nobody")], UnknownRecordError, "nobody"),
+        ([AddMany(ids=["a", "b"], features=np.zeros((2, 2)), labels=[0])], InputError, "labels"),
+        ([AddMany(ids=["a"], features=np.zeros((2, 2)), labels=[0, 0])], InputError, "ids"),
+        (["delete everything"], InputError, "delete everything"),
+    ],
+)
+def test_a_bad_update_names_the_record_and_applies_nothing(batch, error, culprit):
+    records = make()
+    with pytest.raises(error, match=culprit):
+        records.apply([Delete(5), *batch])
+    assert 5 in records
+    assert len(records) == 6
+
+
+def test_a_deleted_id_may_come_back_in_the_same_batch_and_leave_again():
+    add = Add(id=1, features=[9, 9], label=1)
+    assert contents(make(2).apply([Delete(1), add])[0]) == [(0, (0.0, 1.0), 0), (1, (9.0, 9.0), 1)]
+    assert contents(make(2).apply([Delete(1), add, Delete(1)])[0]) == [(0, (0.0, 1.0), 0)]
+    assert contents(make(2).apply([Delete(1), add, Delete(1), add])[0])[1] == (1, (9.0, 9.0), 1)
+
+
+def test_subjects_group_records():
+    records = make(subjects=["ann", "bob", "ann", None, "bob", "ann"])
+    records, _ = records.apply([Delete(2), Add(id="x", features=[0, 0], label=0, subject="ann")])
+    assert [records.id_of(slot) for slot in records.slots_of_subject("ann")] == [0, 5, "x"]
+    gone, change = records.apply([DeleteSubject("ann")])
+    assert gone.ids() == [1, 3, 4]
+    assert len(change.removed) == 3
+    with pytest.raises(UnknownRecordError, match="ann"):
+        gone.apply([DeleteSubject("ann")])
+
+
+def test_a_subject_added_and_deleted_in_one_batch_leaves_nothing():
+    batch = [Add(id="x", features=[0, 0], label=0, subject="eve"), DeleteSubject("eve")]
+    assert make().apply(batch)[0].ids() == make().ids()
+
+
+def test_weights_appear_where_any_record_has_one():
+    records, _ = make(2).apply([Add(id=7, features=[1, 1], label=0, weight=2.5)])
+    assert records.gather(records.live_slots())[2].tolist() == [1.0, 1.0, 2.5]
+    assert make(2).gather(np.array([0, 1]))[2] is None
+
+
+def test_missing_values_are_refused_unless_allowed():
+    X = np.array([[0.0, 1.0], [np.nan, 1.0]])
+    with pytest.raises(RecordError, match="1"):
+        Records.build(X, [0, 1])
+    assert len(Records.build(X, [0, 1], allow_missing=True)) == 2
+
+
+def test_data_frames_keep_their_columns_and_types():
+    frame = pd.DataFrame({"age": [1, 2, 3], "town": ["a", "b", "a"]})
+    records = Records.build(frame, [0, 1, 0])
+    records, _ = records.apply([Add(id=9, features={"age": 4, "town": "c"}, label=1), Delete(0)])
+    X, _, _ = records.gather(records.live_slots())
+    assert X["age"].tolist() == [2, 3, 4]
+    assert X["age"].dtype.kind == "i"
+    assert X["town"].tolist() == ["b", "a", "c"]
+    with pytest.raises(RecordError, match="8"):
+        records.apply([Add(id=8, features={"age": 4, "city": "c"}, label=1)])
+
+
+def test_sparse_rows():
+    records = Records.build(scipy.sparse.eye_array(4, format="coo"), [0, 1, 0, 1])
+    records, _ = records.apply([Delete(1), Add(id=9, features=scipy.sparse.csr_array([[0, 0, 0, 5.0]]), label=1)])
+    X, _, _ = records.gather(records.live_slots())
+    assert X.toarray().tolist() == [[1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 5]]
+
+
+def test_added_rows_take_the_number_type_of_the_dataset():
+    whole = Records.build(np.arange(6, dtype=np.uint8).reshape(3, 2), [0, 1, 0])
+    records, _ = whole.apply([Delete(0), Delete(1), Delete(2), Add(id=9, features=[7.0, 255], label=0)])
+    assert records.gather(records.live_slots())[0].dtype == np.uint8
+    for features in ([0.5, 1], [256, 0], [-1, 0]):
+        with pytest.raises(RecordError, match="'n'"):
+            whole.apply([Add(id="n", features=features, label=0)])
+    records, _ = make(1).apply([Delete(0), Add(id=9, features=[3, 4], label=0)])
+    assert records.gather(records.live_slots())[0].dtype == np.float64
+    frame = Records.build(pd.DataFrame({"age": [1, 2], "town": ["a", "b"]}), [0, 1])
+    with pytest.raises(RecordError, match=r"'n'.*age"):
+        frame.apply([Add(id="n", features={"age": 1.5, "town": "c"}, label=0)])
+
+
+def test_texts():
+    records = Records.build(["red fox", "blue whale"], [0, 1])
+    records, _ = records.apply([Add(id=9, features="green frog", label=1)])
+    assert records.gather(records.live_slots())[0].tolist() == ["red fox", "blue whale", "green frog"]
+
+
+def test_compaction_changes_numbers_only():
+    records, _ = make(subjects=list("abcabc")).apply([Delete(1), Delete(4), Add(id="z", features=[3, 3], label=1)])
+    compact = records.compacted()
+    assert contents(compact) == contents(records)
+    assert compact.num_slots == len(compact) == 5
+    assert compact.slots_of_subject("c") == (1, 3)
+    assert contents(pickle.loads(pickle.dumps(compact))) == contents(records)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_sequence_of_batches_equals_a_plain_dictionary(data):
+    """D ∘ U against an ordered dictionary, through block merges and index folds."""
+    records = make(4, ids=[0, 1, 2, 3])
+    model = {i: (tuple(x), c) for i, x, c in contents(records)}
+    for _ in range(data.draw(st.integers(1, 12))):
+        batch = []
+        for _ in range(data.draw(st.integers(1, 30))):
+            i = data.draw(st.integers(0, 60))
+            if i in model:
+                del model[i]
+                batch.append(Delete(i))
+            else:
+                model[i] = ((float(i), -1.0), i % 2)
+                batch.append(Add(id=i, features=[i, -1], label=i % 2))
+        records, _ = records.apply(batch)
+        if data.draw(st.booleans()):
+            records = records.compacted()
+        assert contents(records) == [(i, x, c) for i, (x, c) in model.items()]
+        assert len(records) == len(model)
+        assert all((i in records) == (i in model) for i in range(61))
+
+
+def test_the_callers_arrays_are_copied():
+    X, more = np.zeros((2, 2)), np.ones((1, 2))
+    records, _ = Records.build(X, [0, 1]).apply([AddMany(ids=["n"], features=more, labels=[0])])
+    X[:], more[:] = 7, 7
+    assert records.gather(records.live_slots())[0].tolist() == [[0, 0], [0, 0], [1, 1]]
+
+
+def test_ids_are_what_they_are_and_nothing_that_equals_them():
+    records = Records.build(np.zeros((2, 2)), [0, 1], ids=[2**63, 1], subjects=[1, None])
+    assert records.ids() == [2**63, 1]
+    for wrong in (True, 1.0, None, [1]):
+        for update in (Delete(wrong), DeleteSubject(wrong)):
+            with pytest.raises(RecordError, match="int or a str"):
+                records.apply([update])
+    for column in ({"ids": [0, True]}, {"subjects": [0, True]}, {"subjects": [2.5, 1]}):
+        with pytest.raises(RecordError, match="int or a str"):
+            Records.build(np.zeros((2, 2)), [0, 1], **column)
+    with pytest.raises(InputError, match="list of updates"):
+        records.apply(Delete(1))
+
+
+def test_a_record_and_its_subject_may_be_deleted_together():
+    records = make(subjects=["ann", None, None, None, None, None])
+    assert len(records.apply([Delete(0), DeleteSubject("ann")])[0]) == 5
+
+
+def test_an_empty_addition_is_fine():
+    records, _ = make().apply([AddMany(ids=[], features=np.empty((0, 2)), labels=[])])
+    assert len(records) == 6
+
+
+def test_values_that_do_not_survive_the_datasets_type_are_refused():
+    small = Records.build(np.zeros((2, 2), dtype=np.float32), [0, 1])
+    for features in ([1e300, 0], [1j, 0]):
+        with pytest.raises(RecordError, match="'n'"):
+            small.apply([Add(id="n", features=features, label=0)])
+    town = Records.build(pd.DataFrame({"town": pd.Categorical(["a", "b"])}), [0, 1])
+    with pytest.raises(RecordError, match=r"'n'.*town"):
+        town.apply([Add(id="n", features={"town": "c"}, label=0)])
+
+
+def test_a_column_that_occurs_twice_is_named():
+    frame = pd.DataFrame([[1.0, 2.0]], columns=["age", "age"])
+    with pytest.raises(InputError, match="'age' occurs twice"):
+        Records.build(frame, [0])
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        None,
+        [30, -7, 2**62, 0, 11, 5],
+        ["a", "b", "c", "d", "e", "7"],
+        ["a", 7, "c", -1, 2**70, "7"],
+    ],
+    ids=["positions", "numbers", "texts", "both"],
+)
+@pytest.mark.parametrize("added", [[], [100, 0, "new", 2**63]], ids=["", "more"])
+@pytest.mark.parametrize("restored", [False, True])
+def test_many_are_found_as_one_is(ids, added, restored):
+    records = make(6, ids=ids)
+    gone = records.ids()[:2]
+    records, _ = records.apply([Delete(record) for record in gone])
+    fresh = [record for record in added if record not in records]
+    if fresh:
+        records, _ = records.apply([AddMany(ids=fresh, features=np.eye(len(fresh), 2), labels=[0] * len(fresh))])
+    if restored:
+        block = records.extract(np.arange(records.num_slots))
+        dead = sorted(records.index.gone)
+        records = Records.restored(
+            block, dead=dead, classes=records.classes, allow_missing=False, layout=("array", (2,))
+        )
+    probes = [*gone, *records.ids(), *added, "nobody", 3, -3, 2**63, -(2**63) - 1, "7", 7, True, False]
+    for chosen in (probes, [p for p in probes if type(p) is int], records.ids(), []):
+        found = records.index.find_all(chosen)
+        assert found.dtype == np.int64
+        assert [None if slot == -1 else slot for slot in found.tolist()] == [records.index.find(p) for p in chosen]
+
+
+@pytest.mark.parametrize(
+    ("doomed", "said"),
+    [
+        ([1, 99, 2], "no record has the id 99"),
+        ([1, 2, 1], "the batch deletes the id 1 twice"),
+        ([1, True], "must be an int or a str, got True"),
+        ([1, [2]], "must be an int or a str"),
+        ([1, 2**80], "no record has the id"),
+        ([1, "2"], "no record has the id '2'"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], [Add(id=50, features=[0, 0], label=0)], [Delete(3)]], ids=["", "add", "delete"])
+def test_what_is_wrong_with_one_of_many_deletions_is_said(doomed, said, before):
+    records = make()
+    with pytest.raises(RecordError, match=re.escape(said)):
+        records.apply([*before, *map(Delete, doomed)])
+    with pytest.raises(UnknownRecordError, match="deletes the id 3 twice"):
+        records.apply([Delete(3), Add(id=3, features=[0, 0], label=0), Delete(4), Delete(3), Delete(3)])
+    assert records.apply([*before, Delete(1), Delete(2)])[0].ids() == [
+        record for record in records.apply(before)[0].ids() if record not in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("ids", [[1, 3], (3, 1), np.array([1, 3]), []], ids=repr)
+def test_deleting_many_is_deleting_each(ids):
+    more = Add(id=1, features=[7, 8], label=1)
+    for before, after in (([], []), ([Delete(5)], [more]), ([DeleteSubject("s")], [Delete(4)])):
+        records = make(subjects=["s", None, None, None, None, None])
+        one, other = (
+            [*before, *deletion, *(after if len(ids) else [])] for deletion in (map(Delete, ids), [DeleteMany(ids)])
+        )
+        assert contents(records.apply(one)[0]) == contents(records.apply(other)[0])
+    with pytest.raises(UnknownRecordError, match="no record has the id 77"):
+        make().apply([DeleteMany([*ids, 77])])
+    with pytest.raises(InputError, match="a batch is a list of updates"):
+        make().apply(DeleteMany([1]))
+
+
+@pytest.mark.parametrize("ids", ["17", b"17", 17, None, np.array("17"), np.array([["17"]])])
+def test_what_is_no_list_of_ids_names_nobody(ids: object) -> None:
+    """Least of all the letters of a text: "17" are the records "1" and "7" to whoever counts them."""
+    with pytest.raises(InputError, match="ids must be a list, also of a single one"):
+        DeleteMany(ids)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ids", [["1", "7"], ("1", "7"), np.array(["1", "7"]), pd.Series(["1", "7"]), {"1": 0, "7": 0}])
+def test_every_kind_of_list_is_one(ids: object) -> None:
+    assert DeleteMany(ids).ids == ["1", "7"]  # type: ignore[arg-type]
+    assert DeleteMany(iter(["1", "7"])).ids == ["1", "7"]
+
+
+def crowd(count: int, subjects: list[str]) -> AddMany:
+    return AddMany(ids=range(100, 100 + count), features=np.zeros((count, 2)), labels=[0] * count, subjects=subjects)
+
+
+def one_big_household(count: int) -> list[object]:
+    return [crowd(count, ["h"] * count), DeleteSubject("h")]
+
+
+def many_small_ones(count: int) -> list[object]:
+    households = [f"h{number}" for number in range(count)]
+    return [crowd(count, households), *map(DeleteSubject, households)]
+
+
+def many_that_stay(count: int) -> list[object]:
+    return [crowd(count, ["h"] * count)]
+
+
+@pytest.mark.parametrize("asked", [one_big_household, many_small_ones, many_that_stay])
+def test_subjects_take_time_in_proportion(asked) -> None:
+    """Eight times as many take some eight times as long; if everybody met everybody it would be sixty-four."""
+    records = Records.build(np.zeros((4, 2)), [0, 1, 0, 1])
+
+    def seconds(count: int) -> float:
+        batch, times = asked(count), []
+        for _ in range(3):
+            begun = time.perf_counter()
+            records.apply(batch)
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    assert seconds(24_000) < 24 * seconds(3_000)
+
+
+def test_who_came_and_went_and_came_to_somebody_else_is_not_theirs() -> None:
+    records = Records.build(np.zeros((4, 2)), [0, 1, 0, 1])
+
+    def add(subject: str) -> Add:
+        return Add(id=9, features=[1.0, 2.0], label=1, subject=subject)
+
+    moved = [add("a"), Delete(9), add("b")]
+    assert 9 in records.apply([*moved, Delete(0)])[0]
+    with pytest.raises(UnknownRecordError, match="'a'"):
+        records.apply([*moved, DeleteSubject("a")])
+    assert 9 not in records.apply([*moved, DeleteSubject("b")])[0]
+    assert 9 not in records.apply([add("a"), Delete(9), add("a"), DeleteSubject("a")])[0]
+    with pytest.raises(UnknownRecordError, match="'a'"):
+        records.apply([add("a"), DeleteSubject("a"), DeleteSubject("a")])
+    assert 9 in records.apply([add("a"), DeleteSubject("a"), add("a")])[0]
+
+
+def test_a_pickled_dataset_holds_no_trace_of_deleted_records():
+    X = np.arange(20.0).reshape(10, 2)
+    X[3] = 1234.5678, 8765.4321
+    ids, subjects = [f"person-{number}" for number in range(10)], [f"house-{number}" for number in range(10)]
+    records = Records.build(X, np.arange(10) % 2, ids=ids, subjects=subjects)
+    for trace in (X[3].tobytes(), b"person-3", b"house-3"):
+        assert trace in pickle.dumps(records)
+    after, _ = records.apply([Delete("person-3")])
+    dumped = pickle.dumps(after)
+    for trace in (X[3].tobytes(), b"person-3", b"house-3"):
+        assert trace not in dumped
+    back = pickle.loads(dumped)
+    assert back.ids() == after.ids()
+    for found, expected in zip(back.gather(back.live_slots()), after.gather(after.live_slots()), strict=True):
+        assert np.array_equal(found, expected)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from expunge.evidence import Excerpt, GuaranteeFacts, append, genesis, render_page, verify
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    """Elements, texts, and whether every element is closed where it should be."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text += data
+
+
+def test_a_page_says_what_happened_and_what_is_promised(office):
+    made = office.issue()
+    page = Page(render_page(made, verify(made.to_json(), public_key=office.key.public_key)))
+    assert page.open == []
+    for words in (
+        "Certificate of deletion",
+        "Applied",
+        "16 November 2026, 02:00:00 UTC",
+        "to delete 2 records",
+        office.request.request_id,
+        "What is promised",
+        "What is not promised",
+        *made.statements.promised,
+        *made.statements.not_promised,
+        *made.guarantee.assumptions,
+        made.guarantee.theorem,
+        "sure_release_share",
+        made.public_key.fingerprint,
+        made.ledger.head.link.hex(),
+        made.ledger.start.link.hex(),
+        "every check passed; the signer's key: matches",
+        "expunge verify certificate.json",
+    ):
+        assert words in page.text, words
+    assert "No guarantee is given" not in page.text
+
+
+def test_the_table_of_alarms_is_that_of_the_numbers(office):
+    page = Page(render_page(office.issue(guarantee=GuaranteeFacts(5.0, 1e-3, 1e-3))))
+    rows = ("1 in 10no limit", "1 in 100no limit", "1 in 10,0001.59%", "1 in 1,000,0000.115%")
+    assert all(row in page.text for row in rows)
+
+
+def test_no_guarantee_is_said_first_and_largest(office):
+    made = office.issue(guarantee=GuaranteeFacts(math.inf, 0, 0, note="the shards are a partition"))
+    source = render_page(made)
+    banner = source.index("<h2>No guarantee is given: the shards are a partition.</h2>")
+    assert banner < source.index("What is promised")
+    assert 'class="warning"' in source[:banner]
+    assert "raise an alarm?" not in source
+    assert "infinity" in Page(source).text
+    assert "predictions covered in a generationnone" in Page(source).text
+
+
+def test_the_ledger_is_readable_in_a_narrow_window(office):
+    source = render_page(office.issue())
+    assert ".entries th, .entries td:first-child" in source  # headings are not broken into letters
+    assert ".entries td:last-child { min-width: 16rem; }" in source
+
+
+def test_a_wrong_certificate_says_so_on_top(office):
+    made = office.issue()
+    found = verify(made.to_json().replace(b'"alpha":1.0', b'"alpha":0.1'))
+    assert found.certificate is not None
+    source = render_page(found.certificate, found)
+    assert source.index("Do not rely on it") < source.index("What was asked")
+    assert "guarantee.alpha is not what was signed" in source
+    assert "NOT passed" in source
+
+
+@pytest.mark.parametrize("about", ["issue", "issue_for_deployment"])
+def test_a_page_is_self_contained_and_runs_nothing(office, about):
+    source = render_page(getattr(office, about)())
+    page = Page(source)
+    names = {name for name, _ in page.tags}
+    assert not names & {"script", "link", "img", "iframe", "object", "form", "a", "base", "audio", "video"}
+    for _, attributes in page.tags:
+        assert not {"src", "href", "style", "onload", "onclick"} & set(attributes)
+    assert not re.search(r"url\(|@import|https?://", source)
+    policies = [value for _, value in page.tags if value.get("http-equiv") == "Content-Security-Policy"]
+    assert policies[0]["content"].startswith("default-src 'none'")
+    assert "@page { size: A4" in source
+    assert "@media print" in source
+    assert ("html", {"lang": "en"}) in page.tags
+    assert [name for name, _ in page.tags].count("h1") == 1
+    assert all("scope" in attributes for name, attributes in page.tags if name == "th")
+
+
+def test_hostile_text_is_only_text(office):
+    evil = "\"><script>alert('x')</script><img src=x onerror=y>&amp;\x00\u202e"
+    lines, identity = [], evil
+    for old in office.lines:
+        facts = {**old.entry.facts}
+        if facts.get("request") == office.request.request_id:
+            facts["request"] = evil
+        head = lines[-1].head if lines else genesis(identity)
+        lines.append(append(head, at=old.entry.at, event=old.entry.event, facts=facts))
+    made = office.issue(
+        deployment=replace(office.deployment, name=evil, deployment_id=identity),
+        request=replace(office.request, request_id=evil),
+        ledger=Excerpt.of(genesis(identity), [line.entry for line in lines]),
+        guarantee=GuaranteeFacts(
+            math.inf, 0, 0, note=evil, theorem=evil, parameters={"<b>": evil}, assumptions=(evil,)
+        ),
+        software=evil,
+    )
+    source = render_page(made, verify(made.to_json()))
+    page = Page(source)
+    assert page.open == []
+    assert not {name for name, _ in page.tags} & {"script", "img", "b"}
+    assert "\x00" not in source
+    assert "\u202e" not in source
+    assert page.text.count("<script>alert('x')</script>") >= 7
+
+
+def test_other_states_and_long_lists(office):
+    waiting = replace(office.request, state="pending", applied_by=None, generation=None, round=None)
+    ledger = Excerpt.of(office.lines[2].head, [office.lines[3].entry])
+    text = Page(render_page(office.issue(request=waiting, ledger=ledger))).text
+    assert "Waiting to be applied" in text
+    assert "Certificate of a request" in text
+    assert "Certificate of deletion" not in text
+    text = Page(render_page(office.issue_for_deployment())).text
+    assert "Certificate of a deployment" in text
+    assert "2 applied, 1 waiting, 0 cancelled" in text
+    many = replace(office.request, num_deletions=80, id_hashes=tuple(sorted(f"{n:064x}" for n in range(80))))
+    facts = {"request": many.request_id}
+    line = append(office.lines[2].head, at=many.accepted_at, event="accepted", facts=facts)
+    done = append(line.head, at=many.applied_by, event="applied", facts=facts)
+    made = office.issue(request=many, ledger=Excerpt.of(office.lines[2].head, [line.entry, done.entry]))
+    assert "The file holds 30 more." in render_page(made)

@@ -1,0 +1,70 @@
+"""Formats that were ever written stay readable, to the last word; damaged files are named for what they lack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from expunge.core.errors import InputError
+from expunge.evidence import FORMAT, PublicKey, read_certificate, verify
+from expunge.evidence.parsing import READERS
+
+GOLDEN = Path(__file__).parent / "golden"
+FILES = sorted(GOLDEN.glob("*.json"))
+FIRST = {"format-1-deployment", "format-1-no-guarantee", "format-1-request"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_old_certificates_still_hold(file):
+    """If this fails after a change of a sentence or a rule: give the new one a new format, and keep the old reader."""
+    signer = "operator.pem" if file.stem in FIRST else "operator-2.pem"
+    found = verify(file.read_bytes(), public_key=PublicKey.load(GOLDEN / signer))
+    assert found.holds, found.wrong
+    assert found.certificate is not None
+    assert found.certificate.to_json() == file.read_bytes()
+
+
+def test_there_is_an_old_certificate_for_every_format_that_was_written():
+    assert set(READERS) == set(range(1, FORMAT + 1))
+    for version in READERS:
+        assert [file for file in FILES if file.name.startswith(f"format-{version}-")]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "word"),
+    [
+        ("header", "kind", "letter", "kind must be request or deployment"),
+        ("header", "extra", 1, "header: it must have"),
+        ("header", "format", 1, "its format differs"),
+        ("header", "public_key", "none", "not a public key"),
+        ("header", "issued_at", "now", "header: issued_at"),
+        ("request", "extra", 1, "request: there is no field 'extra'"),
+        ("request", "state", "lost", "request: state must be one of"),
+        ("ledger", "head", {}, "ledger: head must have a sequence and a link"),
+        ("ledger", "digests", ["x"], "ledger: a digest of the ledger"),
+        ("ledger", "entries", [1], "ledger: an entry must have"),
+        ("ledger", "entries", 1, "ledger: entries must be a list"),
+        ("guarantee", "alpha", 1, "not written the way its field demands"),
+    ],
+)
+def test_what_is_wrong_is_named(office, section, name, value, word):
+    document = json.loads(office.issue().to_json())
+    document[section][name] = value
+    with pytest.raises(InputError, match=word):
+        read_certificate(json.dumps(document).encode())
+
+
+def test_what_is_missing_is_named(office):
+    document = json.loads(office.issue().to_json())
+    without = {name: value for name, value in document.items() if name != "guarantee"}
+    with pytest.raises(InputError, match="guarantee: the section is missing"):
+        read_certificate(json.dumps(without).encode())
+    with pytest.raises(InputError, match="signature must be 128"):
+        read_certificate(json.dumps({**document, "signature": "00"}).encode())
+    with pytest.raises(InputError, match="'counts' does not belong into a certificate about a request"):
+        read_certificate(json.dumps({**document, "counts": {}}).encode())
+    del document["request"]["round"]
+    with pytest.raises(InputError, match="request: round is missing"):
+        read_certificate(json.dumps(document).encode())

@@ -1,0 +1,342 @@
+"""Damaged and tampered files: one clear line, and nothing of theirs runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import skops.io
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.tree import DecisionTreeClassifier
+
+from expunge.core.errors import ModelFormatError
+from expunge.folder.codec import container, decode, encode
+from expunge.training.learners import LookupTableLearner, ScikitLearner
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 3))
+Y = (X[:, 0] > 0).astype(np.int64)
+LINEAR = encode(ScikitLearner(LogisticRegression()).fit(X, Y, 0)).data
+HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+ZIPPED = encode(IterativeImputer(random_state=0, max_iter=1).fit(HOLES)).data
+
+
+def refused(format, data, match=None, **options):
+    with pytest.raises(ModelFormatError, match=match) as caught:
+        decode(format, data, **options)
+    assert "\n" not in str(caught.value)
+
+
+def refused_or_fine(format, data, **options):
+    try:
+        decode(format, data, **options)
+    except ModelFormatError:
+        refused(format, data, **options)
+
+
+def repacked(data, change):
+    """The same file with a changed tree or changed arrays, and a right checksum."""
+    tree, arrays = container.unpack(data)
+    change(tree, arrays)
+    return container.pack(tree, [np.ascontiguousarray(array) for array in arrays])
+
+
+@settings(deadline=None, max_examples=150)
+@given(place=st.integers(0, len(LINEAR) * 8 - 1))
+def test_one_flipped_bit(place):
+    data = bytearray(LINEAR)
+    data[place // 8] ^= 1 << place % 8
+    refused("arrays", bytes(data))
+
+
+@settings(deadline=None, max_examples=100)
+@given(length=st.integers(0, len(LINEAR) - 1))
+def test_truncated(length):
+    refused("arrays", LINEAR[:length])
+    refused("pickle", LINEAR[:length])
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.binary(max_size=200))
+def test_noise(data):
+    for format in ("arrays", "skops", "pickle"):
+        refused(format, data, "not a file of expunge")
+
+
+def test_not_bytes():
+    refused("arrays", None, "not a file of expunge")
+    refused("arrays", LINEAR + b"x", "checksum")
+
+
+nodes = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(sorted(__import__("expunge.folder.codec.reader", fromlist=["x"])._TAGS)), inner).map(
+            list
+        ),
+        st.lists(inner, max_size=4),
+        st.builds(
+            lambda tag, rest: [tag, *rest],
+            st.sampled_from(
+                ["object", "record", "call", "array", "bytes", "dict", "tree", "skops", "pickle", "objects"]
+            ),
+            st.lists(inner, max_size=4),
+        ),
+        st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(node=nodes)
+def test_any_tree_gives_a_value_or_one_line(node):
+    data = container.pack({"version": 1, "value": node}, [np.arange(3.0), np.zeros((2, 2), dtype=np.uint8)])
+    refused_or_fine("pickle", data, trusted=["company"])
+
+
+@pytest.mark.parametrize(
+    "tree", [[], 3, None, {}, {"version": 1}, {"version": 2, "value": 1}, {"version": "1", "value": 1}]
+)
+def test_trees_of_another_layout(tree):
+    refused("arrays", container.pack(tree, []))
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "99.0", 3, ""])
+def test_another_scikit_learn(version):
+    data = repacked(LINEAR, lambda tree, arrays: tree.update({"scikit-learn": version}))
+    refused("arrays", data)
+
+
+def test_another_scikit_learn_says_what_to_do():
+    data = repacked(LINEAR, lambda tree, arrays: tree.update({"scikit-learn": "1.2.3"}))
+    refused("arrays", data, "of scikit-learn 1.2.3, here is .*: train it again")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "subprocess.Popen",
+        "os.system",
+        "builtins.eval",
+        "sklearn.externals._arff.ArffDecoder",
+        "sklearn.datasets._openml.OpenMLError",
+        "sklearn.utils.validation.os.system",
+        "sklearn.tests.test_base.MyEstimator",
+        "sklearn.base",
+        "sklearn.",
+        "",
+        "expunge.training.learners.scikit._Other",
+        "expunge.training.learners.scikit.np",
+        "expunge.folder.codec.trust.re",
+        "expunge.training.learners",
+        "..",
+    ],
+)
+def test_names_of_classes(forge, name):
+    for tag in ("object", "record", "call", "custom"):
+        for rest in ({}, []):
+            refused("pickle", forge([tag, name, rest]))
+    refused("arrays", forge(["function", name]))
+    refused("arrays", forge(["type", name]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system", "posix.system", "builtins.exec", "numpy.load", "numpy.fromfile", "numpy.save", "numpy.f2py",
+        "sklearn.metrics._scorer.make_scorer.x", "sklearn.metrics.os", "sklearn.datasets.load_files",
+        "company_models.ran", "sklearn.metrics._classification.warnings",
+    ],
+)  # fmt: skip
+def test_names_of_functions(company, forge, name):
+    refused("arrays", forge(["function", name]), "refused|cannot")
+    refused("arrays", forge(["partial", ["function", name], [], {}]), "refused|cannot")
+
+
+def test_what_a_trusted_module_merely_imports_is_not_trusted(company, forge):
+    for name in (
+        "company_models.os",
+        "company_models.subprocess",
+        "company_models.os.system",
+        "company_models.BaseEstimator",
+    ):
+        refused("arrays", forge(["function", name]), trusted=["company_models"])
+        refused("arrays", forge(["object", name, {}]), trusted=["company_models"])
+        refused("arrays", forge(["custom", name, {}]), trusted=["company_models"])
+
+
+class Bomb:
+    """Its pickle calls something."""
+
+    def __init__(self, call, *arguments):
+        self.call, self.arguments = call, arguments
+
+    def __reduce__(self):
+        return self.call, self.arguments
+
+
+def evil_pickles(target):
+    deep = pickle.dumps(Bomb(os.mkdir, target))
+    return {
+        "a call": deep,
+        "evaluation": pickle.dumps(Bomb(eval, f"__import__('os').mkdir({target!r})")),
+        "an attribute": pickle.dumps(Bomb(getattr, 3, "real")),
+        "a path through a module": b"\x80\x04\x8c\x0ecompany_models\x8c\x08os.mkdir\x93\x8c"
+        + bytes([len(target)]) + target.encode() + b"\x85R.",
+        "a function of the module": b"ccompany_models\nran\n(tR.",
+        "a name that it imported": b"ccompany_models\nsubprocess\n.",
+        "an unknown extension": b"\x80\x02\x82\x01.",
+        "a persistent id": b"\x80\x02X\x01\x00\x00\x00aQ.",
+        "an operator": b"c_operator\nattrgetter\n(S'x'\ntR.",
+        "scikit-learn's functions": b"csklearn.datasets\nload_files\n.",
+        "numpy's loader": b"cnumpy\nload\n.",
+        "a truncated one": deep[:-5],
+        "nothing": b"",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", evil_pickles("x"))
+def test_pickles(company, forge, tmp_path, name):
+    target = str(tmp_path / "made")
+    data = evil_pickles(target)[name]
+    refused("pickle", forge(["pickle", 0], [np.frombuffer(data, dtype=np.uint8)]), trusted=["company_models"])
+    assert not os.path.exists(target)
+
+
+def test_the_evil_pickle_is_evil(tmp_path):
+    """The control: an ordinary unpickler does run it."""
+    target = str(tmp_path / "made")
+    pickle.loads(evil_pickles(target)["a call"])
+    assert os.path.exists(target)
+
+
+def zip_file(members, compression=zipfile.ZIP_STORED):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, part in members.items():
+            archive.writestr(name, part)
+    return buffer.getvalue()
+
+
+def test_skops_with_a_function(forge, tmp_path):
+    for function in (os.system, eval, lambda rows: rows, np.load):
+        data = skops.io.dumps(FunctionTransformer(function))
+        refused("skops", forge(["skops", 0], [np.frombuffer(data, np.uint8)]), "is refused")
+
+
+def test_skops_with_a_name_that_a_trusted_module_imported(company, forge):
+    schema = json.loads(
+        zipfile.ZipFile(io.BytesIO(skops.io.dumps(FunctionTransformer(company.double)))).read("schema.json")
+    )
+    text = json.dumps(schema).replace('"double"', '"subprocess"')
+    data = zip_file({"schema.json": text})
+    refused("skops", forge(["skops", 0], [np.frombuffer(data, np.uint8)]), "refused", trusted=["company_models"])
+
+
+def test_skops_with_trees(forge):
+    """Their indices are not checked there: trees are stored the other way."""
+    data = skops.io.dumps(DecisionTreeClassifier().fit(X, Y))
+    refused("skops", forge(["skops", 0], [np.frombuffer(data, np.uint8)]), "Tree is refused")
+
+
+def test_skops_with_a_cache(forge):
+    data = skops.io.dumps(make_pipeline(LogisticRegression(), memory="somewhere"))
+    refused("skops", forge(["skops", 0], [np.frombuffer(data, np.uint8)]), "cache")
+
+
+def test_zip_bombs(forge):
+    zeros = bytes(10**7)
+    inner = zip_file({"a.npy": zeros}, zipfile.ZIP_DEFLATED)
+    for bomb in (
+        zip_file({"schema.json": zeros}, zipfile.ZIP_DEFLATED),
+        zip_file({"schema.json": "{}", "0.npz": inner}),
+    ):
+        assert len(bomb) < 10**5
+        refused("skops", forge(["skops", 0], [np.frombuffer(bomb, np.uint8)]), "compressed")
+
+
+@settings(deadline=None, max_examples=60)
+@given(place=st.integers(0, 10**6), value=st.integers(0, 255))
+def test_changed_skops_parts(place, value):
+    """Also with a right checksum: a value, or one line."""
+
+    def change(tree, arrays):
+        part = max(range(len(arrays)), key=lambda number: arrays[number].size)
+        arrays[part][place % arrays[part].size] = value
+
+    refused_or_fine("skops", repacked(ZIPPED, change))
+
+
+def test_huge_promises(forge):
+    refused("arrays", forge(["objects", [10**12]]))
+    refused("arrays", forge(["bytes", 0, "<U1000000000", [1]], [np.zeros(4, np.uint8)]))
+    refused("arrays", forge(["bytes", 0, "<f8", [2**62, 8]], [np.zeros(8, np.uint8)]))
+    refused("arrays", forge(["sparse", "csr_matrix", [2**40, 3], *[["array", n] for n in range(3)]], [X[0], Y, Y]))
+
+
+def test_too_deep(forge):
+    node = ["list"]
+    for _ in range(150):
+        node = ["list", node]
+    assert decode("arrays", forge(node)) is not None
+    text = "[" * 200_000
+    data = container.pack({"version": 1, "value": 0}, [])
+    refused("arrays", data[:-1])
+    tree = '{"version":1,"value":' + '["list",' * 50_000 + "0" + "]" * 50_000 + "}"
+    refused("arrays", _with_text(tree), "malformed")
+    refused("arrays", _with_text(text), "malformed")
+
+
+def _with_text(text):
+    """A file whose tree is this text."""
+    real = container.json.dumps
+    try:
+        container.json.dumps = lambda tree, **options: text
+        return container.pack(None, [])
+    finally:
+        container.json.dumps = real
+
+
+def test_records_check_their_arguments(forge):
+    refused(
+        "arrays", forge(["record", "expunge.training.learners.lookup.NearestTableLearner", {"tau": -1}]), "tau must be"
+    )
+    refused("arrays", forge(["record", "expunge.training.learners.scikit.ScikitLearner", {"estimator": 3}]))
+    refused("arrays", forge(["again", 0]), "not there|malformed")
+    stored = encode(LookupTableLearner())
+    assert decode("arrays", stored.data) == LookupTableLearner()
+
+
+@pytest.mark.parametrize("named", ["os:getcwd", "company_models:ran", "company_models:os.getcwd", "subprocess:Popen"])
+@pytest.mark.parametrize("option", ["factory", "train", "optimizer"])
+def test_records_that_name_code(company, forge, named, option):
+    """A PyTorch learner imports what its options name; a file may not make it do so."""
+    node = ["record", "expunge.training.learners.pytorch.learner.TorchLearner", {"factory": "x", option: named}]
+    refused("arrays", forge(node), "is refused")
+    if "." in named or not named.startswith("company_models"):
+        refused("arrays", forge(node), "is refused", trusted=["company_models"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "expunge.training.learners.pytorch.loop.TrainingLoop",
+        "expunge.training.learners.pytorch.network.Network",
+        "expunge.training.learners.slices.SlicedShard",
+        "expunge.training.learners.named._Recipe",
+    ],
+)
+def test_inner_parts_of_expunge(forge, name):
+    refused("arrays", forge(["record", name, {}]), "is refused")

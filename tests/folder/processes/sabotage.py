@@ -1,0 +1,63 @@
+"""The protocol with one thing left out: each of these has to be noticed, or the checks check nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from expunge.folder.store import BookKeeper, RequestBook, Store
+from expunge.folder.store.database import Database
+from expunge.folder.store.slabs import RecordFolder
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def apply_twice() -> None:
+    """A request stays pending when its round is switched."""
+    RequestBook.switch = _nothing  # type: ignore[method-assign]
+
+
+def forget_the_ledger_of_predictions() -> None:
+    """Answers leave before they are paid for on the disk."""
+    BookKeeper.reserve = _nothing  # type: ignore[method-assign]
+
+
+def forget_dirt() -> None:
+    """A failed consensus is kept in memory only."""
+    BookKeeper.mark_dirty = _nothing  # type: ignore[method-assign]
+
+
+def leave_files() -> None:
+    """Replaced models and leftovers stay."""
+    Store.remove = _nothing  # type: ignore[method-assign]
+
+
+def leave_rows() -> None:
+    """Deleted rows are not overwritten."""
+    RecordFolder.erase = _nothing  # type: ignore[method-assign]
+
+
+def leave_the_log() -> None:
+    """The write-ahead log keeps what was deleted from the database."""
+    Database.checkpoint = _nothing  # type: ignore[method-assign]
+
+
+def go_on_out_of_step() -> None:
+    """Whoever interrupted a switch goes on with the round before it."""
+    Store.is_at = lambda *_: True  # type: ignore[assignment,method-assign]
+
+
+SABOTAGE: dict[str, Callable[[], None]] = {
+    act.__name__: act
+    for act in (
+        apply_twice,
+        forget_the_ledger_of_predictions,
+        forget_dirt,
+        leave_files,
+        leave_rows,
+        leave_the_log,
+        go_on_out_of_step,
+    )
+}

@@ -1,0 +1,238 @@
+"""Ensembles on disk: what is read is what was written, and what is staged counts for nothing until it is switched."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from expunge import IndependentSampler, Randomness, Records, learn, update
+from expunge.core.errors import FormatError, InputError, StoreError
+from expunge.core.records import Add, AddMany, Delete
+from expunge.folder.store import (
+    FirstStage,
+    Stage,
+    Store,
+    dump_classes,
+    erase,
+    load_classes,
+    read_records,
+    read_state,
+    stage,
+    stages,
+    switch,
+)
+from expunge.training.ensemble import EnsembleState
+from expunge.training.learners.lookup import LookupTableLearner
+
+LEARNER, SAMPLER = LookupTableLearner(), IndependentSampler(0.5)
+X = np.arange(40, dtype=np.float32).reshape(20, 2)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.new(tmp_path / "folder")
+    yield made
+    made.close()
+
+
+def put(store: Store, staged: Any, *, round: int = 0) -> None:
+    with store.database.transaction():
+        switch(store, staged, generation=1, round=round, models_trained=4, serving={})
+
+
+@pytest.fixture
+def state(store: Store) -> EnsembleState:
+    records = Records.build(X, np.arange(20) % 2)
+    for name, value in {"classes": dump_classes(records.classes), "allow_missing": False}.items():
+        store.state_fact(name, value)
+    with FirstStage(store, trusted=()) as first:
+        made = learn(first.write(records), LEARNER, num_shards=4, sampler=SAMPLER, rng=Randomness.from_seed(1))
+        put(store, first.finish(made))
+    return made
+
+
+def read(store: Store) -> EnsembleState:
+    return read_state(store, LEARNER, SAMPLER, trusted=())
+
+
+def assert_same(found: EnsembleState, expected: EnsembleState) -> None:
+    """The same ensemble up to the numbering of slots."""
+    assert found.records.ids() == expected.records.ids()
+    for left, right in zip(
+        found.records.gather(found.records.live_slots()),
+        expected.records.gather(expected.records.live_slots()),
+        strict=True,
+    ):
+        assert np.array_equal(left, right)
+    assert found.seeds == expected.seeds
+    assert found.models == expected.models
+    for shard in range(4):
+        assert [found.records.id_of(int(slot)) for slot in found.membership.records_of(shard)] == [
+            expected.records.id_of(int(slot)) for slot in expected.membership.records_of(shard)
+        ]
+    for slot, other in zip(found.records.live_slots(), expected.records.live_slots(), strict=True):
+        assert found.membership.shards_of(int(slot)) == expected.membership.shards_of(int(other))
+
+
+def changed(state: EnsembleState, *batch: Any) -> tuple[EnsembleState, Any]:
+    return update(state, list(batch), rng=Randomness.from_seed(2))
+
+
+def models(store: Store) -> set[str]:
+    return {path.name for path in (store.folder / "models").iterdir()}
+
+
+def test_what_was_written_is_read(store: Store, state: EnsembleState) -> None:
+    assert_same(read(store), state)
+
+
+def test_staged_files_count_for_nothing_until_they_are_switched(store: Store, state: EnsembleState) -> None:
+    before = models(store)
+    after, report = changed(state, Delete(3), AddMany(ids=[50, 51], features=X[:2] + 100, labels=[0, 1]))
+    staged = stage(store, after, report.touched, report.change, trusted=())
+    assert models(store) > before
+    assert_same(read(store), state)
+    store.sweep()  # as opening does after a crash
+    assert models(store) == before
+    assert_same(read(store), state)
+    staged = stage(store, after, report.touched, report.change, trusted=())
+    put(store, staged, round=1)
+    assert not staged.rewritten
+    assert_same(read(store), after)
+    erase(store)
+    assert_same(read(store), after)
+    assert len(models(store)) == 4
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [Delete(3), AddMany(ids=[50, 51], features=X[:2] + 100, labels=[0, 1])],
+        [Delete(3), Add(id="a text", features=[1.0, 2.0], label=0)],
+    ],
+    ids=["appended", "rewritten"],
+)
+def test_what_is_staged_while_it_is_trained_is_what_was_trained(store: Store, state: EnsembleState, batch: Any) -> None:
+    with Stage(store, trusted=()) as begun:
+        after, _ = update(state, batch, rng=Randomness.from_seed(2), follower=begun)
+        assert_same(read(store), state)
+        staged = begun.finish(after)
+    assert_same(staged.state, after)
+    assert staged.rewritten == (staged.state is not after)
+    put(store, staged, round=1)
+    erase(store)
+    assert_same(read(store), after)
+    assert len(models(store)) == 4
+
+
+def test_a_stage_that_fails_says_why_and_is_swept(
+    store: Store, state: EnsembleState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, written = models(store), []
+
+    def write_some(path: Path, data: bytes, *, flush: bool, write: Any = stages.write_file) -> None:
+        written.append(path)
+        if len(written) > 1:
+            raise OSError(errno.ENOSPC, "full")
+        write(path, data, flush=flush)
+
+    monkeypatch.setattr(stages, "write_file", write_some)
+    with Stage(store, trusted=()) as begun:
+        after, _ = update(state, [Delete(record) for record in range(10)], rng=Randomness.from_seed(2), follower=begun)
+        with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
+            begun.finish(after)
+    assert len(models(store)) == len(before) + 1
+    store.tidy()
+    assert models(store) == before
+    assert_same(read(store), state)
+
+
+def test_the_rows_of_an_attempt_that_failed_do_not_stay(store: Store, state: EnsembleState) -> None:
+    """An addition that was staged and never switched, and is deleted again before the next attempt."""
+    pattern = np.array([[12345.5, 54321.5]], dtype=np.float32)
+    with_it, report = changed(state, Add(id=50, features=pattern[0], label=0))
+    stage(store, with_it, report.touched, report.change, trusted=())
+    slab = store.epoch_path(1) / "features.slab"
+    assert pattern.tobytes() in slab.read_bytes()
+    without, report = changed(state, Delete(3), Add(id=50, features=pattern[0], label=0), Delete(50))
+    put(store, stage(store, without, report.touched, report.change, trusted=()), round=1)
+    erase(store)
+    assert pattern.tobytes() not in slab.read_bytes()
+    assert_same(read(store), without)
+
+
+@pytest.mark.parametrize(
+    "addition",
+    [
+        Add(id="a text", features=[1.0, 2.0], label=0),
+        Add(id=77, features=[1.0, 2.0], label=0, subject="somebody"),
+        Add(id=77, features=[1.0, 2.0], label=0, weight=0.5),
+    ],
+    ids=["str id", "subject", "weight"],
+)
+def test_a_new_kind_of_column_has_all_records_written_anew(store: Store, state: EnsembleState, addition: Add) -> None:
+    first, report = changed(state, Delete(0), Delete(7))
+    put(store, stage(store, first, report.touched, report.change, trusted=()), round=1)
+    erase(store)
+    after, report = changed(first, addition, Delete(9))
+    staged = stage(store, after, report.touched, report.change, trusted=())
+    assert staged.rewritten
+    assert staged.state.records.num_slots == len(staged.state.records) == 18
+    assert isinstance(staged.state.records.blocks[0].features.base, np.memmap)
+    assert_same(read(store), first)
+    put(store, staged, round=2)
+    assert_same(read(store), after)
+    assert_same(staged.state, after)
+    erase(store)
+    assert [path.name for path in (store.folder / "records").iterdir()] == ["000002"]
+    assert_same(read(store), after)
+    last, report = changed(staged.state, Delete(10))
+    put(store, stage(store, last, report.touched, report.change, trusted=()), round=3)
+    assert_same(read(store), last)
+
+
+def test_a_model_file_that_is_missing_or_changed_is_named(store: Store, state: EnsembleState) -> None:
+    path = min((store.folder / "models").iterdir())
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(FormatError, match=f"{path.name} is not what was written"):
+        read(store)
+    path.unlink()
+    with pytest.raises(FormatError, match=path.name):
+        read(store)
+
+
+def test_records_are_read_without_the_models(store: Store, state: EnsembleState) -> None:
+    shutil.rmtree(store.folder / "models")
+    assert read_records(store).ids() == state.records.ids()
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([0, 1, 5]),
+        np.array([-1.5, 0.0, np.inf]),
+        np.array([False, True]),
+        np.array(["a", "béta", "a longer one"]),
+        np.array(["a", "b"], dtype=object),
+        np.array([1, 2], dtype=np.uint8),
+        np.array(["2020-01-01", "2021-01-01"], dtype="M8[ns]"),
+    ],
+    ids=lambda classes: str(classes.dtype),
+)
+def test_classes_come_back(classes: np.ndarray) -> None:
+    found = load_classes(dump_classes(classes))
+    assert found.dtype == classes.dtype
+    assert np.array_equal(found, classes)
+
+
+@pytest.mark.parametrize("classes", [np.array([b"a"]), np.array(["2020-01-01"], dtype="M8[D]"), np.array([1j])])
+def test_classes_that_would_not_come_back_are_refused(classes: np.ndarray) -> None:
+    with pytest.raises(InputError, match="a label must be a text or a number"):
+        dump_classes(classes)

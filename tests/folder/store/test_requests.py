@@ -1,0 +1,213 @@
+"""The book of requests: states, keys, fingerprints, and the guard against what was deleted coming back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from expunge.core.errors import FormatError, RecordError, RequestError, StoreError
+from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
+from expunge.folder.store import Batch, RequestBook, Store, database
+from expunge.folder.store.requests import Request
+
+NOW = "2030-01-01T00:00:00Z"
+KEY = bytes(range(32))
+RECORDS = Records.build(
+    np.arange(8, dtype=np.float32).reshape(4, 2), [0, 1, 0, 1], ids=[1, 2, "x", 4], subjects=["s", None, "s", "t"]
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store.new(tmp_path / "folder")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def book(store: Store) -> RequestBook:
+    return RequestBook(store, KEY)
+
+
+def addition(number: int = 7) -> Batch:
+    return Batch.dump([AddMany(ids=[number], features=[[1.0, 2.0]], labels=[1], subjects=["u"])], RECORDS)
+
+
+def accept(book: RequestBook, *updates: Any, key: str | None = None) -> Request:
+    return book.accept(Batch.dump(list(updates), RECORDS), key=key, now=NOW)
+
+
+def test_an_accepted_request_waits_with_what_it_asks_for(store: Store, book: RequestBook) -> None:
+    request = book.accept(addition(), key=None, now=NOW)
+    assert (request.state, request.public_state, request.kind) == ("pending", "pending", "addition")
+    assert (request.deletions, request.additions, request.accepted_at) == (0, 1, NOW)
+    assert request.applied_by is request.generation is request.round is None
+    assert [path.name for path in (store.folder / "waiting").iterdir()] == [f"{request.request}.block"]
+    found = book.batch_of(request.request)
+    assert found.content == addition().content
+    assert found.block is not None
+    assert found.block.ids is not None
+    assert found.block.ids.tolist() == [7]
+    assert book.get(request.request) == request == RequestBook(store, KEY).get(request.request)
+
+
+def test_requests_keep_their_order(book: RequestBook) -> None:
+    made = [accept(book, Delete(record)).request for record in (1, 2, "x", 4)]
+    assert [one.request for one in book.all()] == made == [one.request for one in book.in_state("pending")]
+    assert book.num_pending() == 4
+
+
+def test_the_states_of_a_request(book: RequestBook) -> None:
+    request = accept(book, Delete(1), DeleteSubject("s")).request
+    book.switch(request, generation=3, round=5)
+    half = book.get(request)
+    assert (half.state, half.public_state, half.generation, half.round) == ("switched", "pending", 3, 5)
+    assert book.num_pending() == 1
+    with pytest.raises(RequestError, match="being applied: too late to cancel"):
+        book.cancel(request, now=NOW)
+    book.finish(request, applied_by="2030-01-01T00:01:00Z")
+    assert book.get(request).public_state == "applied"
+    assert book.get(request).applied_by == "2030-01-01T00:01:00Z"
+    assert book.num_pending() == 0
+    with pytest.raises(RequestError, match="is applied: too late to cancel"):
+        book.cancel(request, now=NOW)
+
+
+def test_a_step_is_taken_from_its_own_state_only(book: RequestBook) -> None:
+    request = accept(book, Delete(1)).request
+    book.finish(request, applied_by=NOW)
+    assert book.get(request).state == "pending"
+    book.cancel(request, now=NOW)
+    book.switch(request, generation=1, round=1)
+    assert book.get(request).state == "cancelled"
+
+
+def test_nothing_in_clear_is_left_of_a_request_that_was_switched(store: Store, book: RequestBook) -> None:
+    request = accept(book, Delete("x")).request
+    book.switch(request, generation=1, round=1)
+    row = store.database.row("SELECT content, file FROM requests")
+    assert row == (None, None)
+
+
+def test_nothing_at_all_is_left_of_a_request_that_was_cancelled(store: Store, book: RequestBook) -> None:
+    request = book.accept(addition(), key=None, now=NOW).request
+    book.cancel(request, now=NOW)
+    row = store.database.row("SELECT content, file, fingerprint FROM requests")
+    assert row == (None, None, b"")
+    assert store.database.rows("SELECT * FROM hashes") == []
+    assert book.hashes_of(request) == ()
+
+
+def test_a_folder_of_the_first_format_keeps_its_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "older"
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "MIGRATIONS", database.MIGRATIONS[:1])
+        patch.setattr(database, "VERSION", 1)
+        older = database.Database(folder, is_new=True)
+        columns = "request, fingerprint, kind, state, accepted_at, deletions, additions, hashes"
+        for request, hashes in (("a", '["00", "11"]'), ("b", "[]")):
+            row = (request, b"", "deletion", "applied", NOW, 2, 0, hashes)
+            older.execute(f"INSERT INTO requests ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        older.close()
+    newer = database.Database(folder)
+    book = RequestBook(Store(folder, newer, None), KEY)
+    assert (book.hashes_of("a"), book.hashes_of("b")) == (("00", "11"), ())
+    assert [(one.request, one.state) for one in book.all()] == [("a", "applied"), ("b", "applied")]
+    assert newer.rows("SELECT DISTINCT hashes FROM requests") == [("[]",)]
+    newer.close()
+
+
+def test_unknown_requests_are_named(book: RequestBook) -> None:
+    with pytest.raises(RequestError, match="there is no request 'nobody'"):
+        book.get("nobody")
+    assert book.hashes_of("nobody") == ()
+    assert book.by_key("nobody") is None
+
+
+def test_keys_are_kept_as_hashes_and_are_unique(store: Store, book: RequestBook) -> None:
+    request = accept(book, Delete(1), key="order 66")
+    assert book.by_key("order 66") == request
+    assert book.by_key("order 67") is None
+    row = store.database.row("SELECT key FROM requests")
+    assert row is not None
+    assert b"order" not in row[0]
+    assert len(row[0]) == 32
+    with pytest.raises(StoreError, match="UNIQUE"):
+        accept(book, Delete(2), key="order 66")
+
+
+def test_fingerprints_tell_batches_apart(book: RequestBook) -> None:
+    batches = [
+        [Delete(1)],
+        [Delete(2)],
+        [Delete(2), Delete(1)],
+        [Delete("x")],
+        [DeleteSubject("s")],
+        [Add(id=9, features=[1.0, 2.0], label=1)],
+        [Add(id=9, features=[1.0, 2.0], label=0)],
+        [Add(id=9, features=[1.0, 3.0], label=1)],
+        [Add(id="9", features=[1.0, 2.0], label=1)],
+        [Add(id=9, features=[1.0, 2.0], label=1, subject="s")],
+        [Add(id=9, features=[1.0, 2.0], label=1, weight=0.5)],
+        [Delete(1), Add(id=9, features=[1.0, 2.0], label=1)],
+    ]
+    prints = [book.fingerprint(Batch.dump(batch, RECORDS)) for batch in batches]  # type: ignore[arg-type]
+    assert len(set(prints)) == len(batches)
+
+
+def test_a_subjects_fingerprint_does_not_depend_on_its_records(book: RequestBook) -> None:
+    """Asked again after it was applied, it is still the same request."""
+    after, _ = RECORDS.apply([DeleteSubject("s")])
+    before = Batch.dump([DeleteSubject("s")], RECORDS)
+    assert book.fingerprint(before) == book.fingerprint(Batch.dump([DeleteSubject("s")], after))
+
+
+def test_hashes_depend_on_the_request_and_not_on_the_order(book: RequestBook) -> None:
+    one, two = accept(book, Delete(1), Delete(2)), accept(book, Delete(2), Delete(1))
+    batch = Batch.dump([Delete(2), Delete(1)], RECORDS)
+    assert book.hashes_of(one.request) == book.hashes(one.request, batch)
+    assert set(book.hashes_of(one.request)).isdisjoint(book.hashes_of(two.request))
+
+
+@pytest.mark.parametrize("where", ["file", "content", "missing"])
+def test_a_waiting_request_that_was_changed_is_noticed(store: Store, book: RequestBook, where: str) -> None:
+    request = book.accept(addition(), key=None, now=NOW).request
+    path = store.folder / "waiting" / f"{request}.block"
+    if where == "file":
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    elif where == "content":
+        store.database.execute("UPDATE requests SET content = ?", ('[{"ids": [2]}]',))
+    else:
+        path.unlink()
+    with pytest.raises(StoreError) as caught:
+        book.batch_of(request)
+    assert isinstance(caught.value, FormatError) or where == "missing"
+
+
+def test_the_guard_knows_ids_and_subjects_apart(book: RequestBook) -> None:
+    book.refuse_forgotten([("record", 1), ("subject", "s")])
+    book.remember([("record", 1), ("subject", "s"), ("record", 1)])
+    for name in (("record", "1"), ("record", "s"), ("subject", 1), ("record", 2)):
+        book.refuse_forgotten([name])  # type: ignore[list-item]
+    with pytest.raises(RecordError, match="the id 1 was deleted on request; say readmit") as caught:
+        book.refuse_forgotten([("record", 5), ("record", 1)])
+    assert caught.value.record == 1
+    with pytest.raises(RecordError, match="the subject 's' was deleted on request"):
+        book.refuse_forgotten([("subject", "s")])
+    book.readmit([("record", 1), ("record", 77)])
+    book.refuse_forgotten([("record", 1)])
+    with pytest.raises(RecordError):
+        book.refuse_forgotten([("subject", "s")])
+
+
+def test_the_guard_keeps_no_name_in_clear(store: Store, book: RequestBook) -> None:
+    book.remember([("record", "somebody in particular")])
+    store.database.checkpoint()
+    assert b"somebody" not in (store.folder / "state.db").read_bytes()

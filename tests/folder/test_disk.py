@@ -1,0 +1,384 @@
+"""Disks that are full, read-only, shared or damaged: one clear line, and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import expunge
+import expunge.folder.store.database as database
+from expunge import AddMany
+from expunge.core.errors import ExpungeError, FolderBusyError, FormatError, StoreError
+from expunge.folder import look
+from expunge.folder.store import BookKeeper
+from expunge.folder.store.dirty_flag import DirtyMark
+from expunge.folder.store.slabs import RecordFolder
+from expunge.serving.publishing import ConsensusPublisher
+from expunge.training.learners import LookupTableLearner
+
+PROCESSES = Path(__file__).parent / "processes"
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
+OPTIONS = {"n_shards": 3, "inclusion_probability": 1.0, "mechanism": "majority"}
+
+
+def small_disk(disk: Path, mode: str, amounts: list[int]) -> Any:
+    disk.mkdir()
+    script = [sys.executable, str(PROCESSES / "small_disk.py"), mode, str(disk), json.dumps(amounts)]
+    command = script if mode == "limit" else [*NAMESPACE, *script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def may_mount() -> bool:
+    try:
+        mount = [*NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+        return subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def assert_one_line(message: str, *parts: object) -> None:
+    assert message
+    assert "\n" not in message
+    for part in parts:
+        assert str(part) in message
+
+
+@pytest.mark.parametrize(
+    ("mode", "amounts"),
+    [
+        pytest.param("full", [0, 24, 44, 56, 72, 92, 100, 116, 132, 148, 156, 164, 172, 180, 190, 1000]),
+        ("limit", [0, 20, 40, 70, 90, 110, 1000]),
+    ],
+)
+def test_a_full_disk_is_told_in_a_line_and_loses_nothing(tmp_path, mode, amounts):
+    """At every amount of room the same life gets somewhat further; then there is room again, and it goes on."""
+    if mode == "full" and not may_mount():
+        mode, amounts = "limit", [10, 30, 50, 60, 80, 100, 1000]
+    lives = small_disk(tmp_path / "disk", mode, amounts)
+    for life in lives[:-1]:
+        if life["met"]:
+            assert_one_line(life["met"], tmp_path / "disk" / "folder", "no space left on the disk", "nothing was lost")
+    assert not lives[-1]["met"]
+    reached = {life["after"] for life in lives if life["met"]}
+    assert {"", "asking"} <= reached  # at opening, and at an update
+    assert sum(bool(life["met"]) for life in lives) >= len(lives) / 2
+
+
+@pytest.mark.parametrize("learner_fails", [False, True])
+def test_records_that_cannot_be_flushed_are_told_when_the_models_are_trained(tmp_path, monkeypatch, learner_fails):
+    """They are flushed meanwhile; what else goes wrong is told first, and nobody is left writing."""
+    trained, told = threading.Event(), []
+
+    def fail(folder: Any) -> None:
+        trained.wait(30)
+        told.append(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def train(
+        learner: Any, X: Any, y: Any, seed: int, *, weights: Any = None, fit: Any = LookupTableLearner.fit
+    ) -> Any:
+        if len(X) > 50:  # not in the trial before the records are written
+            trained.set()
+            if learner_fails:
+                raise RuntimeError("the learner's own")
+        return fit(learner, X, y, seed, weights=weights)
+
+    monkeypatch.setattr(RecordFolder, "flush", fail)
+    monkeypatch.setattr(LookupTableLearner, "fit", train)
+    X = np.arange(200.0).reshape(100, 2)
+    expected = "the learner's own" if learner_fails else "no space left on the disk; nothing was lost"
+    with pytest.raises(ExpungeError, match=expected):
+        expunge.create(tmp_path / "folder", LookupTableLearner(), X, np.arange(100) % 2, **OPTIONS)
+    assert len(told) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_written_is_not_what_the_caller_makes_of_it_later(tmp_path):
+    """Rows are borrowed until they are on the disk, and no longer."""
+    X, y = np.arange(200.0).reshape(100, 2), np.arange(100) % 2
+    with expunge.create(tmp_path / "folder", LookupTableLearner(), X, y, **OPTIONS) as deployment:
+        before = X.copy()
+        X[:] = -1
+        y[:] = 1
+        found, labels, _ = deployment.inside.state.records.gather(np.arange(100))
+        np.testing.assert_array_equal(found, before)
+        np.testing.assert_array_equal(labels, np.arange(100) % 2)
+
+
+def test_a_read_only_disk_is_told_in_a_line_and_can_be_looked_at(tmp_path):
+    if not may_mount():
+        pytest.skip("this machine does not permit mounts in a namespace of one's own")
+    met = small_disk(tmp_path / "disk", "read-only", [])
+    disk = tmp_path / "disk"
+    assert_one_line(met["open"], disk / "folder", "cannot be written to", "nothing was lost")
+    assert_one_line(met["create"], f"{disk / 'new'}:", "cannot be written to")
+    assert met["look"] == "45"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A deployment with an addition pending, closed."""
+    path = tmp_path / "folder"
+    rng = np.random.default_rng(0)
+    ids = [f"person {n}" for n in range(12)]
+    with expunge.create(
+        path, LookupTableLearner(), rng.normal(size=(12, 3)), np.arange(12) % 2, ids=ids, apply="manual", **OPTIONS
+    ) as deployment:
+        deployment.submit([AddMany(ids=["late"], features=rng.normal(size=(1, 3)), labels=[1])])
+    return path
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file but those that come and go with whoever reads."""
+    passing = {"lock", "state.db-wal", "state.db-shm"}
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name not in passing}
+
+
+def test_a_second_process_is_refused_and_a_killed_one_lets_go(folder):
+    script = f"import expunge; d = expunge.open({str(folder)!r}); print('open', flush=True); input()"
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(FolderBusyError) as refused:
+            expunge.open(folder)
+        assert_one_line(str(refused.value), folder, f"process {other.pid}")
+        with look(folder) as view:  # looking is permitted
+            assert view.status.pending == 1
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        with expunge.open(folder) as deployment:
+            assert deployment.status.pending == 1
+
+
+def user_version(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "state.db")) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def test_a_newer_format_is_refused(folder):
+    with closing(sqlite3.connect(folder / "state.db")) as connection:
+        connection.execute(f"PRAGMA user_version = {database.VERSION + 1}")
+    before = contents(folder)
+    for act in (expunge.open, look):
+        with pytest.raises(FormatError) as refused:
+            act(folder)
+        assert_one_line(str(refused.value), folder, database.VERSION + 1, f"up to {database.VERSION}")
+    assert contents(folder) == before
+
+
+@pytest.fixture
+def next_version(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Pretend that there is one more migration."""
+
+    def pretend(*statements: str) -> None:
+        monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, statements))
+        monkeypatch.setattr(database, "VERSION", len(database.MIGRATIONS))
+
+    return pretend
+
+
+def test_an_older_format_is_migrated(folder, next_version, monkeypatch):
+    version = database.VERSION
+    next_version("CREATE TABLE extra (number INTEGER)", "INSERT INTO extra SELECT COUNT(*) FROM shards")
+    with pytest.raises(FormatError, match="open it for writing once"):
+        look(folder)
+    with expunge.open(folder) as deployment:
+        assert deployment._store.database.rows("SELECT number FROM extra") == [(3,)]
+        assert deployment.apply() == 1
+        assert "late" in deployment.records
+    assert user_version(folder) == version + 1
+    monkeypatch.undo()
+    with pytest.raises(FormatError, match=f"has format {version + 1}"):
+        expunge.open(folder)
+
+
+def test_a_migration_that_fails_changes_nothing(folder, next_version, monkeypatch):
+    before = contents(folder)
+    next_version("CREATE TABLE extra (number INTEGER)", "DROP TABLE requests", "INSERT INTO nowhere VALUES (1)")
+    with pytest.raises(StoreError) as refused:
+        expunge.open(folder)
+    assert_one_line(str(refused.value), folder, "nowhere", "nothing was lost")
+    monkeypatch.undo()
+    assert user_version(folder) == database.VERSION
+    with closing(sqlite3.connect(folder / "state.db")) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    assert "requests" in tables
+    assert "extra" not in tables
+    changed = {path.name for path, content in contents(folder).items() if before.get(path) != content}
+    assert changed <= {"state.db"}
+    with expunge.open(folder) as deployment:
+        assert deployment.apply() == 1
+
+
+def flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("models/*", flip),
+        ("models/*", cut),
+        ("models/*", Path.unlink),
+        ("records/*/features.slab", cut),
+        ("records/*/features.slab", Path.unlink),
+        ("records/*/labels.slab", cut),
+        ("records/*/ids.heap", cut),
+        ("records/*/ids.heap", Path.unlink),
+        ("keys/hashing.key", Path.unlink),
+        ("waiting/*", cut),
+        ("waiting/*", Path.unlink),
+        ("state.db", overwrite),
+        ("state.db", Path.unlink),
+    ],
+)
+def test_a_damaged_file_is_named_and_its_return_heals(folder, file, damage):
+    path = sorted(folder.glob(file))[0]
+    sound = path.read_bytes()
+    damage(path)
+    with pytest.raises(StoreError) as refused:
+        expunge.open(folder)
+    # A waiting addition bears the name of its request, which is what its requester knows.
+    assert_one_line(str(refused.value), path.stem if path.parent.name == "waiting" else path.name)
+    path.write_bytes(sound)
+    with expunge.open(folder) as deployment:
+        assert deployment.apply() == 1
+        assert len(deployment.records) == 13
+
+
+def test_a_lost_signing_key_is_named(folder):
+    (folder / "keys" / "signing.pem").unlink()
+    with expunge.open(folder) as deployment, pytest.raises(expunge.ExpungeError) as refused:
+        deployment.certificate()
+    assert_one_line(str(refused.value), "signing.pem")
+
+
+DISAGREEING = """
+import os, sys
+import numpy as np
+import expunge
+from expunge.core.errors import StoreError
+from sklearn.naive_bayes import GaussianNB
+
+X = np.random.default_rng(0).normal(size=(300, 1))
+with expunge.create(
+    sys.argv[1], GaussianNB(), X, np.arange(300) % 2, n_shards=300, inclusion_probability=0.05,
+    target=expunge.Guarantee(8.0, 0.05, 0.05), max_predictions=1000, max_generations=3,
+) as deployment:
+    execute = deployment._store.database.execute
+
+    def full(statement, values=()):
+        if "dirty = 1" in statement:
+            raise StoreError("no space left on the disk")
+        return execute(statement, values)
+
+    deployment._store.database.execute = full
+    deployment.predict(X[:1])  # half of the shards say one, half the other
+    print(deployment.status.budget.exhausted, flush=True)
+    os._exit(9)
+"""
+
+
+def test_a_consensus_that_failed_on_a_full_disk_is_remembered_by_a_killed_process(tmp_path):
+    """And whoever asked was told no error, which nobody gets at other times."""
+    folder = tmp_path / "folder"
+    done = subprocess.run([sys.executable, "-c", DISAGREEING, folder], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("True\n", 9), done.stderr
+    with expunge.open(folder) as deployment:
+        assert deployment.status.budget.exhausted
+        deployment.predict(np.ones((1, 1)))
+        assert deployment._store.database.rows("SELECT dirty FROM generations") == [(1,)]
+        deployment.delete([5])
+        assert deployment.status.generation == 2
+        assert not deployment.status.budget.exhausted
+    with expunge.open(folder) as deployment:
+        assert not deployment.status.budget.exhausted
+
+
+def test_the_mark_is_of_one_generation(tmp_path):
+    first, second = (DirtyMark(tmp_path, generation) for generation in (1, 2))
+    assert not first.is_set
+    first.prepare()
+    first.prepare()
+    assert not first.is_set
+    assert first.set()
+    first.prepare()
+    assert first.is_set
+    assert not second.is_set
+    second.prepare()
+    assert not first.is_set
+    (tmp_path / "dirty").write_bytes(b"cut")
+    assert not second.is_set
+    second.prepare()
+    assert second.set()
+    assert second.is_set
+    nowhere = DirtyMark(tmp_path / "nowhere", 1)
+    nowhere.prepare()
+    assert not nowhere.set()
+
+
+class FullDatabase:
+    """A database that is full for a while."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.written: list[str] = []
+
+    def execute(self, statement: str, _: Any) -> None:
+        if self.is_full:
+            raise StoreError("no space left on the disk")
+        self.written.append(statement)
+
+
+def test_dirt_that_could_not_be_written_is_written_before_the_next_answer(tmp_path):
+    """A full disk at the very moment of a failed consensus must not make the folder forget it."""
+
+    class OneDatabase:
+        database = FullDatabase()
+        folder = tmp_path / "nowhere"  # nor is there a mark
+
+        def require_own(self) -> None:
+            pass
+
+    full, books = OneDatabase.database, BookKeeper(OneDatabase(), 1, 100)  # type: ignore[arg-type]
+    gate = ConsensusPublisher(
+        num_shards=20,
+        rng=expunge.Randomness.from_seed(0),
+        target=expunge.Guarantee(30.0, 0.4, 0.4),
+        max_predictions=50,
+        max_generations=2,
+        cache_folder=tmp_path,
+    )
+    gate.journal = books
+    rng = expunge.Randomness.from_seed(1)
+    full.is_full = True
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no space left"):
+            gate.release(np.array([[10, 10]]), rng)
+    full.is_full = False
+    assert gate.release(np.array([[20, 0]]), rng).tolist() == [0]
+    assert any("dirty = 1" in statement for statement in full.written)

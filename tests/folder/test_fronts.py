@@ -1,0 +1,215 @@
+"""Whoever answers is the same after opening, and nothing is calibrated, taught or charged for twice."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.naive_bayes import GaussianNB
+
+import expunge
+from expunge import Add, Delete, Guarantee, Randomness
+from expunge.core.errors import InputError, ParameterError, RecordError
+from expunge.folder import DurableDeployment
+from expunge.folder.codec import encode
+from expunge.serving.publishing import DirectFront, RoutedRound, RouterFront, StudentFront, StudentRound
+from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+
+RNG = np.random.default_rng(0)
+Y = np.arange(120) % 2
+X = RNG.normal(size=(120, 3)) + 3 * Y[:, None]
+POOL = RNG.normal(size=(40, 3)) + 3 * (np.arange(40) % 2)[:, None]
+GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 0.3, "target": Guarantee(8.0, 0.05, 0.05)}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    shared = Path("/dev/shm")  # where flushing costs nothing
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
+        yield Path(name) / "deployment"
+
+
+def make(folder: Path, **options: Any) -> DurableDeployment:
+    options = {**GATE, "max_generations": 3, "max_predictions": 1000, "rng": Randomness.from_seed(1), **options}
+    return expunge.create(folder, GaussianNB(), X, Y, **options)
+
+
+def reopened(deployment: DurableDeployment) -> DurableDeployment:
+    deployment.close()
+    return expunge.open(deployment.path)
+
+
+def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = make(folder, publish="student", pool=POOL)
+    before, taught = deployment.status, deployment.student
+    assert before.budget.predictions >= len(taught.kept) > 0
+    answers = deployment.predict(X)
+    with monkeypatch.context() as patch:
+        patch.setattr(StudentFront, "open_round", None)  # whoever teaches, fails
+        deployment = reopened(deployment)
+    found = deployment.student
+    assert isinstance(found, StudentRound)
+    assert deployment.status == before
+    assert np.array_equal(found.kept, taught.kept)
+    assert np.array_equal(found.labels, taught.labels)
+    assert np.array_equal(deployment.predict(X), answers)
+    assert deployment.status == before  # answers are free
+    deployment.delete([1])
+    after = deployment.status
+    assert after.budget.predictions > 0  # the next round's lesson is paid for
+    deployment = reopened(deployment)
+    assert deployment.status == after
+    deployment.close()
+
+
+def test_a_student_of_an_earlier_version_is_not_kept_for_long(folder: Path) -> None:
+    """It was taught with coins that people may have chosen their deletions by."""
+    centres = np.array([[0.1, 0.1, 0.1], [3.1, 3.1, 3.1]])
+    front = StudentFront(centres, expunge.training.learners.as_learner(GaussianNB()), selection_share=0.0)
+    deployment = make(folder, publish=front)
+    deployment.delete([1])
+    assert not deployment.student.was_trained  # every point of the pool, with the labels of before
+    deployment = reopened(deployment)
+    deployment.delete([2])
+    assert not deployment.student.was_trained
+    student = deployment.student
+    lesson = encode((student.kept, student.labels))  # as it was written down before
+    deployment._store.put_object("lesson", lesson.format, lesson.data)
+    deployment = reopened(deployment)
+    assert np.array_equal(deployment.student.kept, student.kept)
+    deployment.delete([3])
+    assert deployment.student.was_trained
+    deployment = reopened(deployment)
+    deployment.delete([4])
+    assert not deployment.student.was_trained
+    deployment.close()
+
+
+def test_a_lesson_is_paid_for_on_the_disk_before_it_is_given(folder: Path) -> None:
+    deployment = make(folder, publish="student", pool=POOL)
+    deployment.delete([1])
+    reserved, _, _ = deployment._store.reserved(deployment.status.generation)
+    assert reserved >= deployment.status.budget.predictions > 0
+    deployment.close()
+
+
+@pytest.mark.parametrize("fallback", [None, RidgeFallback(), GaussianNaiveBayes(), NearestNeighbours(num_neighbours=3)])
+def test_a_router_is_kept_and_not_calibrated_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fallback: Any
+) -> None:
+    deployment = make(folder, publish="router", fallback=fallback)
+    serving = deployment.inside.serving
+    assert isinstance(serving, RoutedRound)
+    deployment.predict(X[:10])
+    before = deployment.status
+    with monkeypatch.context() as patch:
+        patch.setattr(RouterFront, "open_round", None)  # whoever calibrates, fails
+        deployment = reopened(deployment)
+    found = deployment.inside.serving
+    assert isinstance(found, RoutedRound)
+    assert found.calibration == serving.calibration
+    assert np.array_equal(found.is_easy(X), serving.is_easy(X))
+    assert np.array_equal(found.model.assess(X).codes, serving.model.assess(X).codes)
+    assert deployment.status == before
+    deployment.update([Delete(3), Add(id="new", features=X[3] + 0.1, label=1)])
+    deployment.close()
+
+
+def test_a_calibration_at_the_extremes_is_kept(folder: Path) -> None:
+    deployment = make(folder, publish=RouterFront(threshold=np.inf))
+    serving = deployment.inside.serving
+    deployment = reopened(deployment)
+    found = deployment.inside.serving
+    assert found.calibration.threshold == serving.calibration.threshold == np.inf  # type: ignore[attr-defined]
+    assert np.isnan(found.calibration.dirty_chance)  # type: ignore[attr-defined]
+    deployment.predict(X[:5])
+    assert deployment.status.budget.predictions == 0  # the fallback answers everything
+    deployment.close()
+
+
+@pytest.mark.parametrize("fallback", [NearestNeighbours(num_neighbours=3), GaussianNaiveBayes(), RidgeFallback()])
+def test_a_router_goes_on_after_the_records_were_written_anew(folder: Path, fallback: Any) -> None:
+    """An id of another kind has all records rewritten, in other slots than the fallback knew them by."""
+    deployment = make(folder, publish=RouterFront(fallback, threshold=0.0), n_shards=5)
+    deployment.delete([0, 5, 17])
+    deployment.update([Add(id="late", features=X[0] + 0.25, label=0)])
+    assert deployment.records.num_slots == len(deployment.records)  # rewritten
+    for batch in ([Delete(7), Delete(60)], [Add(id="later", features=X[1] - 0.25, label=1), Delete("late")]):
+        deployment.update(batch)  # type: ignore[arg-type]
+        serving = deployment.inside.serving
+        assert isinstance(serving, RoutedRound)
+        assert serving.opening.state is deployment.inside.state
+        fresh = fallback.fit_records(deployment.records).assess(X)
+        assert np.array_equal(serving.model.assess(X).codes, fresh.codes)
+        assert np.allclose(serving.model.assess(X).margins, fresh.margins)
+    deployment.close()
+
+
+def test_a_public_point_is_refused_when_it_is_asked_for(folder: Path) -> None:
+    """Once accepted it could never be applied, nor anything that waits with it."""
+    front = StudentFront(POOL, expunge.training.learners.as_learner(GaussianNB()), pool_ids=("public 1",))
+    deployment = make(folder, publish=front, apply="manual")
+    for found in (deployment, None):
+        deployment = reopened(deployment) if found is None else deployment
+        with pytest.raises(RecordError, match="record 'mine' is also in the public pool"):
+            deployment.submit([Add(id="mine", features=POOL[7], label=0)])
+        with pytest.raises(RecordError, match="record 'public 1' is also in the public pool"):
+            deployment.submit([Add(id="public 1", features=X[7] + 0.5, label=0)])
+        assert deployment.status.pending == 0
+    deployment.submit([Delete(1), Add(id="mine", features=POOL[7] + 0.01, label=0)])
+    assert deployment.apply() == 1
+    deployment.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [({"weight": 0.5}, "record 'mine' has the weight 0.5"), ({"features": [1e200, 0, 0]}, "record 'mine'")],
+)
+def test_a_record_that_no_fallback_takes_is_refused_when_it_is_asked_for(
+    folder: Path, wrong: dict[str, Any], words: str
+) -> None:
+    deployment = make(folder, publish=RouterFront(threshold=0.0), n_shards=3, apply="manual")
+    fine: dict[str, Any] = {"id": "mine", "features": X[0] + 0.5, "label": 0}
+    with pytest.raises(RecordError, match=words):
+        deployment.submit([Delete(2), Add(**{**fine, **wrong})])
+    deployment.submit([Delete(1), Add(**{**fine, "weight": 0.0})])
+    assert deployment.apply() == 1
+    deployment.close()
+
+
+def test_only_fronts_of_this_package_are_kept(folder: Path) -> None:
+    class Own:
+        def open_round(self, opening: Any) -> Any:
+            return DirectFront().open_round(opening)
+
+    with pytest.raises(ParameterError, match="publishes direct, by router or by student"):
+        make(folder, publish=Own())
+
+
+def test_a_front_that_holds_code_is_refused(folder: Path) -> None:
+    front = StudentFront(POOL, expunge.training.learners.as_learner(GaussianNB()), augment=lambda rows, _: rows)
+    with pytest.raises(expunge.ExpungeError):
+        make(folder, publish=front)
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_a_pool_of_another_form_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError):
+        make(folder, publish="student", pool=POOL[:, :2])
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_a_student_front_is_read_as_it_was(folder: Path) -> None:
+    front = StudentFront(POOL, expunge.training.learners.as_learner(GaussianNB()), dirty_chance=0.2, num_throw_away=50)
+    deployment = reopened(make(folder, publish=front))
+    found = deployment._front
+    assert isinstance(found, StudentFront)
+    assert np.array_equal(found.pool, POOL)
+    same = {"pool": POOL, "student": front.student}  # arrays are equal to themselves only
+    assert replace(found, **same) == replace(front, **same)  # type: ignore[arg-type]
+    deployment.close()

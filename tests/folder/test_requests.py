@@ -1,0 +1,433 @@
+"""What people ask for: keys, batching, cancelling, and the guard against what was deleted coming back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import expunge
+from expunge import Add, AddMany, Delete, DeleteSubject
+from expunge.core.errors import InputError, RecordError, RequestError, UnknownRecordError
+from expunge.evidence import hash_ids, request_key, verify
+from expunge.folder import DurableDeployment
+from expunge.training.learners import LookupTableLearner
+
+X = np.arange(40, dtype=np.float32).reshape(20, 2)
+Y = np.arange(20) % 2
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    shared = Path("/dev/shm")  # where flushing costs nothing
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
+        yield Path(name) / "deployment"
+
+
+@pytest.fixture
+def deployment(folder: Path) -> Iterator[DurableDeployment]:
+    made = expunge.create(
+        folder,
+        LookupTableLearner(),
+        X,
+        Y,
+        n_shards=3,
+        subjects=[f"s{n % 5}" if n % 4 else None for n in range(20)],
+        apply="manual",
+    )
+    yield made
+    made.close()
+
+
+def reopened(deployment: DurableDeployment) -> DurableDeployment:
+    deployment.close()
+    return expunge.open(deployment.path)
+
+
+def added(record: Any, *, subject: Any = None) -> Add:
+    return Add(id=record, features=[1.0, 2.0], label=1, subject=subject)
+
+
+# Receipts.
+
+
+def test_a_receipt_says_pending_and_then_applied(deployment: DurableDeployment) -> None:
+    receipt = deployment.delete([1])
+    assert (receipt.state, receipt.round) == ("pending", None)
+    assert deployment.status.pending == 1
+    assert 1 in deployment.records  # in force only once it is applied
+    assert deployment.apply() == 1
+    found = deployment.request(receipt.request)
+    assert (found.state, found.round, found.generation) == ("applied", 1, 1)
+    assert deployment.status.pending == 0
+    assert deployment.apply() is None
+    assert deployment.delete([2], apply=True).state == "applied"
+
+
+def test_everything_pending_is_one_round(deployment: DurableDeployment) -> None:
+    requests = [deployment.submit([Delete(n)]).request for n in range(3)]
+    requests.append(deployment.submit([added("a"), added("b")]).request)
+    assert deployment.apply() == deployment.status.round == 1
+    assert {deployment.request(one).round for one in requests} == {1}
+    assert [one.request for one in deployment.requests()] == requests
+
+
+def test_pending_requests_survive_and_are_checked_against_one_another(deployment: DurableDeployment) -> None:
+    deployment.submit([Delete(1)])
+    deployment.submit([added("new")])
+    found = deployment
+    for _ in range(2):
+        found = reopened(found)
+        with pytest.raises(UnknownRecordError, match="no record has the id 1"):
+            found.submit([Delete(1)])
+        with pytest.raises(RecordError, match="the id 'new' is in use"):
+            found.submit([added("new")])
+        assert found.status.pending == 2
+    found.submit([Delete("new")])
+    assert found.apply() == 1
+    assert "new" not in found.records
+    found.close()
+
+
+def test_deleting_a_subject_takes_those_along_who_came_meanwhile(deployment: DurableDeployment) -> None:
+    deployment.submit([added("late", subject="s1")])
+    request = deployment.submit([DeleteSubject("s1")])
+    assert request.deletions == 4  # 1, 6, 11 and the late one
+    deployment.apply()
+    assert all(record not in deployment.records for record in (1, 6, 11, "late"))
+
+
+def test_the_hashes_of_a_request_are_its_records(deployment: DurableDeployment) -> None:
+    request = deployment.submit([Delete(3), DeleteSubject("s1"), Delete(4), added(4)]).request
+    deployment.apply()
+    certificate = deployment.certificate(request)
+    assert verify(certificate.to_json()).wrong == ()
+    assert certificate.request is not None
+    assert (certificate.request.num_deletions, certificate.request.num_additions) == (5, 1)
+    secret = (deployment.path / "keys" / "hashing.key").read_bytes()
+    assert certificate.request.id_hashes == hash_ids(request_key(secret, request), [3, 1, 6, 11, 4, 4])
+
+
+def test_a_record_named_twice_is_certified_once(deployment: DurableDeployment) -> None:
+    request = deployment.submit([Delete(1), DeleteSubject("s1")]).request
+    certificate = deployment.certificate(request)
+    assert certificate.request is not None
+    assert certificate.request.num_deletions == 3
+    assert verify(certificate.to_json()).wrong == ()
+
+
+# Idempotency keys.
+
+
+def test_the_same_request_twice_is_one_request(deployment: DurableDeployment) -> None:
+    asked: list[Any] = [Delete(1), DeleteSubject("s2"), added("new", subject="s9")]
+    first = deployment.submit(asked, key="k")
+    assert deployment.submit(asked, key="k") == first
+    found = reopened(deployment)
+    assert found.submit(asked, key="k") == first
+    assert found.status.pending == 1
+    found.apply()
+    for _ in range(2):
+        receipt = found.update(asked, key="k")
+        assert (receipt.request, receipt.state, receipt.round) == (first.request, "applied", 1)
+        assert found.status.round == 1
+        with pytest.raises(RequestError, match="used for another request"):
+            found.update([Delete(2)], key="k")
+        found = reopened(found)
+    found.close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [Delete(2)],
+        [Delete(1), Delete(2)],
+        [DeleteSubject("s1")],
+        [added(1)],
+        [Delete(1), added("x")],
+    ],
+)
+def test_another_request_under_the_same_key_is_refused(deployment: DurableDeployment, other: list[Any]) -> None:
+    deployment.submit([Delete(1)], key="k")
+    with pytest.raises(RequestError, match="used for another request"):
+        deployment.submit(other, key="k")
+    assert deployment.status.pending == 1
+
+
+def test_other_numbers_under_the_same_key_are_refused(deployment: DurableDeployment) -> None:
+    def rows(value: float) -> list[Any]:
+        return [AddMany(ids=[50], features=[[value, 0.0]], labels=[1])]
+
+    first = deployment.submit(rows(1.0), key="k")
+    assert deployment.submit([Add(id=50, features=np.array([1, 0]), label=1)], key="k") == first  # said otherwise
+    with pytest.raises(RequestError):
+        deployment.submit(rows(1.5), key="k")
+
+
+@pytest.mark.parametrize("record", [1, 2])
+def test_the_key_of_a_request_that_was_cancelled_is_free(deployment: DurableDeployment, record: int) -> None:
+    request = deployment.submit([Delete(1)], key="k").request
+    deployment.cancel(request)
+    receipt = deployment.update([Delete(record)], key="k", apply=True)
+    assert receipt.request != request
+    assert (receipt.state, receipt.round) == ("applied", 1)
+    assert record not in deployment.records
+    assert deployment.update([Delete(record)], key="k").request == receipt.request
+    assert deployment.request(request).state == "cancelled"
+
+
+def test_a_request_is_known_again_after_its_label_was_erased(folder: Path) -> None:
+    asked = [Add(id="brief", features=[1.0, 2.0], label="rare")]
+    with expunge.create(folder, LookupTableLearner(), X, ["a", "b"] * 9 + ["rare"] * 2, n_shards=3) as deployment:
+        first = deployment.update(asked, key="k")  # type: ignore[arg-type]
+        deployment.delete([18, 19, "brief"])
+    with expunge.open(folder) as found:
+        assert "rare" not in found.classes.tolist()
+        assert found.update(asked, key="k") == first  # type: ignore[arg-type]
+        assert "rare" not in found.classes.tolist()
+        with pytest.raises(RequestError, match="used for another request"):
+            found.update([Add(id="briefer", features=[1.0, 2.0], label="rare")], key="k")
+
+
+def test_nothing_that_is_kept_of_an_addition_tells_features_apart(folder: Path) -> None:
+    """Until it is in force other features under the same key are another request; then only ids are known."""
+    one, other = ([Add(id="brief", features=[number, 2.0], label="a")] for number in (1.0, 3.0))
+    with expunge.create(folder, LookupTableLearner(), X, ["a", "b"] * 10, n_shards=3, apply="manual") as deployment:
+        pending = deployment.update(one, key="k")
+        with pytest.raises(RequestError, match="used for another request"):
+            deployment.update(other, key="k")
+        deployment.apply()
+        assert deployment.update(one, key="k").request == deployment.update(other, key="k").request == pending.request
+        row = deployment._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (pending.request,))
+        assert row is not None
+        assert bytes(row[0]) == b""
+
+
+def test_a_refused_request_does_not_use_its_key_up(deployment: DurableDeployment) -> None:
+    with pytest.raises(UnknownRecordError):
+        deployment.submit([Delete(99)], key="k")
+    assert deployment.submit([Delete(1)], key="k").state == "pending"
+
+
+# Cancelling.
+
+
+def test_a_cancelled_request_leaves_nothing(deployment: DurableDeployment) -> None:
+    pattern = np.array([4711.5, 1174.5], dtype=np.float32)
+    request = deployment.submit([Delete(1), Add(id="somebody new", features=pattern, label=0)])
+    deployment.cancel(request.request)
+    assert deployment.request(request.request).state == "cancelled"
+    assert deployment.submit([Delete(1)]).state == "pending"  # free to be asked for again
+    for path in deployment.path.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert b"somebody new" not in content, path.name
+            assert pattern.tobytes() not in content, path.name
+    certificate = deployment.certificate(request.request)
+    assert certificate.request is not None
+    assert certificate.request.id_hashes == ()
+    assert verify(certificate.to_json()).wrong == ()
+
+
+def test_only_what_is_pending_can_be_cancelled(deployment: DurableDeployment) -> None:
+    request = deployment.delete([1], apply=True).request
+    with pytest.raises(RequestError, match="is applied: too late to cancel"):
+        deployment.cancel(request)
+    with pytest.raises(RequestError, match="there is no request 'x'"):
+        deployment.cancel("x")
+    second = deployment.submit([Delete(2)]).request
+    deployment.cancel(second)
+    with pytest.raises(RequestError, match="is cancelled: too late"):
+        deployment.cancel(second)
+
+
+def test_what_others_build_on_cannot_be_cancelled(deployment: DurableDeployment) -> None:
+    first = deployment.submit([added("new")]).request
+    second = deployment.submit([Delete("new")]).request
+    deletion = deployment.submit([Delete(3)]).request
+    return_ = deployment.submit([added(3)], readmit=True).request
+    for request, words in ((first, "no record has the id 'new'"), (deletion, "the id 3 is in use")):
+        with pytest.raises(RequestError, match=f"cannot be cancelled, a later one builds on it: {words}"):
+            deployment.cancel(request)
+    assert deployment.status.pending == 4
+    deployment.cancel(return_)
+    deployment.cancel(deletion)
+    deployment.cancel(second)
+    deployment.cancel(first)
+    assert deployment.status.pending == 0
+    assert deployment.submit([Delete(3)]).state == "pending"
+
+
+def test_cancelling_one_of_several(deployment: DurableDeployment) -> None:
+    requests = [deployment.submit([Delete(n)]).request for n in range(4)]
+    deployment.cancel(requests[1])
+    found = reopened(deployment)
+    found.apply()
+    assert [n in found.records for n in range(4)] == [False, True, False, False]
+    found.close()
+
+
+# The guard.
+
+
+@pytest.mark.parametrize("how", ["pending", "applied", "reopened"])
+@pytest.mark.parametrize(
+    ("gone", "back"),
+    [
+        (Delete(1), added(1)),
+        (Delete(1), AddMany(ids=[77, 1], features=X[:2], labels=[0, 1])),
+        (DeleteSubject("s1"), added("other", subject="s1")),
+        (DeleteSubject("s1"), added(6)),  # a record of the subject, under nobody's name
+    ],
+    ids=["id", "bulk", "subject", "record of a subject"],
+)
+def test_what_was_deleted_does_not_silently_come_back(
+    deployment: DurableDeployment, gone: Any, back: Any, how: str
+) -> None:
+    deployment.submit([gone])
+    if how != "pending":
+        deployment.apply()
+    if how == "reopened":
+        deployment = reopened(deployment)
+    records = deployment.records.ids()
+    with pytest.raises((RecordError, RequestError), match="deleted on request; say readmit"):
+        deployment.submit([back])
+    assert deployment.records.ids() == records
+    assert deployment.update([back], readmit=True, apply=True).state == "applied"
+    deployment.submit(list(map(Delete, [back.id] if isinstance(back, Add) else back.ids)))  # and deleted again
+    deployment.apply()
+    with pytest.raises(RecordError, match="deleted on request"):
+        deployment.submit([back])
+    deployment.close()
+
+
+def test_what_came_and_went_in_one_round_is_guarded_against(deployment: DurableDeployment) -> None:
+    deployment.submit([added("brief", subject="p")])
+    deployment.submit([DeleteSubject("p")])
+    deployment.apply()
+    for back in (added("brief"), added("other", subject="p")):
+        with pytest.raises(RecordError, match="deleted on request"):
+            deployment.submit([back])
+
+
+def test_a_correction_is_no_return(deployment: DurableDeployment) -> None:
+    assert deployment.update([Delete(1), added(1)], apply=True).state == "applied"
+    assert deployment.update([DeleteSubject("s2"), added(2, subject="s2")], apply=True).state == "applied"
+    assert deployment.update([Delete(1), added(1)], apply=True).state == "applied"
+    with pytest.raises(RecordError, match="the id 7 was deleted on request"):
+        deployment.submit([added(7)])  # of s2, and not corrected
+
+
+def test_a_subject_that_stays_is_not_guarded_against(deployment: DurableDeployment) -> None:
+    deployment.update([DeleteSubject("s1")], apply=True)
+    deployment.update([added("new", subject="s1")], readmit=True, apply=True)
+    assert deployment.submit([added("newer", subject="s1")]).state == "pending"
+    assert deployment.submit([added(6, subject="s1")], readmit=True).state == "pending"
+
+
+def test_numbers_and_texts_are_different_people(deployment: DurableDeployment) -> None:
+    deployment.update([Delete(1)], apply=True)
+    assert deployment.update([added("1")], apply=True).state == "applied"
+
+
+# Bulk.
+
+
+def test_large_numbers_and_numpy_names(deployment: DurableDeployment) -> None:
+    ids = np.array([2**62, -(2**63)], dtype=np.int64)
+    deployment.add(X[:2], Y[:2], ids, apply=True)
+    found = reopened(deployment)
+    assert set(ids.tolist()) <= set(found.records.ids())
+    assert found.delete(ids, subjects=np.array(["s3"]), apply=True).state == "applied"
+    assert 2**62 not in found.records
+    found.close()
+
+
+def test_a_batch_of_many(deployment: DurableDeployment) -> None:
+    rows = np.arange(4000, dtype=np.float32).reshape(2000, 2) + 100
+    deployment.add(rows, np.arange(2000) % 2, [f"r{n}" for n in range(2000)], apply=True)
+    deployment.delete([f"r{n}" for n in range(0, 2000, 2)], apply=True)
+    found = reopened(deployment)
+    assert found.records.ids() == [*range(20), *(f"r{n}" for n in range(1, 2000, 2))]
+    features, _, _ = found.records.gather(found.records.live_slots())
+    assert np.array_equal(features, np.concatenate([X, rows[1::2]]))
+    found.close()
+
+
+def test_an_update_must_be_a_list(deployment: DurableDeployment) -> None:
+    with pytest.raises((InputError, TypeError)):
+        deployment.update(Delete(1))  # type: ignore[arg-type]
+    assert deployment.status.pending == 0
+
+
+# What a subject has when its turn comes.
+
+
+def came_back(deployment: DurableDeployment, record: int) -> bool:
+    try:
+        deployment.submit([added(record)])
+    except RecordError:
+        return False
+    return True
+
+
+def test_a_record_that_came_and_went_with_its_subject_in_one_batch_is_remembered(
+    deployment: DurableDeployment,
+) -> None:
+    mine = [n for n in range(20) if n % 4 and n % 5 == 0]
+    batch = [AddMany(ids=[900, 901], features=X[:2], labels=Y[:2], subjects=["s0", "s1"]), DeleteSubject("s0")]
+    request = deployment.update(batch, apply=True).request
+    assert deployment.request(request).deletions == len(mine) + 1
+    key = request_key((deployment.path / "keys" / "hashing.key").read_bytes(), request)
+    certificate = deployment.certificate(request)
+    assert certificate.request is not None
+    assert certificate.request.id_hashes == hash_ids(key, [*mine, 900, 900, 901])
+    assert not came_back(deployment, 900)
+
+
+def test_what_was_cancelled_is_not_remembered_with_the_subject(deployment: DurableDeployment) -> None:
+    addition = deployment.submit([added(900, subject="s0")]).request
+    deployment.submit([DeleteSubject("s0")])
+    deployment.cancel(addition)
+    assert came_back(deployment, 900)  # it was never there
+    deployment.apply()
+    deployment.update([Delete(900)], apply=True, readmit=True)
+    assert not came_back(deployment, 900)
+
+
+def test_what_was_cancelled_is_not_remembered_after_the_round(deployment: DurableDeployment) -> None:
+    addition = deployment.submit([added(900, subject="s0")]).request
+    deployment.submit([DeleteSubject("s0")])
+    deployment.cancel(addition)
+    deployment.apply()
+    assert came_back(deployment, 900)
+
+
+def test_what_stays_because_its_deletion_was_cancelled_goes_with_the_subject(deployment: DurableDeployment) -> None:
+    deletion = deployment.submit([Delete(5)]).request
+    deployment.submit([DeleteSubject("s0")])
+    deployment.cancel(deletion)
+    deployment.apply()
+    assert 5 not in deployment.records
+    assert not came_back(deployment, 5)
+
+
+# What is no list.
+
+
+def test_a_text_is_one_id_and_not_its_letters(folder: Path) -> None:
+    with expunge.create(folder, LookupTableLearner(), X, Y, ids=[str(n) for n in range(20)], n_shards=3) as deployment:
+        with pytest.raises(InputError, match="ids must be a list, also of a single one, got '17'"):
+            deployment.delete("17")
+        with pytest.raises(InputError, match="subjects must be a list, also of a single one, got 's1'"):
+            deployment.delete(subjects="s1")
+        with pytest.raises(InputError, match="a list of updates, got a single one"):
+            deployment.update(Delete("1"))  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="a list of updates, got 5"):
+            deployment.update(5)  # type: ignore[arg-type]
+        assert len(deployment.records) == 20
+        assert deployment.requests() == []

@@ -1,0 +1,396 @@
+"""PrivatePredictionInteraction: generations, rounds, charging before release, and what happens when it runs out."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from expunge.core.errors import (
+    BudgetExhaustedError,
+    DuplicateRecordError,
+    InputError,
+    ParameterError,
+    TrainingError,
+    UnknownRecordError,
+)
+from expunge.core.randomness import Randomness
+from expunge.core.records import Add, Delete, Records
+from expunge.privacy.accounting import PrivacyBudget
+from expunge.privacy.mechanisms import ConfidentGaussianNoisyMax, ExponentialMechanism, Majority
+from expunge.serving.deployment import Deployment
+from expunge.serving.publishing import NoisyPublisher
+from expunge.theory import LARGEST_COUNT
+from expunge.training.learners import LookupTableLearner, ScikitLearner
+from expunge.training.sampling import IndependentSampler, PartitionSampler
+
+EXPONENTIAL = ExponentialMechanism(epsilon=0.1)
+TEN_ANSWERS = PrivacyBudget(1.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    return X, np.where(X[:, 0] > 0, "yes", "no")
+
+
+def deploy(data, *, mechanism=EXPONENTIAL, budget=TEN_ANSWERS, on_exhausted="retrain_on_update", **options):
+    publisher = NoisyPublisher(mechanism, budget=budget, on_exhausted=on_exhausted)
+    options = {"num_shards": 12, "sampler": IndependentSampler(0.3), "rng": Randomness.from_seed(1), **options}
+    records = Records.build(*data, subjects=[f"s{i // 4}" for i in range(len(data[1]))])
+    return Deployment(records, ScikitLearner(LogisticRegression()), publisher=publisher, **options)
+
+
+def rows(count, start=0.0):
+    return np.linspace(start - 1, start + 1, 3 * count).reshape(count, 3)
+
+
+def test_labels_come_out_and_are_counted(data):
+    deployment = deploy(data)
+    labels = deployment.predict(rows(4))
+    assert set(labels) <= {"yes", "no"}
+    budget = deployment.status.budget
+    assert budget.predictions == 4
+    assert budget.predictions_left == 6  # ten answers of ε0 = 0.1 fit into a pure ε of 1
+    assert budget.spent == pytest.approx(0.4)
+    assert budget.left == pytest.approx(0.6)
+
+
+def test_the_same_question_in_the_same_round_is_free_and_answered_alike(data):
+    deployment = deploy(data)
+    first = deployment.predict(rows(3))
+    for _ in range(5):
+        assert deployment.predict(rows(3)).tolist() == first.tolist()
+        assert deployment.predict(rows(3)[::-1]).tolist() == first[::-1].tolist()
+    assert deployment.status.budget.predictions == 3
+    twice = np.concatenate([rows(2, 5.0), rows(2, 5.0)])
+    again = deployment.predict(twice)
+    assert again[:2].tolist() == again[2:].tolist()
+    assert deployment.status.budget.predictions == 5
+
+
+def test_a_new_round_forgets_the_answers(data):
+    deployment = deploy(data)
+    deployment.predict(rows(3))
+    deployment.delete([0])
+    deployment.predict(rows(3))
+    assert deployment.status.budget.predictions == 6
+    assert deployment.status.generation == 1
+    assert deployment.status.round == 1
+
+
+def test_exhaustion_is_answered_by_a_full_retraining_at_the_next_update(data):
+    """Algorithm 4: l may reach the limit; past it predictions go on, and the next update restarts."""
+    deployment = deploy(data)
+    deployment.predict(rows(10))
+    assert not deployment.status.budget.exhausted
+    before = deployment.inside.state.models
+    deployment.delete([0])
+    assert deployment.status.generation == 1
+    assert any(a is b for a, b in zip(before, deployment.inside.state.models, strict=True))
+    deployment.predict(rows(1, 7.0))
+    assert deployment.status.budget.exhausted
+    deployment.predict(rows(30, 9.0))
+    before, seeds = deployment.inside.state.models, deployment.inside.state.seeds
+    deployment.delete([1])
+    after = deployment.inside
+    assert deployment.status.generation == 2
+    assert not set(map(id, before)) & set(map(id, after.state.models))
+    assert not set(seeds) & set(after.state.seeds)
+    assert after.last_report.num_retrained == 12
+    assert deployment.status.budget.predictions == 0
+    assert 1 not in deployment.records
+
+
+def test_refusing_is_all_or_nothing(data):
+    deployment = deploy(data, on_exhausted="refuse")
+    deployment.predict(rows(8))
+    with pytest.raises(BudgetExhaustedError, match="allows 2 more"):
+        deployment.predict(rows(3, 9.0))
+    assert deployment.status.budget.predictions == 8
+    deployment.predict(rows(2, 9.0))
+    assert deployment.predict(rows(8)).shape == (8,)  # already released: free
+    with pytest.raises(BudgetExhaustedError):
+        deployment.predict(rows(1, 20.0))
+    deployment.delete([3])
+    assert deployment.status.generation == 2
+    deployment.predict(rows(1, 20.0))
+
+
+def test_retraining_now_happens_in_the_background(data):
+    deployment = deploy(data, on_exhausted="retrain_now")
+    deployment.predict(rows(10))
+    assert deployment.status.generation == 1
+    before = deployment.inside.state.models
+    deployment.predict(rows(1, 9.0))
+    deployment.wait()
+    assert deployment.status.generation == 2
+    assert deployment.status.round == 0
+    assert not set(map(id, before)) & set(map(id, deployment.inside.state.models))
+    assert deployment.status.budget.predictions == 0
+
+
+class Slow:
+    """A learner that waits for a signal once it is armed."""
+
+    def __init__(self):
+        self.gate, self.armed, self.failing = threading.Event(), False, False
+
+    def fit(self, X, y, seed, *, weights=None):
+        if self.armed:
+            self.gate.wait(10)
+            if self.failing:
+                raise RuntimeError("no")
+        return LookupTableLearner().fit(X, y, seed)
+
+
+def deploy_slow(data, learner):
+    publisher = NoisyPublisher(EXPONENTIAL, budget=PrivacyBudget(1.0, 0.0), on_exhausted="retrain_now")
+    return Deployment(
+        Records.build(*data),
+        learner,
+        num_shards=2,
+        sampler=IndependentSampler(0.5),
+        publisher=publisher,
+        rng=Randomness.from_seed(0),
+    )
+
+
+def test_serving_goes_on_while_retraining_and_an_update_wins_over_it(data):
+    learner = Slow()
+    deployment = deploy_slow(data, learner)
+    learner.armed = True
+    deployment.predict(rows(11))
+    assert deployment.predict(rows(1, 50.0)).shape == (1,)  # the background training is still waiting
+    assert deployment.status.generation == 1
+    learner.gate.set()
+    deployment.delete([0])  # retrains everything on the new data; the background result is of no use any more
+    deployment.wait()
+    assert deployment.status.generation == 2
+    assert 0 not in deployment.inside.state.records
+
+
+def test_a_failure_in_the_background_is_reported(data):
+    learner = Slow()
+    deployment = deploy_slow(data, learner)
+    learner.armed = learner.failing = True
+    learner.gate.set()
+    deployment.predict(rows(11))
+    with pytest.raises(TrainingError, match="shard"):
+        deployment.wait()
+
+
+def test_after_the_last_generation_every_update_retrains_everything(data):
+    deployment = deploy(data, max_generations=1)
+    deployment.predict(rows(11))
+    deployment.delete([0])
+    assert deployment.status.generation == 2
+    for record in (1, 2):
+        before = deployment.inside.state.models
+        deployment.delete([record])
+        assert not set(map(id, before)) & set(map(id, deployment.inside.state.models))
+    assert deployment.status.generation == 4
+
+
+def test_a_failed_update_changes_nothing(data):
+    deployment = deploy(data)
+    deployment.predict(rows(2))
+    state = deployment.inside.state
+    for batch, error in [
+        ([Delete(0), Delete(999)], UnknownRecordError),
+        ([Delete(1), Add(id=2, features=[0, 0, 0], label="yes")], DuplicateRecordError),
+    ]:
+        with pytest.raises(error):
+            deployment.update(batch)
+    assert deployment.inside.state is state
+    assert deployment.status.round == 0
+    assert deployment.status.budget.predictions == 2
+
+
+def test_a_failed_full_retraining_keeps_the_old_generation(data):
+    class FailsLater:
+        calls = 0
+
+        def fit(self, X, y, seed, *, weights=None):
+            FailsLater.calls += 1
+            if FailsLater.calls > 2:
+                raise RuntimeError("broken")
+            return LookupTableLearner().fit(X, y, seed)
+
+    deployment = deploy_slow(data, FailsLater())
+    deployment._publisher.on_exhausted = "retrain_on_update"
+    deployment.predict(rows(11))
+    state = deployment.inside.state
+    with pytest.raises(TrainingError):
+        deployment.delete([0])
+    assert deployment.inside.state is state
+    assert deployment.status.generation == 1
+    assert deployment.status.budget.exhausted
+
+
+def test_bad_questions_cost_nothing(data):
+    deployment = deploy(data)
+    with pytest.raises(ValueError):
+        deployment.predict(np.zeros((2, 9)))
+    assert deployment.status.budget.predictions == 0
+
+
+def test_receipts_say_nothing_about_shards(data):
+    deployment = deploy(data)
+    receipt = deployment.delete([0, 1], subjects=["s7"])
+    assert (receipt.state, receipt.round) == ("applied", 1)
+    assert set(type(receipt).__dataclass_fields__) == {"request", "state", "round"}
+    assert len(deployment.records) == 194
+
+
+def test_retrain_starts_a_generation(data):
+    deployment = deploy(data)
+    deployment.predict(rows(5))
+    deployment.retrain()
+    assert deployment.status.generation == 2
+    assert deployment.status.budget.predictions == 0
+
+
+def test_declined_answers_are_none(data):
+    unsure = ConfidentGaussianNoisyMax(sigma=1.0, threshold=100.0, threshold_sigma=1.0)
+    deployment = deploy(data, mechanism=unsure, budget=PrivacyBudget(50.0, 1e-6))
+    assert deployment.predict(rows(2)).tolist() == [None, None]
+    assert deployment.status.budget.predictions == 2
+
+
+def test_guarantees(data):
+    vacuous = deploy(data, mechanism=Majority(), budget=None).guarantee()
+    assert vacuous.is_vacuous
+    assert "majority" in vacuous.reason
+    unlimited = deploy(data, budget=None).guarantee()
+    assert unlimited.is_vacuous
+    assert "budget" in unlimited.reason
+    sisa = deploy(data, sampler=PartitionSampler()).guarantee()
+    assert sisa.is_vacuous
+    assert "partition" in sisa.reason
+    small = deploy(data, mechanism=ExponentialMechanism(epsilon=0.01), budget=PrivacyBudget(0.1, 0.0))
+    found = small.guarantee(beta=1e-3, gamma=1e-3)
+    assert not found.is_vacuous
+    assert 0 < found.alpha <= 12 * 0.1
+    assert any("seed" in sentence for sentence in found.assumptions)
+    before = found.alpha
+    small.predict(rows(4))
+    assert small.guarantee(beta=1e-3, gamma=1e-3).alpha == before  # certified is the budget, not what is spent
+
+
+def test_a_budget_that_majority_cannot_keep_means_retraining_after_every_prediction(data):
+    deployment = deploy(data, mechanism=Majority(), budget=PrivacyBudget(1.0, 1e-6))
+    deployment.predict(rows(1))
+    assert deployment.status.budget.spent == float("inf")
+    deployment.delete([0])
+    assert deployment.status.generation == 2
+
+
+def test_many_threads_lose_nothing(data):
+    deployment = deploy(data, budget=PrivacyBudget(1000.0, 0.0))
+
+    def work(worker):
+        for i in range(5):
+            deployment.predict(np.full((1, 3), 100.0 * worker + i))
+            deployment.delete([worker * 10 + i])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert len(deployment.records) == 160
+    assert deployment.status.round == 40
+    assert deployment.status.budget.predictions == 40
+
+
+def test_pickling_keeps_state_and_books_but_not_the_secret_coins(data):
+    deployment = deploy(data, rng=Randomness.from_system())
+    answers = deployment.predict(rows(4))
+    copies = [pickle.loads(pickle.dumps(deployment)) for _ in range(2)]
+    for copy in copies:
+        assert copy.status == deployment.status
+        assert copy.predict(rows(4)).tolist() == answers.tolist()
+    drawn = [copy._rng.seeds(3).tolist() for copy in copies]
+    assert drawn[0] != drawn[1]
+    seeded = deploy(data)
+    assert pickle.loads(pickle.dumps(seeded))._rng.seeds(3).tolist() == seeded._rng.seeds(3).tolist()
+
+
+def test_max_generations_must_be_positive(data):
+    with pytest.raises(ParameterError, match="max_generations"):
+        deploy(data, max_generations=0)
+    with pytest.raises(ParameterError, match="on_exhausted"):
+        deploy(data, on_exhausted="panic")
+
+
+def test_no_more_is_allowed_than_is_certified(data):
+    publisher = NoisyPublisher(ExponentialMechanism(epsilon=1e-9), budget=None, max_predictions=10**17)
+    assert publisher.capacity == LARGEST_COUNT
+    for bad in (-3, 2.5, True, "x"):
+        with pytest.raises(ParameterError, match="max_predictions"):
+            NoisyPublisher(EXPONENTIAL, budget=None, max_predictions=bad)
+
+
+def test_majority_is_vacuous_whatever_the_budget(data):
+    assert deploy(data, mechanism=Majority(), budget=PrivacyBudget(1.0, 1e-6)).guarantee().is_vacuous
+
+
+def test_a_text_is_one_id_and_a_single_update_no_batch(data):
+    deployment = deploy(data)
+    for act in (
+        lambda: deployment.delete("17"),
+        lambda: deployment.delete(subjects="s1"),
+        lambda: deployment.delete(3),
+    ):
+        with pytest.raises(InputError, match="must be a list, also of a single one"):
+            act()
+    with pytest.raises(InputError, match="a single one"):
+        deployment.update(Delete(1))
+    assert deployment.status.round == 0
+
+
+def interrupted_at(line, code, run):
+    """Run until this line of this code is reached, and raise there what Ctrl-C does."""
+
+    def trace(frame, event, argument):
+        if frame.f_code is not code:
+            return None
+
+        def local(frame, event, argument):
+            if event == "line" and frame.f_lineno == line:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return local
+
+        return local
+
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(None)
+
+
+def test_ctrl_c_never_leaves_half_a_switch():
+    lines, first = inspect.getsourcelines(Deployment._switch)
+    for line in range(first + 2, first + len(lines)):
+        deployment = Deployment(
+            Records.build(np.arange(20.0).reshape(-1, 1), np.arange(20) % 2),
+            LookupTableLearner(),
+            num_shards=3,
+            sampler=IndependentSampler(1.0),
+            publisher=NoisyPublisher(Majority(), budget=None),
+            rng=Randomness.from_seed(0),
+        )
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_at(line, Deployment._switch.__code__, lambda own=deployment: own.delete([7]))
+        inside, row = deployment.inside, np.array([[7.0]])
+        assert 7 in deployment.records
+        assert deployment.status.round == 0
+        assert inside.state.count_votes(row).sum() == inside.serving.opening.state.count_votes(row).sum() == 3
+        assert deployment.delete([7]).round == 1

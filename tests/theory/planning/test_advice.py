@@ -1,0 +1,72 @@
+import pytest
+
+from expunge.core.errors import GuaranteeError
+from expunge.theory import Guarantee, design_consensus, fewest_shards
+from expunge.theory.planning import recommend_shards
+from expunge.theory.planning.recommendation import WANTED_SHARE, shards_for_consensus
+
+DEFAULT = {"target": Guarantee(5, 1e-3, 1e-3), "num_generations": 100, "max_predictions": 10**6}
+EASY = {"target": Guarantee(5, 1e-2, 1e-2), "num_generations": 1, "max_predictions": 100}
+
+
+def design(num_shards, *, target, num_generations, max_predictions):
+    return design_consensus(
+        num_shards=num_shards,
+        max_queries=max_predictions,
+        generations=num_generations,
+        alpha=target.alpha,
+        beta=target.beta,
+        gamma=target.gamma,
+    )
+
+
+def test_the_known_number_at_the_default_target():
+    shards = shards_for_consensus(**DEFAULT)
+    assert shards == 677
+    assert design(shards, **DEFAULT).sure_release_share <= WANTED_SHARE
+    # One percent fewer will not do.
+    assert design(round(shards * 0.99), **DEFAULT).sure_release_share > WANTED_SHARE
+
+
+@pytest.mark.parametrize("alpha", [1, 5, 12])
+def test_it_is_within_one_percent_of_the_fewest(alpha):
+    terms = {**EASY, "target": Guarantee(alpha, 1e-2, 1e-2)}
+    exact = fewest_shards(
+        share=WANTED_SHARE, max_queries=100, generations=1, alpha=alpha, beta=1e-2, gamma=1e-2
+    ).target.num_shards
+    found = shards_for_consensus(**terms)
+    assert design(found, **terms).sure_release_share <= WANTED_SHARE
+    # One shard more for rounding where one percent is less than that.
+    assert exact - 1 <= found <= exact * 1.01 + 1
+
+
+def test_no_number_of_shards():
+    hopeless = {**DEFAULT, "target": Guarantee(0.01, 1e-3, 1e-3)}
+    with pytest.raises(GuaranteeError, match="100000 shards"):
+        shards_for_consensus(**hopeless)
+    advice = recommend_shards(num_records=10**6, num_classes=2, **hopeless)
+    assert advice.num_shards == 100
+    assert "cannot be surely released" in advice.reason
+
+
+def test_a_target_that_consensus_cannot_have_is_no_crash():
+    for target in (Guarantee(0, 0, 0), Guarantee(1, 1e-3, 0)):
+        advice = recommend_shards(num_records=10**6, num_classes=2, **{**DEFAULT, "target": target})
+        assert advice.num_shards == 100
+        assert "must be" in advice.reason
+
+
+@pytest.mark.parametrize(
+    ("num_records", "num_classes", "size"),
+    [
+        (10**6, 2, 10**6 / 677),  # one copy: 1,477 records a shard
+        (10**4, 2, 200),  # overlapping: 200 records a shard
+        (10**4, 10, 400),  # 40 of each class
+        (100, 2, 100),  # all there are
+    ],
+)
+def test_a_shard_has_enough_to_learn_from(num_records, num_classes, size):
+    advice = recommend_shards(num_records=num_records, num_classes=num_classes, **DEFAULT)
+    assert advice.num_shards == 677
+    assert advice.inclusion_probability * num_records == pytest.approx(size)
+    assert 1 / 677 <= advice.inclusion_probability <= 1

@@ -1,0 +1,128 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from expunge.privacy.accounting import BoundedRange, GaussianDP, NonPrivate, PureDP
+from expunge.theory import (
+    LARGEST_COUNT,
+    Guarantee,
+    max_predictions,
+    paper_illustration,
+    paper_predictions,
+    t1,
+    t2_zcdp,
+)
+from expunge.theory.planning.limits import PAPER, ROGERS, illustrative_predictions, largest_count, theorem_limits
+
+TARGET = Guarantee(1.0, 1e-3, 1e-3)
+
+
+def limits(event, *, num_shards=100, target=TARGET, num_generations=1, num_outcomes=2):
+    found = theorem_limits(
+        event,
+        num_shards=num_shards,
+        target=target,
+        num_generations=num_generations,
+        num_outcomes=num_outcomes,
+    )
+    return {limit.theorem: limit for limit in found}
+
+
+def test_each_theorem_has_its_own_limit():
+    found = limits(BoundedRange(0.001))
+    assert found["T1 (pure DP)"].predictions == 68
+    assert found["T2 (zCDP)"].predictions >= 306
+    count = found["T2 (zCDP)"].predictions
+    assert t2_zcdp(num_shards=100, rho=count * 1e-6 / 8, beta=1e-3, gamma=1e-3).alpha <= 1
+    assert t2_zcdp(num_shards=100, rho=(count + 1) * 1e-6 / 8, beta=1e-3, gamma=1e-3).alpha > 1
+    assert t1(num_shards=100, epsilon=0.068, beta=1e-3).alpha <= 1 < t1(num_shards=100, epsilon=0.069, beta=1e-3).alpha
+
+
+@pytest.mark.parametrize(
+    ("event", "target", "num_generations", "num_outcomes"),
+    [
+        (BoundedRange(0.001), TARGET, 1, 2),
+        (BoundedRange(0.001), TARGET, 100, 10),
+        (PureDP(0.003), Guarantee(5, 1e-2, 1e-2), 1, 2),
+        (GaussianDP(2000.0), Guarantee(5, 1e-2, 1e-2), 10, 3),
+        (NonPrivate(), Guarantee(12, 0, 1e-3), 1, 2),
+        (BoundedRange(0.5), Guarantee(12, 1e-3, 1e-3), 1, 2),
+    ],
+)
+def test_the_best_theorem_is_what_the_solver_finds(event, target, num_generations, num_outcomes):
+    found = limits(event, target=target, num_generations=num_generations, num_outcomes=num_outcomes)
+    for best, known in (
+        (max(limit.predictions for limit in found.values() if limit.standing == "certified"), None),
+        (max(limit.predictions for limit in found.values() if limit.theorem not in (ROGERS, PAPER)), num_outcomes),
+    ):
+        assert best == max_predictions(
+            target, event=event, num_shards=100, num_generations=num_generations, num_outcomes=known
+        )
+    assert best > 0
+
+
+def test_a_theorem_that_cannot_fail_pays_nothing_for_generations():
+    few, many = limits(BoundedRange(0.001)), limits(BoundedRange(0.001), num_generations=1000)
+    assert few["T1 (pure DP)"] == many["T1 (pure DP)"]
+    assert not many["T1 (pure DP)"].pays_gamma
+    assert many["T2 (zCDP)"].predictions < few["T2 (zCDP)"].predictions
+    assert many["T2 (zCDP)"].pays_gamma
+
+
+def test_description_length_is_the_only_bound_without_privacy():
+    found = limits(NonPrivate(), target=Guarantee(12, 0, 1e-3))
+    # ln(2^l/γ) ≤ 12
+    assert found["description length"].standing == "comparison"
+    assert found["description length"].predictions == math.floor((12 - math.log(1e3)) / math.log(2))
+    assert found["T1 (pure DP)"].predictions == 0
+    assert not {ROGERS, PAPER} & set(found)
+
+
+def test_what_the_literature_states_never_counts_as_certified():
+    found = limits(BoundedRange(0.0001), target=Guarantee(20, 1e-3, 1e-3))
+    assert found[ROGERS].standing == "comparison"
+    assert found[PAPER].standing == "illustrative"
+    assert found[ROGERS].predictions == paper_predictions(num_shards=100, epsilon=1e-4, alpha=20, beta=1e-3, gamma=1e-3)
+
+
+@pytest.mark.parametrize(("num_shards", "epsilon", "alpha"), [(1000, 1e-4, 20.0), (10**5, 1e-6, 14.5), (60, 0.002, 60)])
+def test_the_illustrative_count_is_the_papers_formula(num_shards, epsilon, alpha):
+    target = Guarantee(alpha, 1e-3, 1e-3)
+    found = illustrative_predictions(num_shards=num_shards, epsilon=epsilon, target=target)
+    largest = min(0.5, math.sqrt(alpha / num_shards))
+    best = 0.0
+    for whole, log_delta in itertools.product(np.linspace(0.2, 1, 300) * largest, np.linspace(5, 90, 300)):
+        delta = math.exp(-log_delta)
+        if delta < whole:
+            bound = paper_illustration(num_shards=num_shards, epsilon=whole, delta=delta)
+            if bound.alpha <= alpha and bound.beta <= 1e-3:
+                best = max(best, whole**2 / (8 * epsilon**2 * log_delta))
+    assert best > 10
+    assert best - 1 <= found <= 1.03 * best + 1
+
+
+def test_the_illustrative_count_is_zero_where_the_paper_says_nothing():
+    # β = γ = 1e-3 needs e^{−ε²k} ≤ 1e-6, so α ≥ 13.8.
+    assert illustrative_predictions(num_shards=1000, epsilon=1e-9, target=Guarantee(13.8, 1e-3, 1e-3)) == 0
+    assert illustrative_predictions(num_shards=1000, epsilon=1e-9, target=Guarantee(50, 1e-3, 0)) == 0
+    assert illustrative_predictions(num_shards=1, epsilon=1e-9, target=Guarantee(50, 1e-3, 1e-3)) == 0
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 3, 1000, 2**40, LARGEST_COUNT, LARGEST_COUNT + 5])
+def test_largest_count(last):
+    for guess in (1, 2, 5, 1000, 2**39, 2**41, LARGEST_COUNT, 2 * LARGEST_COUNT):
+        assert largest_count(lambda count: count <= last, guess=guess) == min(last, LARGEST_COUNT)
+
+
+def test_a_good_guess_saves_work():
+    tried = []
+
+    def holds(count):
+        tried.append(count)
+        return count <= 10**9
+
+    assert largest_count(holds, guess=10**9 + 10**7) == 10**9
+    assert len(tried) < 30
+    assert all(1 <= count <= LARGEST_COUNT for count in tried)

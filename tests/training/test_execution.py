@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import joblib
+import pytest
+
+from expunge.core.errors import ExpungeError, ParameterError
+from expunge.training.execution import Processes, Serial, make_executor
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def die_once(folder: str, number: int) -> int:
+    """Kill the worker the first time that it sees number 3."""
+    mark = Path(folder) / "died"
+    if number == 3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def die(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("executor", [Serial(), Processes(2)], ids=str)
+def test_results_come_in_order(executor):
+    assert list(executor.map(square, list(range(7)))) == [0, 1, 4, 9, 16, 25, 36]
+    assert list(executor.map(square, [])) == []
+
+
+def test_n_jobs_means_what_scikit_learn_means():
+    assert make_executor(None) == make_executor(1) == Serial()
+    assert make_executor(3) == Processes(3)
+    assert make_executor(-1).num_workers == joblib.cpu_count()
+    with pytest.raises(ParameterError, match="n_jobs"):
+        make_executor(0)
+
+
+def test_a_killed_worker_has_its_work_done_again(tmp_path):
+    assert list(Processes(2).map(partial(die_once, str(tmp_path)), list(range(6)))) == list(range(6))
+    assert (tmp_path / "died").exists()
+
+
+def test_workers_that_keep_dying_are_given_up():
+    with pytest.raises(ExpungeError, match="killed"):
+        list(Processes(2, attempts=2).map(die, [1, 2]))
