@@ -16,7 +16,7 @@ from pathlib import Path
 
 from expunge_lab.reproduction import draw_figure2, run_label_only, timed
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "results" / "label_only"
 PAGE = """# Label-only attack on SISA (Appendix C.2)
 
 {about}

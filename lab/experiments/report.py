@@ -11,7 +11,7 @@ from typing import Any
 
 from results import RESULTS
 
-PAGE = Path(__file__).parent.parent / "docs" / "consensus.md"
+PAGE = Path(__file__).parents[2] / "docs" / "consensus.md"
 
 _HEAD = """# Consensus publishing, measured
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from expunge_lab.bench import Environment
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def accuracy(answers: ArrayLike, truth: ArrayLike) -> float:

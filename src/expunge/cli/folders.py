@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from expunge.cli.app import Interrupted
 from expunge.core.errors import InputError, ParameterError, StoreError
 
@@ -123,6 +121,8 @@ def _kinds(schema: Schema) -> Any:
 
 
 def _has_gaps(features: Any) -> bool:
+    import numpy as np
+
     return isinstance(features, np.ndarray) and features.dtype.kind == "f" and bool(np.isnan(features.sum()))
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("jax")
 
 from expunge.training.learners.jax import JaxLearner, logistic
 
-SCRIPT = Path(__file__).parents[3] / "experiments" / "exact_update" / "run.py"
+SCRIPT = Path(__file__).parents[3] / "lab" / "experiments" / "exact_update.py"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-SCRIPT = Path(__file__).parents[3] / "experiments" / "kernel_tuning" / "run.py"
+SCRIPT = Path(__file__).parents[3] / "lab" / "experiments" / "kernel_tuning.py"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "experiments" / "table" / "pack.py"
+SCRIPT = Path(__file__).parents[3] / "lab" / "experiments" / "pack.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Every experiment of the paper has a script, which is the command under another name."""
+"""The scripts beside the reproduction do what they say."""
 
 from __future__ import annotations
 
@@ -13,35 +13,14 @@ import pytest
 
 from expunge_lab.reproduction import Pictures
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
-COMMANDS = {
-    "table": "table",
-    "figure1": "figure1",
-    "theorem_5_1": "theorem-5.1",
-    "runtime": "runtime",
-    "budget": "budget",
-}
+EXPERIMENTS = Path(__file__).parents[3] / "lab" / "experiments"
+RESULTS = EXPERIMENTS.parent / "results"
 
 
-def run(monkeypatch, folder, *options):
-    path = EXPERIMENTS / folder / "run.py"
+def run(monkeypatch, script, *options):
+    path = EXPERIMENTS / f"{script}.py"
     monkeypatch.setattr(sys, "argv", [str(path), *map(str, options)])
     runpy.run_path(str(path), run_name="__main__")
-
-
-def test_there_is_no_other():
-    others = {"label_only", "kernel_tuning", "exact_update"}  # a page of its own, and no experiments of the paper
-    assert {path.parent.name for path in EXPERIMENTS.glob("*/run.py")} == {*COMMANDS, *others}
-
-
-@pytest.mark.parametrize(("folder", "command"), COMMANDS.items())
-def test_a_script_is_the_command(monkeypatch, capsys, folder, command):
-    with pytest.raises(SystemExit) as stopped:
-        run(monkeypatch, folder, "--help")
-    assert stopped.value.code in (0, None)
-    said = capsys.readouterr().out
-    assert f"reproduce {command} " in said
-    assert "--quick" in said
 
 
 def test_the_label_only_page(monkeypatch, capsys, tmp_path):
@@ -55,7 +34,7 @@ def test_the_label_only_page(monkeypatch, capsys, tmp_path):
 
 def test_ties_are_deleted_with_the_first_models():
     """Scores so high that a difference loses what tells two models apart; the third knows the least."""
-    script = runpy.run_path(str(EXPERIMENTS / "table" / "ties.py"))
+    script = runpy.run_path(str(EXPERIMENTS / "ties.py"))
     scores = np.zeros((4, 2, 10), np.float32)
     scores[:, :, 3] = np.array([16.5, 18, 8, 17])[:, None]
     found = script["chances"](scores, np.array([3, 3]))
@@ -67,7 +46,7 @@ def test_ties_are_deleted_with_the_first_models():
 
 @pytest.fixture
 def partitions():
-    return runpy.run_path(str(EXPERIMENTS / "table" / "partitions.py"))
+    return runpy.run_path(str(EXPERIMENTS / "partitions.py"))
 
 
 def test_what_partitions_explain_is_told_from_nothing(partitions):
@@ -163,7 +142,7 @@ def test_kept_trials_that_cannot_be_read_are_one_line(partitions, capsys, monkey
 
 @pytest.fixture
 def released():
-    return runpy.run_path(str(EXPERIMENTS / "table" / "released.py"))
+    return runpy.run_path(str(EXPERIMENTS / "released.py"))
 
 
 class KeyedEngine:
@@ -239,8 +218,8 @@ def test_what_old_keys_do_is_told(released, tmp_path, capsys, monkeypatch):
 
 
 def test_the_notes_quote_the_kept_trials_of_the_released_partition(released):
-    kept = EXPERIMENTS / "results" / "released" / "mnist-k2-1.3.jsonl"
-    notes = (EXPERIMENTS / "results" / "paper" / "notes.md").read_text(encoding="utf-8")
+    kept = RESULTS / "released" / "mnist-k2-1.3.jsonl"
+    notes = (RESULTS / "paper" / "notes.md").read_text(encoding="utf-8")
     *lines, _, comparison = released["tell"](released["read"]([kept]))
     for line in lines[2:]:
         _, _, images, when, trials, votes, lead, _, indicator, _ = line.split("|")

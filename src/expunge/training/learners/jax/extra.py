@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-import jax
-
 from expunge.core.errors import ExpungeError
 
 _NEEDED = ("jax", "optax")
@@ -31,6 +29,8 @@ def require_jax() -> None:
 
 def use_compilation_cache(folder: str | Path) -> None:
     """Keep every compiled program in `folder` and find it there again, in any later process."""
+    import jax
+
     Path(folder).mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
