@@ -1,0 +1,232 @@
+"""Checks of options: each refuses a bad value with one line that names the option and the value.
+
+Every function returns the value as a plain Python object, so that a check and a conversion are one step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+
+from expunge.core.errors import ParameterError
+
+
+def require_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """Check that an option is an integer in a range.
+
+    Parameters
+    ----------
+    name
+        The option's name, for the message.
+    value
+        What the caller gave. Booleans are refused; NumPy integers are accepted.
+    least, most
+        The range, both ends included. `most=None` means no upper limit.
+
+    Returns
+    -------
+    int
+        The value as a Python integer.
+
+    Raises
+    ------
+    ParameterError
+        If the value is not an integer, or is out of range.
+
+    Examples
+    --------
+    >>> require_count("n_shards", 10)
+    10
+    >>> require_count("n_shards", 0)
+    Traceback (most recent call last):
+    expunge.core.errors.ParameterError: n_shards must be an integer >= 1, got 0
+    """
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or int(value) < least or (most is not None and int(value) > most):  # type: ignore[call-overload]
+        allowed = f">= {least}" if most is None else f"from {least} to {most:,}"
+        raise ParameterError(f"{name} must be an integer {allowed}, got {value!r:.80}")
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def require_number(
+    name: str,
+    value: object,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    infinite: bool = False,
+) -> float:
+    """Check that an option is a number in a range.
+
+    Parameters
+    ----------
+    name
+        The option's name, for the message.
+    value
+        What the caller gave. Booleans and NaN are refused.
+    least, most
+        The ends of the range, included.
+    above, below
+        The ends of the range, excluded.
+    infinite
+        Whether infinity is allowed.
+
+    Returns
+    -------
+    float
+        The value as a Python float.
+
+    Raises
+    ------
+    ParameterError
+        If the value is not a number, or is out of range.
+
+    Examples
+    --------
+    >>> require_number("epsilon", 0.5, above=0)
+    0.5
+    >>> require_number("epsilon", -1, above=0, most=10)
+    Traceback (most recent call last):
+    expunge.core.errors.ParameterError: epsilon must be a number > 0 and <= 10, got -1
+    """
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    ends = [(">=", least), (">", above), ("<=", most), ("<", below)]
+    inside = (
+        (least is None or number >= least)
+        and (above is None or number > above)
+        and (most is None or number <= most)
+        and (below is None or number < below)
+    )
+    if math.isnan(number) or not inside or (math.isinf(number) and not infinite):
+        limits = " and ".join(f"{sign} {end:g}" for sign, end in ends if end is not None)
+        kind = "a number" if infinite or most is not None or below is not None else "a finite number"
+        raise ParameterError(f"{name} must be {kind}{limits and ' '}{limits}, got {value!r:.80}")
+    return number
+
+
+def require_probability(name: str, value: object) -> float:
+    """Check that an option is a number in [0, 1].
+
+    Parameters
+    ----------
+    name
+        The option's name, for the message.
+    value
+        What the caller gave.
+
+    Returns
+    -------
+    float
+        The value as a Python float.
+
+    Raises
+    ------
+    ParameterError
+        If the value is not a number in [0, 1].
+
+    Examples
+    --------
+    >>> require_probability("beta", 0.001)
+    0.001
+    """
+    try:
+        return require_number(name, value, least=0, most=1)
+    except ParameterError:
+        raise ParameterError(f"{name} must be a probability in [0, 1], got {value!r:.80}") from None
+
+
+def require_choice(name: str, value: object, choices: Collection[str]) -> str:
+    """Check that an option is one of several words.
+
+    Parameters
+    ----------
+    name
+        The option's name, for the message.
+    value
+        What the caller gave.
+    choices
+        The words that are allowed.
+
+    Returns
+    -------
+    str
+        The value.
+
+    Raises
+    ------
+    ParameterError
+        If the value is not one of the words. The message lists them.
+
+    Examples
+    --------
+    >>> require_choice("format", "csv", ["csv", "npz"])
+    'csv'
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ParameterError(f"{name} must be one of {', '.join(choices)}, got {value!r:.80}")
+    return value
+
+
+def require_text(name: str, value: object, *, empty: bool = False) -> str:
+    """Check that an option is text.
+
+    Parameters
+    ----------
+    name
+        The option's name, for the message.
+    value
+        What the caller gave.
+    empty
+        Whether empty text is allowed.
+
+    Returns
+    -------
+    str
+        The value.
+
+    Raises
+    ------
+    ParameterError
+        If the value is not text, or is empty.
+
+    Examples
+    --------
+    >>> require_text("label", "churn")
+    'churn'
+    """
+    if not isinstance(value, str) or not (value or empty):
+        raise ParameterError(f"{name} must be {'text' if empty else 'text that is not empty'}, got {value!r:.80}")
+    return value
+
+
+def require_flag(name: str, value: object) -> bool:
+    """Check that an option is True or False.
+
+    Parameters
+    ----------
+    name
+        The option's name, for the message.
+    value
+        What the caller gave.
+
+    Returns
+    -------
+    bool
+        The value.
+
+    Raises
+    ------
+    ParameterError
+        If the value is neither.
+
+    Examples
+    --------
+    >>> require_flag("shuffle", True)
+    True
+    """
+    if not isinstance(value, bool):
+        raise ParameterError(f"{name} must be true or false, got {value!r:.80}")
+    return value

@@ -1,0 +1,188 @@
+"""Writing a file completely or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from expunge.core.errors import InputError
+
+
+class Draft:
+    """A file that appears under its name, complete, when `finish` is called. Until then the old file stays.
+
+    Creating a draft makes an empty file beside the target at once. So a missing or read-only folder is found before
+    any work is done.
+
+    Parameters
+    ----------
+    path
+        Where the finished file goes.
+
+    Raises
+    ------
+    InputError
+        If the path is a folder, its folder is missing, or nothing can be written there.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "answers.csv"
+    >>> with Draft(target) as draft:
+    ...     draft.finish(b"id,prediction\\n")
+    >>> target.read_bytes()
+    b'id,prediction\\n'
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(f"{str(path)!r} is a folder; give the name of a file to write")
+        target = self.path.resolve() if self.path.is_symlink() else self.path.absolute()
+        if not target.parent.is_dir():
+            raise InputError(f"there is no folder {str(self.path.parent)!r} to write {self.path.name!r} to")
+        self._target = target
+        self._is_special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
+        if self._is_special:
+            return
+        try:
+            self._descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        except OSError as error:
+            raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
+        self._temporary = Path(name)
+
+    def finish(self, content: bytes) -> None:
+        """Write the content, flush it to the disk, and replace the target.
+
+        Parameters
+        ----------
+        content
+            The whole file.
+
+        Raises
+        ------
+        InputError
+            If the disk refuses it. The old file stays.
+        """
+        try:
+            if self._is_special:
+                self._target.write_bytes(content)
+                return
+            write_all(self._descriptor, content)
+            os.fsync(self._descriptor)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(self._descriptor, 0o666 & ~mask)
+            os.replace(self._temporary, self._target)
+        except OSError as error:
+            raise InputError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_special:
+            os.close(self._descriptor)
+            self._temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: str | Path, content: bytes) -> Path:
+    """Write a file, or replace one, completely or not at all.
+
+    Parameters
+    ----------
+    path
+        Where the file goes. A link is followed: its target is replaced.
+    content
+        The whole file.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written. The old file stays.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = write_whole(pathlib.Path(tempfile.mkdtemp()) / "report.json", b"{}")
+    >>> path.read_bytes()
+    b'{}'
+    """
+    with Draft(path) as draft:
+        draft.finish(content)
+    return Path(path)
+
+
+def write_new(path: Path, content: Any, *, flush: bool = True) -> None:
+    """Write a file that must not exist yet, readable by its owner only.
+
+    Parameters
+    ----------
+    path
+        Where the file goes.
+    content
+        The whole file, as bytes or any buffer.
+    flush
+        Whether to wait until the content is on the disk. The file's name is there after `flush_file` of its folder.
+
+    Raises
+    ------
+    OSError
+        If the file exists, or cannot be written; then no file is left behind.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        write_all(descriptor, content)
+        if flush:
+            os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: Any, offset: int | None = None) -> None:
+    """Write every byte of a buffer to an open file.
+
+    Parameters
+    ----------
+    descriptor
+        The open file.
+    content
+        Bytes or any buffer.
+    offset
+        Where to write; None writes at the file's current position.
+    """
+    view = memoryview(content).cast("B")
+    while len(view):
+        done = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
+        view = view[done:]
+        offset = None if offset is None else offset + done
+
+
+def flush_file(path: Path) -> None:
+    """Flush a file's content, or a folder's list of files, to the disk.
+
+    Parameters
+    ----------
+    path
+        The file or folder.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,64 @@
+"""A file is written completely or not at all."""
+
+import os
+import stat
+
+import pytest
+
+from expunge.core.errors import InputError
+from expunge.core.files import Draft, flush_file, write_all, write_new, write_whole
+
+
+def test_the_old_file_stays_until_the_end(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with Draft(path) as draft:
+        assert path.read_bytes() == b"old"
+        draft.finish(b"new")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["a"]
+    with Draft(path):
+        pass
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    write_whole(tmp_path / "b", b"1")
+    assert (tmp_path / "b").is_symlink()
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
+def test_a_device_is_written_to():
+    assert write_whole("/dev/null", b"1").is_char_device()
+
+
+def test_what_cannot_be_written(tmp_path):
+    with pytest.raises(InputError, match="is a folder"):
+        write_whole(tmp_path, b"")
+    with pytest.raises(InputError, match="there is no folder"):
+        write_whole(tmp_path / "x" / "y", b"")
+
+
+def test_a_new_file_is_private_and_never_replaces_one(tmp_path):
+    path = tmp_path / "key"
+    write_new(path, b"1")
+    flush_file(path)
+    flush_file(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        write_new(path, b"2")
+    assert path.read_bytes() == b"1"
+    with pytest.raises(TypeError):
+        write_new(tmp_path / "other", "text")
+    assert not (tmp_path / "other").exists()
+
+
+def test_at_a_place(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"0000")
+    descriptor = os.open(path, os.O_RDWR)
+    write_all(descriptor, b"12", 1)
+    os.close(descriptor)
+    assert path.read_bytes() == b"0120"
