@@ -63,6 +63,50 @@ class ScriptedRandomness:
         return self.choices(self._num_seeds, size)
 
 
+class RandomFunction:
+    """Stands in for `RecipeKey`: F as a random function, whose values are chosen when first asked for and then kept."""
+
+    def __init__(self, rng: ScriptedRandomness) -> None:
+        self._rng = rng
+        self._values: dict[Hashable, int] = {}
+
+    def _value(self, place: Hashable, draw: Callable[[], int]) -> int:
+        if place not in self._values:
+            self._values[place] = draw()
+        return self._values[place]
+
+    def _derived(self, use: bytes, shard: int = 0) -> bytes:
+        return b"names are not random here"
+
+    def renewed(self) -> RandomFunction:
+        return RandomFunction(self._rng)
+
+    def shards_of(self, units, num_shards):
+        values = [self._value(("shard", u.tobytes()), lambda: int(self._rng.choices(num_shards, 1)[0])) for u in units]
+        return np.array(values, dtype=np.int64)
+
+    def cells_of(self, units, num_shards, probability):
+        draw = lambda: len(self._rng.successes(1, probability))  # noqa: E731
+        cells = [
+            (shard, place)
+            for shard in range(num_shards)
+            for place, unit in enumerate(units)
+            if self._value(("cell", shard, unit.tobytes()), draw)
+        ]
+        shards, places = np.array(cells, dtype=np.int64).reshape(-1, 2).T
+        return shards, places
+
+    def order(self, shard, names):
+        return np.lexsort(names.T[::-1])  # the same in every shard: too few outcomes to enumerate otherwise
+
+    def slices_of(self, shard, names, num_slices):
+        place = [("slice", shard, name.tobytes()) for name in names]
+        return np.array([self._value(p, lambda: int(self._rng.choices(num_slices, 1)[0])) for p in place], dtype=int)
+
+    def seed(self, shard, slice, digest):
+        return self._value(("seed", shard, slice, digest), lambda: int(self._rng.seeds(1)[0]))
+
+
 def exact_law(program: Callable[[ScriptedRandomness], Hashable], *, num_seeds: int = 1) -> dict[Hashable, Fraction]:
     """The exact distribution of what `program` returns, over every outcome of the randomness it asks for."""
     law: Counter[Hashable] = Counter()
@@ -77,6 +121,11 @@ def exact_law(program: Callable[[ScriptedRandomness], Hashable], *, num_seeds: i
             assert sum(law.values()) == 1
             return dict(law)
         script[-1] += 1
+
+
+@pytest.fixture
+def random_function():
+    return RandomFunction
 
 
 @pytest.fixture(name="exact_law")

@@ -17,10 +17,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from expunge.core.randomness import Randomness
+from expunge.core.prf import RecipeKey
 from expunge.core.records import Delete, Records
 from expunge.training.ensemble import learn, update
 from expunge.training.learners.jax import JaxLearner, PrivateSGD, paper_network, same_parameters, sgd
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import PartitionSampler
 
 POINTS_PER_SHARD, NUM_CLASSES, NUM_DELETED = 300, 10, 2
@@ -39,15 +40,14 @@ def noisy_pictures(number: int) -> Records:
 def differing_shards(learner: JaxLearner, num_shards: int) -> tuple[int, list[int]]:
     """How many shards an update touched, and the shards that are not what a fresh training gives."""
     records = noisy_pictures(num_shards * POINTS_PER_SHARD)
-    rng = Randomness.from_seed(1)
-    state = learn(records, learner, num_shards=num_shards, sampler=PartitionSampler(), rng=rng)
-    after, report = update(state, [Delete(record) for record in records.ids()[:NUM_DELETED]], rng=rng)
+    recipe = Recipe(learner, num_shards, PartitionSampler(), RecipeKey.from_seed(1))
+    after, report = update(learn(records, recipe), [Delete(record) for record in records.ids()[:NUM_DELETED]])
     bound: Any = after.learner
     found = []
     for shard in range(num_shards):
-        rows, codes, _ = after.records.gather(after.membership.records_of(shard))
+        data: Any = after.contents(shard)
         model: Any = after.models[shard]
-        if not same_parameters(model.parameters, bound.fit(rows, codes, after.seeds[shard][0]).parameters):
+        if not same_parameters(model.parameters, bound.fit(data.X, data.y, data.seed).parameters):
             found.append(shard)
     return len(report.touched), found
 

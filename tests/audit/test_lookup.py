@@ -14,7 +14,7 @@ from expunge.serving.interaction import EnsemblePair, interact
 from expunge.training.learners import LookupTableLearner
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 
-SISA = PartitionSampler(equal_sizes=False)
+SISA = PartitionSampler()
 
 
 def test_the_event_has_exactly_the_stated_probability_under_retraining(exact_law):

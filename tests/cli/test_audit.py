@@ -21,7 +21,7 @@ from expunge.audit import PublishVotes
 from expunge.training.sampling import PartitionSampler
 
 def scheme(task):
-    pair = EnsemblePair(task.learner, PartitionSampler(equal_sizes=False), 3)
+    pair = EnsemblePair(task.learner, PartitionSampler(), 3)
     return pair, lambda state, points: PublishVotes(points)(0, state)
 
 def requester(task, rng):

@@ -98,12 +98,12 @@ def test_exhaustion_is_answered_by_a_full_retraining_at_the_next_update(data):
     deployment.predict(rows(1, 7.0))
     assert deployment.status.budget.exhausted
     deployment.predict(rows(30, 9.0))
-    before, seeds = deployment.inside.state.models, deployment.inside.state.seeds
+    before, key = deployment.inside.state.models, deployment.inside.state.key
     deployment.delete([1])
     after = deployment.inside
     assert deployment.status.generation == 2
     assert not set(map(id, before)) & set(map(id, after.state.models))
-    assert not set(seeds) & set(after.state.seeds)
+    assert after.state.key != key
     assert after.last_report.num_retrained == 12
     assert deployment.status.budget.predictions == 0
     assert 1 not in deployment.records

@@ -165,7 +165,7 @@ def test_pipelines_grid_search_clone_and_pickle(iris):
 def test_a_seed_repeats_a_run_and_none_does_not(iris):
     def members(random_state):
         model = UnlearningClassifier(n_shards=4, random_state=random_state).fit(*iris)
-        return [shard.tolist() for shard in model.deployment_.inside.state.membership.members]
+        return [shard.tolist() for shard in model.deployment_.inside.state.members]
 
     assert members(3) == members(3)
     assert members(None) != members(None)

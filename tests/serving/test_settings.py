@@ -41,15 +41,14 @@ def test_sizes_that_are_none(wrong: Any) -> None:
 
 def test_samplers() -> None:
     assert Settings().make_sampler(0.2) == IndependentSampler(0.2)
-    assert Settings(sampling="partition").make_sampler(None) == PartitionSampler(equal_sizes=True)
-    assert Settings(sampling="random_partition").make_sampler(None) == PartitionSampler(equal_sizes=False)
+    assert Settings(sampling="partition").make_sampler(None) == PartitionSampler()
     own = IndependentSampler(0.7)
     assert Settings(sampling=own).make_sampler(None) is own
     for sampling in ("partition", own):
         with pytest.raises(ParameterError, match="inclusion_probability needs sampling='independent'"):
             Settings(sampling=sampling, inclusion_probability=0.5).make_sampler(0.5)
     for wrong in ("sideways", 3, IndependentSampler):
-        with pytest.raises(ParameterError, match="sampling must be independent, partition or random_partition"):
+        with pytest.raises(ParameterError, match="sampling must be independent or partition"):
             Settings(sampling=wrong).make_sampler(None)  # type: ignore[arg-type]
 
 

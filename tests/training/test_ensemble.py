@@ -14,12 +14,13 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from expunge.core.errors import ParameterError, TrainingError, UnknownRecordError
-from expunge.core.randomness import Randomness
+from expunge.core.prf import RecipeKey, id_names
 from expunge.core.records import Add, Delete, Records
 from expunge.training import ensemble
 from expunge.training.ensemble import learn, update
 from expunge.training.execution import Processes
 from expunge.training.learners import Abstainer, LookupTable, LookupTableLearner, ScikitLearner, SlicedScikitLearner
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 
 
@@ -65,7 +66,7 @@ def add(key):
 
 def contents(state) -> tuple:
     """The whole state as a value: each shard's ids and its model."""
-    ids = [tuple(state.records.id_of(int(s)) for s in slots) for slots in state.membership.members]
+    ids = [tuple(state.records.id_of(int(s)) for s in slots) for slots in state.members]
     return tuple(zip(ids, (_model(m) for m in state.models), strict=True))
 
 
@@ -73,68 +74,66 @@ def _model(model):
     return () if isinstance(model, Abstainer) else getattr(model, "checkpoints", model)
 
 
-def run(rng, keys, batches, *, learner, sampler, num_shards, updater=update):
-    state = learn(table(keys), learner, num_shards=num_shards, sampler=sampler, rng=rng)
+def run(key, keys, batches, *, learner, sampler, num_shards, updater=update):
+    state = learn(table(keys), Recipe(learner, num_shards, sampler, key))
     for batch in batches:
-        state, _ = updater(state, batch, rng=rng)
-    return contents(state)
+        state, _ = updater(state, batch)
+    return frozen(contents(state))
 
 
-def fresh(rng, keys, batches, **options):
-    """A_distr on the final dataset, in its order of addition."""
+def frozen(state):
+    """Slots are numbered in order of arrival, which is no part of the state; models keep the order of training."""
+    return tuple((frozenset(ids), model) for ids, model in state)
+
+
+def fresh(key, keys, batches, **options):
+    """A_ϱ on the final dataset, its records in the order of their ids."""
     records = table(keys)
     for batch in batches:
         records, _ = records.apply(batch)
-    return run(rng, records.ids(), [], **options)
+    return run(key, sorted(records.ids()), [], **options)
 
 
 def broken_update(kind):
     """R_A with one step left out or done wrong."""
 
-    def forgets_to_retrain(state, batch, *, rng):
-        done, report = update(state, batch, rng=rng)
+    def forgets_to_retrain(state, batch):
+        done, report = update(state, batch)
         return replace(done, models=state.models), report
 
-    def adds_by_partition(state, batch, *, rng):
-        done, report = update(replace(state, sampler=PartitionSampler()), batch, rng=rng)
-        return replace(done, sampler=state.sampler), report
+    def trains_in_order_of_arrival(state, batch):
+        done, report = update(state, batch)
+        models = list(done.models)
+        for shard in report.touched:
+            X, y, weights = done.records.gather(done.members[shard])
+            if len(y):
+                models[shard] = done.learner.fit(X, y, done.contents(shard).seed, weights=weights)
+        return replace(done, models=tuple(models)), report
 
-    def reuses_seeds(state, batch, *, rng):
-        class Stale:
-            def __getattr__(self, name):
-                return getattr(rng, name)
+    def keeps_old_seeds(state, batch):
+        done, report = update(state, batch)
+        models = list(done.models)
+        for shard in report.touched:
+            now, before = done.contents(shard), state.contents(shard)
+            if len(now.y) and len(before.y):
+                models[shard] = done.learner.fit(now.X, now.y, before.seed, weights=now.weights)
+        return replace(done, models=tuple(models)), report
 
-            def seeds(self, size):
-                return np.zeros(size, dtype=np.int64)
+    def draws_new_shards_for_what_comes_back(state, batch):
+        if isinstance(batch[0], Delete):
+            return update(state, batch)
+        done, report = update(replace(state, recipe=replace(state.recipe, key=state.key.renewed())), batch)
+        return replace(done, recipe=state.recipe), report
 
-        return update(state, batch, rng=Stale())
-
-    def deletes_from_one_shard_only(state, batch, *, rng):
-        done, report = update(state, batch, rng=rng)
-        if len(report.touched) < 2:
-            return done, report
+    def deletes_from_one_shard_only(state, batch):
+        done, report = update(state, batch)
         kept = report.touched[1:]
-        members, models = list(done.membership.members), list(done.models)
+        members, models = list(done.members), list(done.models)
         for shard in kept:
-            members[shard], models[shard] = state.membership.members[shard], state.models[shard]
-        return replace(done, membership=replace(done.membership, members=tuple(members)), models=tuple(models)), report
+            members[shard], models[shard] = state.members[shard], state.models[shard]
+        return replace(done, members=tuple(members), models=tuple(models)), report
 
     return locals()[kind]
-
-
-def readd_with_old_shards(state, batch, *, rng):
-    """An update that gives a re-added id the shards it had before."""
-    [delete, again] = batch
-    old = state.membership.shards_of(state.records.slot_of(delete.id))
-
-    class Remembering:
-        def __getattr__(self, name):
-            return getattr(rng, name)
-
-        def successes(self, trials, probability):
-            return np.array(old, dtype=np.int64)
-
-    return update(state, [delete, again], rng=Remembering())
 
 
 SEQUENCES = [
@@ -143,64 +142,75 @@ SEQUENCES = [
     [[Delete(1)], [add(1)]],
     [[Delete(0), add(7)], [Delete(7)]],
     [[Delete(0)], [Delete(1)], [add(5)]],
+    [[Delete(1)], [add(1)], [Delete(0)], [add(0)]],
 ]
 
 
 @pytest.mark.parametrize("batches", SEQUENCES, ids=str)
 @pytest.mark.parametrize("p", [0.5, 1 / 3])
-def test_updated_state_has_exactly_the_law_of_a_fresh_one(exact_law, batches, p):
-    """Lemma 4.1 by enumeration of every coin: shards, models and training seeds jointly."""
+def test_updated_state_has_exactly_the_law_of_a_fresh_one(exact_law, random_function, batches, p):
+    """Lemma 4.1 by enumeration of every value of F, also where ids come back: shards, models and seeds jointly."""
     options = {"learner": SeedKeeper(), "sampler": IndependentSampler(p), "num_shards": 2}
-    updated = exact_law(lambda rng: run(rng, [0, 1], batches, **options), num_seeds=2)
-    assert updated == exact_law(lambda rng: fresh(rng, [0, 1], batches, **options), num_seeds=2)
+    updated = exact_law(lambda rng: run(random_function(rng), [0, 1], batches, **options), num_seeds=2)
+    assert updated == exact_law(lambda rng: fresh(random_function(rng), [0, 1], batches, **options), num_seeds=2)
 
 
 @pytest.mark.parametrize("batches", SEQUENCES[:4], ids=str)
 @pytest.mark.parametrize("is_cumulative", [False, True])
-def test_slices_have_exactly_the_law_of_training_from_scratch(exact_law, batches, is_cumulative):
+def test_slices_have_exactly_the_law_of_training_from_scratch(exact_law, random_function, batches, is_cumulative):
     options = {"learner": SlicedSeedKeeper(2, is_cumulative), "sampler": IndependentSampler(0.5), "num_shards": 1}
-    updated = exact_law(lambda rng: run(rng, [0, 1], batches, **options), num_seeds=2)
-    assert updated == exact_law(lambda rng: fresh(rng, [0, 1], batches, **options), num_seeds=2)
+    updated = exact_law(lambda rng: run(random_function(rng), [0, 1], batches, **options), num_seeds=2)
+    assert updated == exact_law(lambda rng: fresh(random_function(rng), [0, 1], batches, **options), num_seeds=2)
 
 
 @pytest.mark.parametrize("batches", [SEQUENCES[0], SEQUENCES[1], SEQUENCES[2]], ids=str)
-def test_sisa_with_random_assignment_is_exact_for_fixed_sequences(exact_law, batches):
+def test_sisa_with_random_assignment_is_exact_for_fixed_sequences(exact_law, random_function, batches):
     """Algorithms 5 and 6 against requests fixed in advance; Theorem 5.1 shows that adaptive ones break them."""
-    options = {"learner": SeedKeeper(), "sampler": PartitionSampler(equal_sizes=False), "num_shards": 2}
-    updated = exact_law(lambda rng: run(rng, [0, 1], batches, **options))
-    assert updated == exact_law(lambda rng: fresh(rng, [0, 1], batches, **options))
+    options = {"learner": SeedKeeper(), "sampler": PartitionSampler(), "num_shards": 2}
+    updated = exact_law(lambda rng: run(random_function(rng), [0, 1], batches, **options))
+    assert updated == exact_law(lambda rng: fresh(random_function(rng), [0, 1], batches, **options))
+
+
+@pytest.mark.parametrize("kind", ["forgets_to_retrain", "deletes_from_one_shard_only"])
+def test_a_broken_update_fails_the_exact_test(exact_law, random_function, kind):
+    options = {"learner": SeedKeeper(), "sampler": IndependentSampler(0.5), "num_shards": 2}
+    batches = [[Delete(1)], [add(9)]]
+    wrong = {**options, "updater": broken_update(kind)}
+    broken = exact_law(lambda rng: run(random_function(rng), [0, 1], batches, **wrong), num_seeds=2)
+    assert broken != exact_law(lambda rng: fresh(random_function(rng), [0, 1], batches, **options), num_seeds=2)
+
+
+SAMPLERS = [IndependentSampler(0.4), PartitionSampler()]
+KEY = RecipeKey.from_seed(11)
+ALL_LEARNERS = [SeedKeeper(), SlicedSeedKeeper(3), SlicedSeedKeeper(3, is_cumulative=True), LookupTableLearner()]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+@pytest.mark.parametrize("learner", ALL_LEARNERS, ids=str)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_after_any_history_the_state_is_what_the_recipe_gives(learner, sampler, data):
+    """T6: `update(learn(D), u) == learn(D after u)`, for sequences that may depend on everything."""
+    options = {"learner": learner, "sampler": sampler, "num_shards": 3}
+    batches = draw_batches(data)
+    assert run(KEY, range(4), batches, **options) == fresh(KEY, range(4), batches, **options)
 
 
 @pytest.mark.parametrize(
-    "kind", ["forgets_to_retrain", "adds_by_partition", "reuses_seeds", "deletes_from_one_shard_only"]
+    "kind",
+    [
+        "forgets_to_retrain",
+        "trains_in_order_of_arrival",
+        "keeps_old_seeds",
+        "draws_new_shards_for_what_comes_back",
+        "deletes_from_one_shard_only",
+    ],
 )
-def test_a_broken_update_fails_the_exact_test(exact_law, kind):
-    options = {"learner": SeedKeeper(), "sampler": IndependentSampler(0.5), "num_shards": 2}
-    batches = [[Delete(1)], [add(9)]]
-    broken = exact_law(lambda rng: run(rng, [0, 1], batches, updater=broken_update(kind), **options), num_seeds=2)
-    assert broken != exact_law(lambda rng: fresh(rng, [0, 1], batches, **options), num_seeds=2)
-
-
-def test_a_readded_id_is_a_fresh_draw(exact_law):
-    """Where a re-added record sat before must say nothing about where it sits now.
-
-    For a sequence fixed in advance, keeping the old shards would have the right marginal law; a requester who re-adds
-    because of where the record was sees the difference, so the joint law of before and after is what has to factorise.
-    """
-
-    def before_and_after(rng, updater):
-        state = learn(table([0, 1]), SeedKeeper(), num_shards=2, sampler=IndependentSampler(1 / 3), rng=rng)
-        before = state.membership.shards_of(state.records.slot_of(1))
-        state, _ = updater(state, [Delete(1), add(1)], rng=rng)
-        return before, state.membership.shards_of(state.records.slot_of(1))
-
-    def factorises(updater):
-        joint = exact_law(lambda rng: before_and_after(rng, updater))
-        marginal = exact_law(lambda rng: before_and_after(rng, update)[0])
-        return all(joint.get((b, a), 0) == pb * pa for b, pb in marginal.items() for a, pa in marginal.items())
-
-    assert factorises(update)
-    assert not factorises(readd_with_old_shards)
+def test_a_state_with_a_history_is_caught(kind):
+    options = {"learner": SeedKeeper(), "sampler": IndependentSampler(0.6), "num_shards": 4}
+    batches = [[Delete(1)], [add(9), add(8)], [Delete(0)], [add(1)]]
+    wrong = run(KEY, range(4), batches, updater=broken_update(kind), **options)
+    assert wrong != fresh(KEY, range(4), batches, **options)
 
 
 def draw_batches(data):
@@ -230,17 +240,17 @@ def test_any_fixed_sequence_keeps_the_law(learner, data):
     batches = draw_batches(data)
     options = {"learner": learner, "sampler": IndependentSampler(0.4), "num_shards": 2}
 
-    def sample(program, seed):
-        rng = Randomness.from_seed(seed)
-        return [_statistics(program(rng, range(4), batches, **options)) for _ in range(DRAWS)]
+    def sample(program, first):
+        keys = (RecipeKey.from_seed(first + draw) for draw in range(DRAWS))
+        return [_statistics(program(key, range(4), batches, **options)) for key in keys]
 
-    assert _same_law(sample(run, 1), sample(fresh, 2))
+    assert _same_law(sample(run, 0), sample(fresh, 10**6))
 
 
 BROKEN = [
     (learner, kind)
     for learner in LEARNERS
-    for kind in ("forgets_to_retrain", "adds_by_partition", "deletes_from_one_shard_only")
+    for kind in ("forgets_to_retrain", "deletes_from_one_shard_only")
     if not (kind == "deletes_from_one_shard_only" and isinstance(learner, SlicedSeedKeeper))  # it knows no slices
 ]
 
@@ -249,9 +259,10 @@ BROKEN = [
 def test_the_sampled_test_catches_a_broken_update(learner, kind):
     options = {"learner": learner, "sampler": IndependentSampler(0.5), "num_shards": 2}
     batches = [[add(5)], [Delete(0)]]
-    rng = Randomness.from_seed(3)
-    broken = [_statistics(run(rng, range(2), batches, updater=broken_update(kind), **options)) for _ in range(DRAWS)]
-    honest = [_statistics(fresh(rng, range(2), batches, **options)) for _ in range(DRAWS)]
+    keys = [RecipeKey.from_seed(draw) for draw in range(2 * DRAWS)]
+    wrong = {**options, "updater": broken_update(kind)}
+    broken = [_statistics(run(key, range(2), batches, **wrong)) for key in keys[:DRAWS]]
+    honest = [_statistics(fresh(key, range(2), batches, **options)) for key in keys[DRAWS:]]
     assert not _same_law(broken, honest)
 
 
@@ -307,16 +318,16 @@ def numbers():
 
 
 def test_only_touched_shards_are_retrained_and_the_rest_are_the_same_objects(numbers):
-    rng = Randomness.from_seed(1)
-    state = learn(numbers, ScikitLearner(LogisticRegression()), num_shards=20, sampler=IndependentSampler(), rng=rng)
-    expected = set(state.membership.shards_of(7)) | set(state.membership.shards_of(8))
-    after, report = update(state, [Delete(7), Delete(8)], rng=rng)
+    state = learn(numbers, Recipe(ScikitLearner(LogisticRegression()), 20, IndependentSampler(), KEY))
+    expected = set(state.shards_of(7)) | set(state.shards_of(8))
+    assert expected == {shard for shard, held in enumerate(state.members) if {7, 8} & set(held.tolist())}
+    after, report = update(state, [Delete(7), Delete(8)])
     assert set(report.touched) == expected
     assert report.num_retrained == len(expected)
     assert (report.removed, report.added) == (2, 0)
     for shard in range(20):
         assert (after.models[shard] is state.models[shard]) == (shard not in expected)
-        assert (after.seeds[shard] == state.seeds[shard]) == (shard not in expected)
+        assert (after.contents(shard).seed == state.contents(shard).seed) == (shard not in expected)
     assert 7 in state.records
 
 
@@ -325,52 +336,51 @@ def test_only_touched_shards_are_retrained_and_the_rest_are_the_same_objects(num
     [ScikitLearner(LogisticRegression()), ScikitLearner(SGDClassifier(max_iter=5, tol=None))],
     ids=["logistic", "sgd"],
 )
-def test_models_are_what_the_recorded_randomness_gives(numbers, learner):
-    rng = Randomness.from_seed(2)
-    state = learn(numbers, learner, num_shards=6, sampler=IndependentSampler(0.3), rng=rng)
+def test_models_are_what_their_contents_give(numbers, learner):
+    state = learn(numbers, Recipe(learner, 6, IndependentSampler(0.3), KEY))
     for i in range(5):
-        state, _ = update(state, [Delete(i), Add(id=1000 + i, features=np.ones(5), label=i % 2)], rng=rng)
+        state, _ = update(state, [Delete(i), Add(id=1000 + i, features=np.ones(5), label=i % 2)])
     for shard, model in enumerate(state.models):
-        X, y, _ = state.records.gather(state.membership.records_of(shard))
-        again = learner.fit(X, y, state.seeds[shard][0])
+        data = state.contents(shard)
+        again = learner.fit(data.X, data.y, data.seed)
         np.testing.assert_array_equal(again.estimator.coef_, model.estimator.coef_)
 
 
 def test_a_sliced_shard_resumes_where_it_was_touched(numbers):
-    rng = Randomness.from_seed(3)
     learner = SlicedScikitLearner(SGDClassifier(), num_slices=5)
-    state = learn(numbers, learner, num_shards=4, sampler=IndependentSampler(0.5), rng=rng)
-    shard = state.membership.shards_of(11)[0]
-    place = np.flatnonzero(state.membership.records_of(shard) == 11)[0]
-    first = int(state.slices[shard][place])
-    after, report = update(state, [Delete(11)], rng=rng)
+    state = learn(numbers, Recipe(learner, 4, IndependentSampler(0.5), KEY))
+    first, shard, record = max(
+        (int(state.recipe.slices(shard, id_names([record], KEY))[0]), shard, record)
+        for record in range(20)
+        for shard in state.shards_of(record)
+    )
+    assert first > 0  # so that there is something to resume from
+    after, report = update(state, [Delete(record)])
     old, new = state.models[shard].checkpoints, after.models[shard].checkpoints
     assert [a is b for a, b in zip(old, new, strict=True)] == [i < first for i in range(5)]
-    assert state.seeds[shard][:first] == after.seeds[shard][:first]
+    data = after.contents(shard)
+    assert state.contents(shard).seeds[:first] == data.seeds[:first]
+    assert not set(state.contents(shard).seeds[first:]) & set(data.seeds[first:])
     assert report.slices_trained <= 5 * report.num_retrained
-    # The final checkpoint is the one that training from scratch with the recorded seeds and slices gives.
-    X, y, _ = after.records.gather(after.membership.records_of(shard))
+    # The final checkpoint is the one that training from scratch gives.
     estimator = None
-    for number, seed in enumerate(after.seeds[shard]):
-        rows = after.slices[shard] == number
+    for number, seed in enumerate(data.seeds):
+        rows = data.slice_of == number
         if rows.any():
-            estimator = after.learner.extend(estimator, X[rows], y[rows], seed, weights=None)
+            estimator = after.learner.extend(estimator, data.X[rows], data.y[rows], seed, weights=None)
     np.testing.assert_array_equal(estimator.coef_, new[-1].coef_)
 
 
 def test_processes_give_the_same_models(numbers):
-    options = {"num_shards": 7, "sampler": IndependentSampler(0.4)}
-    learner = ScikitLearner(SGDClassifier(max_iter=5, tol=None))
-    here = learn(numbers, learner, rng=Randomness.from_seed(4), **options)
-    there = learn(numbers, learner, rng=Randomness.from_seed(4), executor=Processes(2), **options)
+    recipe = Recipe(ScikitLearner(SGDClassifier(max_iter=5, tol=None)), 7, IndependentSampler(0.4), KEY)
+    here, there = learn(numbers, recipe), learn(numbers, recipe, executor=Processes(2))
     for a, b in zip(here.models, there.models, strict=True):
         np.testing.assert_array_equal(a.estimator.coef_, b.estimator.coef_)
 
 
 def test_progress_counts_every_model(numbers):
     steps: list[int] = []
-    options = {"sampler": IndependentSampler(), "rng": Randomness.from_seed(5), "advance": steps.append}
-    learn(numbers, LookupTableLearner(), num_shards=30, **options)
+    learn(numbers, Recipe(LookupTableLearner(), 30, IndependentSampler(), KEY), advance=steps.append)
     assert sum(steps) == 30
     assert len(steps) > 1
 
@@ -385,45 +395,41 @@ class FailsOn:
 
 
 def test_a_failing_learner_is_named_with_its_shard_and_changes_nothing(numbers):
-    rng = Randomness.from_seed(6)
-    state = learn(numbers, FailsOn(), num_shards=3, sampler=IndependentSampler(1.0), rng=rng)
-    before = (len(state.records), state.models, state.membership.members)
+    state = learn(numbers, Recipe(FailsOn(), 3, IndependentSampler(1.0), KEY))
+    before = (len(state.records), state.models, state.members)
     with pytest.raises(TrainingError, match=r"shard 0.*cannot learn from this") as caught:
-        update(state, [Add(id="bad", features=[99, 0, 0, 0, 0], label=0)], rng=rng)
+        update(state, [Add(id="bad", features=[99, 0, 0, 0, 0], label=0)])
     assert caught.value.shard == 0
-    assert (len(state.records), state.models, state.membership.members) == before
+    assert (len(state.records), state.models, state.members) == before
     assert "bad" not in state.records
 
 
 def test_an_unknown_record_stops_the_batch_before_any_training(numbers):
-    rng = Randomness.from_seed(7)
-    state = learn(numbers, LookupTableLearner(), num_shards=3, sampler=IndependentSampler(), rng=rng)
+    state = learn(numbers, Recipe(LookupTableLearner(), 3, IndependentSampler(), KEY))
     with pytest.raises(UnknownRecordError, match="-5"):
-        update(state, [Delete(1), Delete(-5)], rng=rng)
+        update(state, [Delete(1), Delete(-5)])
 
 
 def test_everything_can_be_deleted_and_empty_shards_abstain():
-    rng = Randomness.from_seed(8)
-    state = learn(table(range(5)), LookupTableLearner(), num_shards=4, sampler=IndependentSampler(), rng=rng)
-    state, _ = update(state, [Delete(i) for i in range(5)], rng=rng)
+    state = learn(table(range(5)), Recipe(LookupTableLearner(), 4, IndependentSampler(), KEY))
+    state, _ = update(state, [Delete(i) for i in range(5)])
     assert state.count_votes(np.zeros((2, 1))).tolist() == [[0, 0], [0, 0]]
     assert (state.votes(np.zeros((2, 1))) == -1).all()
-    state, report = update(state, [add(3)], rng=rng)
+    state, report = update(state, [add(3)])
     assert state.count_votes(np.full((1, 1), 3.0)).tolist() == [[report.num_retrained, 0]]
 
 
 def test_storage_of_deleted_records_is_dropped(monkeypatch, numbers):
     monkeypatch.setattr(ensemble, "_DEAD_SLOTS_ALLOWED", 3)
-    rng = Randomness.from_seed(9)
-    state = learn(numbers, ScikitLearner(LogisticRegression()), num_shards=5, sampler=IndependentSampler(), rng=rng)
+    state = learn(numbers, Recipe(ScikitLearner(LogisticRegression()), 5, IndependentSampler(), KEY))
     for i in range(60):
-        state, _ = update(state, [Delete(i)], rng=rng)
+        state, _ = update(state, [Delete(i)])
     assert state.records.num_slots < 360
     assert state.records.ids() == list(range(60, 400))
     X, _, _ = numbers.gather(numbers.live_slots())
     for shard in range(5):
-        held = [state.records.id_of(int(s)) for s in state.membership.records_of(shard)]
-        np.testing.assert_array_equal(state.records.gather(state.membership.records_of(shard))[0], X[held])
+        held = [state.records.id_of(int(s)) for s in state.members[shard]]
+        np.testing.assert_array_equal(state.records.gather(state.members[shard])[0], X[held])
 
 
 def test_a_pickled_state_holds_nothing_deleted():
@@ -431,10 +437,9 @@ def test_a_pickled_state_holds_nothing_deleted():
     X = np.arange(20.0).reshape(10, 2)
     X[3] = secret
     records = Records.build(X, [0, 1] * 5, ids=[f"person-{i}" for i in range(10)])
-    rng = Randomness.from_seed(10)
-    state = learn(records, LookupTableLearner(), num_shards=3, sampler=IndependentSampler(0.5), rng=rng)
+    state = learn(records, Recipe(LookupTableLearner(), 3, IndependentSampler(0.5), KEY))
     assert np.float64(secret).tobytes() in pickle.dumps(state)
-    state, _ = update(state, [Delete("person-3")], rng=rng)
+    state, _ = update(state, [Delete("person-3")])
     blob = pickle.dumps(state)
     assert np.float64(secret).tobytes() not in blob
     assert b"person-3" not in blob
@@ -445,7 +450,7 @@ def test_a_pickled_state_holds_nothing_deleted():
 
 def test_number_of_shards_must_be_positive(numbers):
     with pytest.raises(ParameterError, match="shards"):
-        learn(numbers, LookupTableLearner(), num_shards=0, sampler=IndependentSampler(), rng=Randomness.from_seed(0))
+        learn(numbers, Recipe(LookupTableLearner(), 0, IndependentSampler(), KEY))
 
 
 @pytest.mark.parametrize("is_sliced", [False, True])
@@ -453,8 +458,7 @@ def test_number_of_shards_must_be_positive(numbers):
 def test_a_follower_is_given_the_next_state_while_it_is_made(is_sliced, dead_allowed, monkeypatch):
     monkeypatch.setattr(ensemble, "_DEAD_SLOTS_ALLOWED", dead_allowed)
     learner = SlicedSeedKeeper() if is_sliced else SeedKeeper()
-    options = {"sampler": IndependentSampler(0.5), "num_shards": 6, "rng": Randomness.from_seed(1)}
-    state = learn(table(range(12)), learner, **options)
+    state = learn(table(range(12)), Recipe(learner, 6, IndependentSampler(0.5), KEY))
     seen = []
 
     class Seen:
@@ -467,13 +471,13 @@ def test_a_follower_is_given_the_next_state_while_it_is_made(is_sliced, dead_all
             seen.append((shard, model))
 
     batch = [Delete(3), Delete(7), add(50)]
-    done, report = update(state, batch, rng=Randomness.from_seed(2), follower=Seen())
+    done, report = update(state, batch, follower=Seen())
     (begun, change), *models = seen
     assert replace(begun, models=done.models) == done
     assert change is report.change
     assert (change is None) == (dead_allowed == 0)
     assert models == [(shard, done.models[shard]) for shard in report.touched]
-    assert contents(done) == contents(update(state, batch, rng=Randomness.from_seed(2))[0])
+    assert contents(done) == contents(update(state, batch)[0])
 
 
 @pytest.mark.parametrize(("num_shards", "unit", "sizes"), [(20, 4, [4] * 5), (20, 1, [3] * 6 + [2]), (3, 4, [3])])
@@ -487,6 +491,5 @@ def test_a_learner_gets_its_shards_in_the_numbers_it_likes(num_shards, unit, siz
             seen.append(len(shards))
             return [self.fit(data.X, data.y, data.seed) for data in shards]
 
-    sampler = IndependentSampler(1.0)
-    learn(table(range(5)), Together(), num_shards=num_shards, sampler=sampler, rng=Randomness.from_seed(1))
+    learn(table(range(5)), Recipe(Together(), num_shards, IndependentSampler(1.0), KEY))
     assert seen == sizes

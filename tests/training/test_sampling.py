@@ -5,38 +5,45 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from expunge.core.errors import ParameterError
+from expunge.core.prf import RecipeKey, id_names
 from expunge.core.randomness import Randomness
-from expunge.training.membership import Membership
+from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
+from expunge.training.ensemble import learn, update
+from expunge.training.learners import LookupTableLearner
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
-SAMPLERS = [IndependentSampler(), IndependentSampler(0.3), PartitionSampler(), PartitionSampler(equal_sizes=False)]
+SAMPLERS = [IndependentSampler(), IndependentSampler(0.3), PartitionSampler()]
+KEY = RecipeKey.from_seed(3)
 
 
-def as_sets(drawn) -> tuple[frozenset[int], ...]:
-    return tuple(frozenset(shard.tolist()) for shard in drawn)
+def as_sets(cells, num_shards) -> tuple[frozenset[int], ...]:
+    shards, positions = cells
+    return tuple(frozenset(positions[shards == shard].tolist()) for shard in range(num_shards))
+
+
+def names(size):
+    return id_names(np.arange(size), KEY)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-def test_every_sampler_draws_ascending_positions(sampler):
+def test_every_sampler_draws_cells_in_ascending_order(sampler):
     assert isinstance(sampler, Sampler)
-    for draw in (sampler.draw, sampler.draw_added):
-        drawn = draw(1000, 7, Randomness.from_seed(3))
-        assert len(drawn) == 7
-        for shard in drawn:
-            assert shard.dtype == np.uint32
-            assert (np.diff(shard.astype(np.int64)) > 0).all()
-            assert shard.size == 0 or shard[-1] < 1000
-        assert [len(shard) for shard in draw(0, 7, Randomness.from_seed(3))] == [0] * 7
+    shards, positions = sampler.draw(names(1000), 7, KEY)
+    assert (np.diff(shards * 1000 + positions) > 0).all()
+    assert shards.max() < 7
+    assert positions.max() < 1000
+    assert len(positions) == (1000 if isinstance(sampler, PartitionSampler) else len(positions)) > 0
+    assert [len(part) for part in sampler.draw(names(0), 7, KEY)] == [0, 0]
 
 
 @pytest.mark.parametrize("p", [Fraction(1, 2), Fraction(1, 3)])
-def test_independent_law_is_exactly_a_product(exact_law, p):
+def test_independent_law_is_exactly_a_product(exact_law, random_function, p):
     """Every pattern of the (shard, record) matrix has the probability of independent trials, in one draw or two."""
     sampler = IndependentSampler(float(p))
-    law = exact_law(lambda rng: as_sets(sampler.draw(3, 2, rng)))
+    law = exact_law(lambda rng: as_sets(sampler.draw(names(3), 2, random_function(rng)), 2))
     cells = list(itertools.product(range(2), range(3)))
     for pattern in itertools.product([0, 1], repeat=6):
         shards = tuple(
@@ -45,77 +52,20 @@ def test_independent_law_is_exactly_a_product(exact_law, p):
         assert law[shards] == p ** sum(pattern) * (1 - p) ** (6 - sum(pattern))
 
 
-def test_successes_follow_the_law_of_independent_trials():
-    """The geometric-gap draw against exact pattern probabilities: χ², false alarm 1e-6."""
-    rng = Randomness.from_seed(20)
-    p, draws = 0.3, 200_000
-    cells = rng.successes(4 * draws, p)
-    bits = np.zeros(4 * draws, dtype=np.int64)
-    bits[cells] = 1
-    seen = np.bincount(bits.reshape(-1, 4) @ [1, 2, 4, 8], minlength=16)
-    ones = np.array([bin(i).count("1") for i in range(16)])
-    assert stats.chisquare(seen, draws * p**ones * (1 - p) ** (4 - ones)).pvalue > 1e-6
-
-
-@pytest.mark.parametrize("deviations", [4.0, -1e9])
-def test_successes_do_not_depend_on_how_the_gaps_are_drawn(deviations, monkeypatch):
-    """All gaps at once, or one after another: the counts are binomial either way (χ² at 1e-6)."""
-    monkeypatch.setattr("expunge.core.randomness._DEVIATIONS", deviations)
-    rng = Randomness.from_seed(21)
-    for trials, p in [(5, 0.2), (100_000, 1e-4), (3, 1e-12), (50, 0.999)]:
-        counts = np.array([len(rng.successes(trials, p)) for _ in range(4000)])
-        expected = stats.binom(trials, p)
-        top = int(expected.ppf(0.999))
-        seen = np.array([(counts == c).sum() for c in range(top)] + [(counts >= top).sum()])
-        want = np.array([expected.pmf(c) for c in range(top)] + [expected.sf(top - 1)]) * 4000
-        common = want > 5
-        if common.sum() > 1:
-            rest = [seen[~common].sum()], [want[~common].sum()]
-            seen, want = np.append(seen[common], rest[0]), np.append(want[common], rest[1])
-            keep = want > 0
-            assert stats.chisquare(seen[keep], want[keep] * seen[keep].sum() / want[keep].sum()).pvalue > 1e-6
-        else:
-            assert abs(counts.mean() - trials * p) <= 6 * np.sqrt(trials * p * (1 - p) / 4000) + 1e-9
-
-
 def test_extreme_probabilities():
-    rng = Randomness.from_seed(0)
-    assert rng.successes(5, 1.0).tolist() == [0, 1, 2, 3, 4]
-    assert rng.successes(0, 0.5).size == 0
-    assert rng.successes(10**12, 1e-300).size == 0
-    assert as_sets(IndependentSampler(1.0).draw(3, 2, rng)) == (frozenset({0, 1, 2}),) * 2
+    assert as_sets(IndependentSampler(1.0).draw(names(3), 2, KEY), 2) == (frozenset({0, 1, 2}),) * 2
+    assert as_sets(IndependentSampler(1e-300).draw(names(1000), 2, KEY), 2) == (frozenset(),) * 2
     for bad in (0.0, -0.1, 1.1, float("nan")):
         with pytest.raises(ParameterError, match="probability"):
             IndependentSampler(bad)
-        with pytest.raises(ParameterError, match="probability"):
-            rng.successes(5, bad)
     with pytest.raises(ParameterError, match="shards"):
-        IndependentSampler().draw(5, 0, rng)
+        IndependentSampler().draw(names(5), 0, KEY)
 
 
-def test_partitions_follow_their_laws(exact_law):
-    equal = exact_law(lambda rng: as_sets(PartitionSampler().draw(4, 2, rng)))
-    pairs = [frozenset(pair) for pair in itertools.combinations(range(4), 2)]
-    assert equal == {(pair, frozenset(range(4)) - pair): Fraction(1, 6) for pair in pairs}
-    free = exact_law(lambda rng: as_sets(PartitionSampler(equal_sizes=False).draw(3, 3, rng)))
-    assert len(free) == 27
-    assert set(free.values()) == {Fraction(1, 27)}
-    assert sorted(len(s) for s in PartitionSampler().draw(11, 4, Randomness.from_seed(0))) == [2, 3, 3, 3]
-
-
-def test_parts_of_unequal_size_are_exchangeable(exact_law):
-    """Three records in two parts: every partition, the larger part first or last, equally likely."""
-    law = exact_law(lambda rng: as_sets(PartitionSampler().draw(3, 2, rng)))
-    larger = [frozenset(pair) for pair in itertools.combinations(range(3), 2)]
-    ways = [(part, frozenset(range(3)) - part) for part in larger]
-    assert law == dict.fromkeys(ways + [(small, large) for large, small in ways], Fraction(1, 6))
-
-
-def test_which_parts_are_larger_is_drawn_uniformly():
-    """11 records in 4 parts: the one smaller part is each of them equally often (χ², false alarm 1e-6)."""
-    rng = Randomness.from_seed(22)
-    sizes = np.array([[len(part) for part in PartitionSampler().draw(11, 4, rng)] for _ in range(4000)])
-    assert stats.chisquare((sizes == 2).sum(axis=0)).pvalue > 1e-6
+def test_a_partition_follows_its_law(exact_law, random_function):
+    law = exact_law(lambda rng: as_sets(PartitionSampler().draw(names(3), 3, random_function(rng)), 3))
+    assert len(law) == 27
+    assert set(law.values()) == {Fraction(1, 27)}
 
 
 def test_system_randomness_does_not_repeat_itself():
@@ -125,43 +75,50 @@ def test_system_randomness_does_not_repeat_itself():
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-def test_membership_reads_the_same_both_ways_through_changes(sampler):
-    rng = Randomness.from_seed(5)
-    k, n = 9, 60
-    membership = Membership.build(sampler.draw(n, k, rng), n)
-    contents = [set(shard.tolist()) for shard in membership.members]
-    live, total = set(range(n)), n
-    chance = np.random.default_rng(1)
+def test_membership_is_what_the_recipe_gives_through_changes(sampler):
+    """After any batch a shard holds the records whose unit has a cell there, and only touched shards have changed."""
+    recipe = Recipe(LookupTableLearner(), 9, sampler, KEY)
+    records = Records.build(np.arange(60.0).reshape(-1, 1), [0] * 60, classes=[0, 1])
+    state, chance, new = learn(records, recipe), np.random.default_rng(1), 1000
     for step in range(60):
-        removed = np.sort(chance.choice(sorted(live), size=step % 3, replace=False)).astype(np.int64)
-        added = range(total, total + step % 4)
-        arrivals = sampler.draw_added(len(added), k, rng) if len(added) else []
-        before = membership
-        membership, touched = membership.changed(removed, added, arrivals)
-        expected_touched = set()
-        for shard in range(k):
-            new = {added.start + int(p) for p in (arrivals[shard] if arrivals else [])}
-            if contents[shard] & set(removed.tolist()) or new:
-                expected_touched.add(shard)
-            else:
-                assert membership.members[shard] is before.members[shard]
-            contents[shard] = (contents[shard] - set(removed.tolist())) | new
-        assert set(touched) == expected_touched
-        live, total = (live - set(removed.tolist())) | set(added), added.stop
-        assert [set(shard.tolist()) for shard in membership.members] == contents
-        for slot in live:
-            assert set(membership.shards_of(slot)) == {i for i, held in enumerate(contents) if slot in held}
-    order = np.array(sorted(live))
-    renumbered = membership.renumbered(order)
-    assert all(renumbered.shards_of(i) == membership.shards_of(int(slot)) for i, slot in enumerate(order))
+        live = state.records.ids()
+        gone = chance.choice(live, size=min(step % 3, len(live)), replace=False).tolist()
+        batch = [Delete(record) for record in gone]
+        batch += [Add(id=new + number, features=[1.0], label=0) for number in range(step % 4)]
+        before, changed = state, {*gone, *range(new, new + step % 4)}
+        new += step % 4
+        state, report = update(state, batch)
+        cells = as_sets(sampler.draw(id_names(state.records.ids(), KEY), 9, KEY), 9)
+        expected = [{state.records.ids()[place] for place in shard} for shard in cells]
+        held = [{state.records.id_of(int(slot)) for slot in slots} for slots in state.members]
+        assert held == expected
+        earlier = [{before.records.id_of(int(slot)) for slot in slots} for slots in before.members]
+        touched = {shard for shard in range(9) if (held[shard] | earlier[shard]) & changed}
+        assert set(report.touched) == touched
+        assert all(state.models[shard] is before.models[shard] for shard in set(range(9)) - touched)
+
+
+def test_all_records_of_a_subject_sit_in_one_shard_and_leave_with_one_retraining():
+    X, subjects = np.arange(300.0).reshape(-1, 1), [f"person-{i // 100}" for i in range(300)]
+    records = Records.build(X, [0] * 300, subjects=subjects, classes=[0, 1])
+    state = learn(records, Recipe(LookupTableLearner(), 20, PartitionSampler(), KEY))
+    assert {state.shards_of(slot) for slot in range(100)} == {state.shards_of(0)}
+    _, report = update(state, [DeleteSubject("person-0")])
+    assert report.removed == 100
+    assert report.touched == state.shards_of(0)
+    more = AddMany(ids=[900, 901], features=[[1.0], [2.0]], labels=[0, 0], subjects=["person-0", "person-2"])
+    after, report = update(state, [more])
+    assert set(report.touched) == {*state.shards_of(0), *state.shards_of(299)}
+    assert after.shards_of(after.records.slot_of(900)) == state.shards_of(0)
 
 
 def test_memory_per_record():
-    """About ten bytes a record at p = 1/k, whatever k is: the arrays themselves are counted."""
+    """Four bytes a membership at p = 1/k, for any k: the arrays themselves are counted."""
     n, k = 200_000, 1000
-    membership = Membership.build(IndependentSampler().draw(n, k, Randomness.from_seed(2)), n)
-    arrays = [*membership.members, *(a for rows in membership.rows for a in (rows.offsets, rows.shards))]
-    assert sum(array.nbytes for array in arrays) <= 11 * n
+    records = Records.build(np.zeros((n, 1)), np.zeros(n, dtype=int), classes=[0, 1])
+    members = Recipe(LookupTableLearner(), k, IndependentSampler(), KEY).members(records)
+    assert len(members) == k
+    assert sum(array.nbytes for array in members) <= 5 * n
 
 
 def test_all_bits_of_a_system_seed_reach_the_generator():

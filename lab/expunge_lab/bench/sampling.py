@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.randomness import Randomness
-from expunge.training.membership import Membership
+from expunge.core.prf import RecipeKey, id_names
 from expunge.training.sampling import IndependentSampler
 from expunge_lab.bench.measurement import Line, Target
 from expunge_lab.bench.timing import Progress, Task, race
@@ -56,10 +55,11 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
     ]
 
 
-def draw(num_records: int, num_shards: int) -> Membership:
-    """The shards of every record and the records of every shard."""
-    members = IndependentSampler().draw(num_records, num_shards, Randomness.from_system())
-    return Membership.build(members, num_records)
+def draw(num_records: int, num_shards: int) -> list[NDArray[np.uint32]]:
+    """The records of every shard, derived from the recipe key; the shards of a record are derived when asked for."""
+    key = RecipeKey.from_system()
+    shards, positions = IndependentSampler().draw(id_names(np.arange(num_records), key), num_shards, key)
+    return np.split(positions.astype(np.uint32), np.searchsorted(shards, np.arange(1, num_shards)))
 
 
 def toss_coins(num_records: int, num_shards: int) -> list[NDArray[np.int64]]:

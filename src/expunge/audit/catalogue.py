@@ -136,7 +136,7 @@ def make_scheme(
         shards = sizes.partition if num_shards is None else num_shards
         # Appendix C.2 uses equal parts. Elsewhere every record is assigned by itself (Theorem 5.1): only then are the
         # shards exchangeable, and unlearning exact for requests that were fixed in advance.
-        sampler = PartitionSampler(equal_sizes=scenario.name == "label-only")
+        sampler = PartitionSampler()
         return (EnsembleScheme if name == "sisa" else RetrainScheme)(name, learner, sampler, shards)
     seeks_consensus = name in ("consensus", "student")
     usual = _independent_shards(name, scenario, sizes)

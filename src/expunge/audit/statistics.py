@@ -116,5 +116,5 @@ class NamedHolders:
 
 
 def _shards_of(ensemble: Any, record: Any) -> tuple[int, ...]:
-    shards: tuple[int, ...] = ensemble.membership.shards_of(ensemble.records.slot_of(record))
+    shards: tuple[int, ...] = ensemble.shards_of(ensemble.records.slot_of(record))
     return shards

@@ -158,7 +158,7 @@ def _inside(deployment: DurableDeployment) -> dict[str, Any]:
     from expunge.training.learners import Abstainer
 
     found = deployment.inside
-    sizes = sorted(len(found.state.membership.records_of(shard)) for shard in range(found.state.num_shards))
+    sizes = sorted(map(len, found.state.members))
     abstaining = sum(isinstance(model, Abstainer) for model in found.state.models)
     return {
         "models_trained": found.models_trained,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from expunge.core.errors import InputError, RecordError
 from expunge.core.features import Features, codes_of, concatenate, num_rows, take
-from expunge.core.index import RecordId
+from expunge.core.index import RecordId, canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ def require_id(value: Any, what: str) -> RecordId:
     plain = value.item() if isinstance(value, np.integer | np.str_) else value
     if isinstance(plain, bool) or not isinstance(plain, int | str):
         raise RecordError(f"{what} must be an int or a str, got {value!r}", repr(value))
-    record: RecordId = plain
+    record: RecordId = canonical(plain)
     return record
 
 
 def object_column(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
     """A column of plain Python values."""
     array = np.empty(len(values), dtype=object)
-    array[:] = [value.item() if isinstance(value, np.generic) else value for value in values]
+    array[:] = [canonical(value.item() if isinstance(value, np.generic) else value) for value in values]
     return array
 
 

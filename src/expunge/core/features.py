@@ -54,8 +54,8 @@ def num_rows(rows: Features) -> int:
 
 
 def take(rows: Features, positions: ArrayLike) -> Features:
-    """The rows at `positions`, in that order, as the same kind of container."""
-    return rows.iloc[positions] if is_frame(rows) else rows[positions]
+    """The rows at `positions`, in that order, as the same kind of container; rows of a data frame are numbered anew."""
+    return rows.iloc[positions].reset_index(drop=True) if is_frame(rows) else rows[positions]
 
 
 def concatenate(parts: Sequence[Features]) -> Features:
@@ -81,6 +81,26 @@ def describe(rows: Features) -> tuple[str, tuple[Any, ...]]:
 def own_copy(rows: Features) -> Features:
     """A copy that the caller cannot change behind our back."""
     return np.array(rows) if isinstance(rows, np.ndarray) else rows.copy()
+
+
+def standard_types(rows: Features) -> Features:
+    """The rows in types that do not depend on which values happen to be there.
+
+    Numbers in NumPy's default types (what a list or a file is read as) become float64, and categories plain values, so
+    that no type remembers a record that was deleted since. Any other type, such as float32 or uint8, is declared.
+    """
+    if is_frame(rows):
+        wanted = {name: kind for name in rows.columns if (kind := _standard_column(rows[name].dtype)) is not None}
+        return rows.astype(wanted) if wanted else rows
+    return rows.astype(np.float64) if rows.dtype == np.int64 or rows.dtype == np.uint64 else rows
+
+
+def _standard_column(dtype: Any) -> Any:
+    """The type that a data frame's column is kept in; None if it stays as it is."""
+    name = str(dtype).lower()
+    if name in ("int64", "uint64"):
+        return np.float64 if isinstance(dtype, np.dtype) else "Float64"
+    return object if name == "category" else None
 
 
 def like(rows: Features, pattern: Features) -> Features:
@@ -167,6 +187,31 @@ def row_keys(rows: Features) -> list[bytes]:
     else:
         raw = [repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows]
     return [blake2b(value, digest_size=16).digest() for value in raw]
+
+
+def digest_values(values: Any) -> bytes:
+    """A digest of a container's values in order, with their types; None has one of its own.
+
+    Equal digests mean the same input to a learner: the same kind of container, columns, number types and values.
+    """
+    state = blake2b(digest_size=32)
+    if values is None:
+        return state.digest()
+    if is_frame(values):
+        state.update(repr([*map(str, values.columns)]).encode())
+        for name in values.columns:
+            state.update(digest_values(values[name].to_numpy()))
+    elif is_sparse(values):
+        table = values.tocsr()
+        state.update(repr(table.shape).encode())
+        for part in (table.indptr.astype(np.int64), table.indices.astype(np.int64), table.data):
+            state.update(digest_values(part))
+    elif values.dtype.kind == "O":
+        state.update(repr((values.shape, [(type(one).__name__, one) for one in values.ravel().tolist()])).encode())
+    else:
+        state.update(f"{values.dtype.str}{values.shape}".encode())
+        state.update(np.ascontiguousarray(values).tobytes())
+    return state.digest()
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ update costs O(√n) dictionary entries instead of n.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,19 @@ from expunge.core.errors import DuplicateRecordError
 
 RecordId = int | str
 NOWHERE = -1  # the slot of an id that nobody has
+
+
+def canonical(name: Any) -> Any:
+    """An id or subject in its one canonical form: texts in Unicode's form NFC, numbers as they are.
+
+    Examples
+    --------
+    >>> canonical("Zoe\\u0308") == canonical("Zo\\u00eb")
+    True
+    """
+    if isinstance(name, str) and not name.isascii():
+        return unicodedata.normalize("NFC", name)
+    return name
 
 
 class _RangeBase:
@@ -139,6 +153,7 @@ class IdIndex:
 
     def find(self, record: object) -> int | None:
         """The slot of a live record, or None."""
+        record = canonical(record)
         if record in self.added and not isinstance(record, bool):
             return self.added[record]
         slot = self.base.find(record)
@@ -146,6 +161,8 @@ class IdIndex:
 
     def find_all(self, records: list[Any]) -> NDArray[np.int64]:
         """The slots of many records at once; -1 for an id that no live record has."""
+        if any(isinstance(record, str) and not record.isascii() for record in records):
+            records = [canonical(record) for record in records]
         slots = self.base.find_all(records)
         gone = self.gone
         if gone:
@@ -220,6 +237,7 @@ class SubjectIndex:
 
     def find(self, subject: RecordId) -> tuple[int, ...]:
         """All slots ever filled with a record of the subject, ascending."""
+        subject = canonical(subject)
         return (*self.base.get(subject, ()), *self.added.get(subject, ()))
 
     def extended(self, column: NDArray[Any] | None, start: int) -> SubjectIndex:

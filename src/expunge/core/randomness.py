@@ -7,7 +7,6 @@ replace the object by one that walks through every outcome with its exact probab
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 from typing import Any
@@ -15,10 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.errors import ParameterError
-
 SEED_BITS = 63
-_DEVIATIONS = 4.0
 
 
 class Randomness:
@@ -56,30 +52,6 @@ class Randomness:
     def generator(self) -> np.random.Generator:
         """The numpy generator behind it, for draws that carry no guarantee of their own."""
         return self._generator
-
-    def successes(self, trials: int, probability: float) -> NDArray[np.int64]:
-        """The sorted positions of the successes among `trials` independent Bernoulli(`probability`) trials.
-
-        Drawn by their gaps, which are independent geometric variables, in time O(number of successes).
-        """
-        if not 0 < probability <= 1:
-            raise ParameterError(f"probability must be in (0, 1], got {probability!r}")
-        if trials <= 0:
-            return np.empty(0, dtype=np.int64)
-        if probability == 1:
-            return np.arange(trials, dtype=np.int64)
-        mean = trials * probability
-        size = max(1, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + 8))  # enough gaps at once, nearly always
-        parts: list[NDArray[np.int64]] = []
-        last = -1
-        while last < trials:
-            # A gap past the end means "none left"; the clip keeps the running sum from overflowing.
-            gaps = np.minimum(self._generator.geometric(probability, size), trials + 1)
-            positions = np.cumsum(gaps) + last
-            last = int(positions[-1])
-            parts.append(positions)
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return found[: np.searchsorted(found, trials)]
 
     def choices(self, bound: int, size: int) -> NDArray[np.int64]:
         """`size` independent uniform numbers in 0..bound-1."""

@@ -39,6 +39,7 @@ from expunge.core.features import (
     missing_rows,
     num_rows,
     own_copy,
+    standard_types,
     take,
 )
 from expunge.core.index import NOWHERE, IdIndex, RecordId, SubjectIndex
@@ -157,6 +158,7 @@ class Records:
     num_slots: int
     allow_missing: bool = False
     layout: tuple[str, tuple[Any, ...]] = field(default=("array", ()))
+    has_weights: bool = False  # whether records carry weights: declared by giving them when the dataset is made
 
     @classmethod
     def build(
@@ -172,7 +174,8 @@ class Records:
         borrows: bool = False,
     ) -> Records:
         """A dataset from columns, copied unless it `borrows`; `classes` defaults to the labels seen, as public ones."""
-        table = as_features(features) if borrows else own_copy(as_features(features))
+        table = standard_types(as_features(features))
+        table = table if borrows or table is not features else own_copy(table)
         raw = np.asarray(labels)
         known = np.unique(raw if classes is None else np.asarray(classes))
         column = None if ids is None else id_column(ids, num_rows(table), "ids")
@@ -186,6 +189,7 @@ class Records:
             num_slots=len(block),
             allow_missing=allow_missing,
             layout=describe(table),
+            has_weights=weights is not None,
         )
         records.fitted(block)
         return records
@@ -200,11 +204,6 @@ class Records:
     def num_classes(self) -> int:
         """How many labels the deployment knows."""
         return len(self.classes)
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether any record carries a weight of its own."""
-        return any(block.weights is not None for block in self.blocks)
 
     def slot_of(self, record: RecordId) -> int:
         """Where the record lives; an unknown id is an error that names it."""
@@ -309,6 +308,7 @@ class Records:
             num_slots=len(block),
             allow_missing=allow_missing,
             layout=layout,
+            has_weights=block.weights is not None,
         )
 
     def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
@@ -374,7 +374,17 @@ class Records:
             subjects, weights = update.subjects, update.weights
             ids = id_column(update.ids, num_rows(table), "ids")
         block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes)
+        block = replace(block, weights=self._own_weights(block))
         return self.fitted(replace(block, features=own_copy(block.features)))
+
+    def _own_weights(self, block: Block) -> NDArray[np.float64] | None:
+        """Weights where the dataset has them; where it has none, a record that brings one is refused."""
+        if self.has_weights:
+            return np.ones(len(block)) if block.weights is None else block.weights
+        for row in [] if block.weights is None else np.flatnonzero(block.weights != 1)[:1]:
+            record = block.id_of(block.start + int(row))
+            raise RecordError(f"record {record!r} has a weight, and this dataset was made without weights", record)
+        return None
 
     def fitted(self, block: Block) -> Block:
         """The block with features of this dataset's columns and number types; the first record at fault is named."""

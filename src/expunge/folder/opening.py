@@ -224,7 +224,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     publisher, reserved = make_books(store, settings, state.records.num_classes)
     front = get_front(store, trusted)
     rng, executor = Randomness.from_system(), make_executor(n_jobs)
-    opening = Opening(state, publisher, rng, Randomness.from_system(), executor)
+    opening = Opening(state, publisher, rng, executor)
     serving = get_round(store, front, opening, trusted)
     return DurableDeployment.resume(
         store,

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.core.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
+from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
 from expunge.privacy.mechanisms import DECLINED
@@ -28,6 +29,7 @@ from expunge.theory import Guarantee
 from expunge.training.ensemble import Advance, EnsembleState, Follower, UpdateReport, ignore_progress, learn, update
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import Learner, SlicedLearner
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
@@ -103,9 +105,11 @@ class Deployment:
         max_generations: int = 100,
         executor: Executor | None = None,
         advance: Advance = ignore_progress,
+        key: RecipeKey | None = None,
     ) -> None:
         self._configure(learner, num_shards, sampler, publisher, rng, front, max_generations, executor)
-        self._state = self._learn(records, advance, rng).require_votes()
+        recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng))
+        self._state = self._learn(records, advance, recipe).require_votes()
         self._serving = self._open_round(self._state, publisher, rng, None)
 
     def _configure(
@@ -281,22 +285,13 @@ class Deployment:
             thread.join()
         self._raise_background_error()
 
-    def _learn(self, records: Records, advance: Advance, rng: Randomness) -> EnsembleState:
-        return learn(
-            records,
-            self._learner,
-            num_shards=self._num_shards,
-            sampler=self._sampler,
-            rng=rng,
-            executor=self._executor,
-            advance=advance,
-        )
+    def _learn(self, records: Records, advance: Advance, recipe: Recipe) -> EnsembleState:
+        return learn(records, recipe, executor=self._executor, advance=advance)
 
     def _open_round(self, state: EnsembleState, publisher: Publisher, rng: Randomness, change: Change | None) -> Round:
-        """The front made ready for D^t, with coins that nothing else uses."""
-        coins = Randomness.from_system() if rng.is_system else Randomness.from_seed(int(rng.seeds(1)[0]))
+        """The front made ready for D^t."""
         previous = getattr(self, "_serving", None)
-        return self._front.open_round(Opening(state, publisher, rng, coins, self._executor, previous, change))
+        return self._front.open_round(Opening(state, publisher, rng, self._executor, previous, change))
 
     @property
     def _must_retrain(self) -> bool:
@@ -311,7 +306,7 @@ class Deployment:
         """R_A: the touched shards retrained, in the same generation."""
         publisher, rng = self._publisher, self._rng
         options: dict[str, Any] = {"executor": self._executor, "advance": advance, "follower": self._follower}
-        state, report = update(self._state, batch, rng=rng, **options)
+        state, report = update(self._state, batch, **options)
         serving = self._open_round(state, publisher, rng, report.change)
         return Following(state, publisher, rng, serving, self._generation, report.touched, report.change), report
 
@@ -334,7 +329,7 @@ class Deployment:
 
     def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> Following:
         """Fresh randomness, fresh models, empty books."""
-        state = self._learn(records, advance, rng)
+        state = self._learn(records, advance, replace(self._state.recipe.renewed(), learner=self._learner))
         publisher = self._publisher.new_generation(rng)
         serving = self._open_round(state, publisher, rng, None)
         every_shard = tuple(range(self._num_shards))

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records, Update
 from expunge.training.ensemble import EnsembleState, learn, update
 from expunge.training.execution import Executor
 from expunge.training.learners import Learner, SlicedLearner
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 State = TypeVar("State")
@@ -54,18 +56,12 @@ class EnsemblePair:
 
     def learn(self, records: Records, rng: Randomness) -> EnsembleState:
         """Algorithm 2 (or 5)."""
-        return learn(
-            records,
-            self.learner,
-            num_shards=self.num_shards,
-            sampler=self.sampler,
-            rng=rng,
-            executor=self.executor,
-        )
+        recipe = Recipe(self.learner, self.num_shards, self.sampler, RecipeKey.from_randomness(rng))
+        return learn(records, recipe, executor=self.executor)
 
     def update(self, state: EnsembleState, batch: Batch, rng: Randomness) -> EnsembleState:
         """Algorithm 3 (or 6)."""
-        return update(state, batch, rng=rng, executor=self.executor)[0]
+        return update(state, batch, executor=self.executor)[0]
 
     def records_of(self, state: EnsembleState) -> Records:
         """The dataset of the state."""

@@ -85,9 +85,9 @@ class Settings:
             return IndependentSampler(probability)
         if self.inclusion_probability is not None:
             raise ParameterError("inclusion_probability needs sampling='independent'")
-        if self.sampling in ("partition", "random_partition"):
-            return PartitionSampler(equal_sizes=self.sampling == "partition")
-        raise ParameterError(f"sampling must be independent, partition or random_partition, got {self.sampling!r}")
+        if self.sampling == "partition":
+            return PartitionSampler()
+        raise ParameterError(f"sampling must be independent or partition, got {self.sampling!r}")
 
     def make_publisher(
         self, num_shards: int, num_classes: int, rng: Randomness, *, cache_folder: Path | None = None

@@ -1,9 +1,10 @@
-"""A_distr and R_A: learning an ensemble and updating it (Algorithms 2 and 3), as pure functions over a state.
+"""A_ϱ and its update: training an ensemble by a recipe and keeping it what the recipe gives (Algorithms 2 and 3, T6).
 
-`learn` draws k shards and trains one model on each; `update` takes records out of the shards that hold them, draws
-shards for new records, and retrains the touched shards with fresh randomness. The same two functions are SISA
-(Algorithms 5 and 6) when the sampler is a partition. Neither changes its input: a failure halfway leaves the old state
-as it was, and untouched shards keep the very same model objects.
+`learn` trains one model on each of k shards; `update` retrains the shards that a batch touches. Both are pure
+functions, and `update(learn(D), u)` equals `learn(D after u)` bit for bit: the state is a function of the records and
+the recipe. With an independent sampler and a random function behind the recipe key these are A_distr and R_A of the
+paper; with a partition they are SISA (Algorithms 5 and 6). A failure halfway leaves the old state as it was, and
+untouched shards keep the very same model objects.
 """
 
 from __future__ import annotations
@@ -17,30 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from expunge.core.errors import ParameterError, TrainingError
-from expunge.core.features import Features, take
-from expunge.core.randomness import Randomness
+from expunge.core.errors import TrainingError
+from expunge.core.features import Features
+from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
 from expunge.training.execution import Executor, Serial
-from expunge.training.learners.protocol import (
-    Abstainer,
-    Codes,
-    Learner,
-    Model,
-    ShardData,
-    SharedRows,
-    SharedShard,
-    SlicedLearner,
-    Voter,
-    fit_many,
-    for_classes,
-    shards_at_once,
-)
-from expunge.training.learners.protocol import make_voter as _make_voter
+from expunge.training.learners import protocol
+from expunge.training.learners.protocol import Abstainer, Codes, Learner, Model, SharedRows, SlicedLearner, Voter
 from expunge.training.learners.slices import SlicedModel, SlicedShard, fit_slices_of_many
 from expunge.training.learners.warnings import silenced
-from expunge.training.membership import Membership, Slots
-from expunge.training.sampling import Sampler
+from expunge.training.recipe import Recipe, first_slices
+from expunge.training.sampling import Sampler, Slots
 
 __all__ = ["EnsembleState", "UpdateReport", "learn", "update"]
 
@@ -66,23 +54,43 @@ class Follower(Protocol):
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """s^t: the dataset, the shards, their models, and the randomness each model was trained with.
+    """s^t = A_ϱ(D^t): the records, the recipe, the shards and their models.
 
-    Everything here but `records` depends on the secret randomness r and stays inside the trust boundary.
+    Under (α,β,γ) everything here but `records` is secret. Under the exact promise alone only the records are.
     """
 
     records: Records
-    membership: Membership
+    recipe: Recipe
+    members: tuple[Slots, ...]  # the ascending slots of every shard's records
     models: tuple[Model, ...]
-    seeds: tuple[tuple[int, ...], ...]  # of each shard, one per slice
-    slices: tuple[NDArray[np.uint16], ...] | None  # the slice of each of a shard's records; None without slices
-    learner: Learner | SlicedLearner
-    sampler: Sampler
 
     @property
     def num_shards(self) -> int:
         """k."""
-        return self.membership.num_shards
+        return self.recipe.num_shards
+
+    @property
+    def learner(self) -> Learner | SlicedLearner:
+        """What trains a shard, told the classes."""
+        return self.recipe.learner
+
+    @property
+    def sampler(self) -> Sampler:
+        """How units are assigned to shards."""
+        return self.recipe.sampler
+
+    @property
+    def key(self) -> RecipeKey:
+        """ζ."""
+        return self.recipe.key
+
+    def shards_of(self, slot: int) -> tuple[int, ...]:
+        """The shards that hold the record in this slot, ascending."""
+        return tuple(self.recipe.cells(self.records, np.array([slot]))[0].tolist())
+
+    def contents(self, shard: int) -> protocol.ShardData | SlicedShard:
+        """Exactly what the training of a shard is given; to fit it again gives the shard's model, bit for bit."""
+        return self.recipe.contents(shard, self.records, self.members[shard])
 
     def count_votes(self, X: Features) -> NDArray[np.int64]:
         """How many shards vote for each class, ⊥ left out: shape (rows, classes)."""
@@ -98,18 +106,19 @@ class EnsembleState:
     def voter(self) -> Voter:
         """All models made ready to vote together, when first asked."""
         with silenced():
-            return _make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
+            return protocol.make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
 
     def require_votes(self) -> EnsembleState:
         """Itself; an error if every shard abstains though some have records: the learner is broken."""
-        if all(isinstance(model, Abstainer) for model in self.models) and any(map(len, self.membership.members)):
+        if all(isinstance(model, Abstainer) for model in self.models) and any(map(len, self.members)):
             raise TrainingError("no shard could be trained: try the learner by itself to see why", 0)
         return self
 
     def compacted(self) -> EnsembleState:
         """The same state without the storage of deleted records."""
-        membership = self.membership.renumbered(self.records.live_slots())
-        return replace(self, records=self.records.compacted(), membership=membership)
+        live = self.records.live_slots()
+        members = tuple(np.searchsorted(live, slots).astype(np.uint32) for slots in self.members)
+        return replace(self, records=self.records.compacted(), members=members)
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickled state holds no trace of deleted records, and no derived tables."""
@@ -135,34 +144,34 @@ class UpdateReport:
 
 def learn(
     records: Records,
-    learner: Learner | SlicedLearner,
+    recipe: Recipe,
     *,
-    num_shards: int,
-    sampler: Sampler,
-    rng: Randomness,
     executor: Executor | None = None,
     advance: Advance = ignore_progress,
 ) -> EnsembleState:
-    """A_distr (Algorithm 2): draw k shards, train a model on each.
+    """A_ϱ (Algorithm 2 with coins from ζ): draw k shards and train a model on each.
 
-    `advance(m)` is called whenever m more models are trained.
+    Parameters
+    ----------
+    records
+        D.
+    recipe
+        ϱ. With the same records and recipe the result is the same, bit for bit.
+    executor
+        Where shards are trained; this process if None. It does not change the result.
+    advance
+        Called with m whenever m more models are trained.
+
+    Returns
+    -------
+    EnsembleState
+        The state, with all models.
     """
-    if num_shards < 1:
-        raise ParameterError(f"the number of shards must be at least 1, got {num_shards!r}")
     records = records.compacted() if _has_too_many_dead(records) else records
-    bound = for_classes(learner, records.classes)  # type: ignore[arg-type]
-    members: Sequence[Slots] = sampler.draw(len(records), num_shards, rng)
-    if records.num_live < records.num_slots:
-        live = records.live_slots().astype(np.uint32)
-        members = [live[positions] for positions in members]
-    membership = Membership.build(members, records.num_slots)
-    num_slices = _num_slices(bound)
-    slices = None
-    if isinstance(bound, SlicedLearner):
-        slices = tuple(_draw_slices(len(slots), num_slices, rng) for slots in membership.members)
-    seeds = tuple(tuple(row) for row in rng.seeds(num_shards * num_slices).reshape(num_shards, num_slices).tolist())
-    blank = EnsembleState(records, membership, (), seeds, slices, bound, sampler)
-    models = _train(blank, range(num_shards), (0,) * num_shards, executor or Serial(), advance)
+    bound = recipe.for_classes(records.classes)
+    blank = EnsembleState(records, bound, bound.members(records), ())
+    every_shard = range(bound.num_shards)
+    models = _train(blank, every_shard, (0,) * bound.num_shards, executor or Serial(), advance)
     return replace(blank, models=tuple(models))
 
 
@@ -170,40 +179,62 @@ def update(
     state: EnsembleState,
     batch: Iterable[Update],
     *,
-    rng: Randomness,
     executor: Executor | None = None,
     advance: Advance = ignore_progress,
     follower: Follower | None = None,
 ) -> tuple[EnsembleState, UpdateReport]:
-    """R_A (Algorithm 3), for a batch of updates at once: retrain the touched shards only.
+    """R_A (Algorithm 3) for a batch of updates: retrain the touched shards, and only those.
 
-    A batch is one round: it equals its updates one after another, except that a shard touched by several of them is
-    trained once, on the final contents, which has the same law since only that training survives anyway.
+    Parameters
+    ----------
+    state
+        A_ϱ(D). It is not changed.
+    batch
+        The updates, applied as one round.
+    executor, advance
+        As in `learn`.
+    follower
+        Stores the next state while it is made.
+
+    Returns
+    -------
+    state : EnsembleState
+        A_ϱ(D after the batch), bit for bit.
+    report : UpdateReport
+        Which shards were retrained.
     """
     records, change = state.records.apply(batch)
-    arrivals: Sequence[Slots] = []
-    if len(change.added):
-        arrivals = state.sampler.draw_added(len(change.added), state.num_shards, rng)
-    membership, touched = state.membership.changed(change.removed, change.added, arrivals)
-    slices, first_slices = _update_slices(state, membership, change.removed, touched, rng)
-    num_slices = _num_slices(state.learner)
-    fresh = rng.seeds(len(touched) * num_slices).reshape(len(touched), num_slices)
-    seeds = list(state.seeds)
-    for shard, first, row in zip(touched, first_slices, fresh.tolist(), strict=True):
-        seeds[shard] = (*seeds[shard][:first], *row[first:])
-    blank = replace(state, records=records, membership=membership, seeds=tuple(seeds), slices=slices)
+    recipe = state.recipe
+    added = np.arange(change.added.start, change.added.stop, dtype=np.int64)
+    leaving, coming = _by_shard(recipe, state.records, change.removed), _by_shard(recipe, records, added)
+    touched = tuple(sorted(leaving.keys() | coming.keys()))
+    members = list(state.members)
+    for shard in touched:
+        kept = members[shard]
+        if shard in leaving:
+            kept = np.delete(kept, np.searchsorted(kept, leaving[shard]))
+        members[shard] = np.concatenate([kept, coming[shard]]) if shard in coming else kept
+
+    def changes(shard: int) -> Names:
+        came_or_went = [(state.records, leaving), (records, coming)]
+        return np.concatenate(
+            [id_names(whose.ids_of(slots[shard]), recipe.key) for whose, slots in came_or_went if shard in slots]
+        )
+
+    firsts = first_slices(recipe, touched, changes)
+    blank = replace(state, records=records, members=tuple(members))
     renumbered = _has_too_many_dead(records)
     if renumbered:
         blank = blank.compacted()
     if follower is not None:
         follower.start(blank, None if renumbered else change)
-    trained = _train(blank, touched, first_slices, executor or Serial(), advance, follower)
+    trained = _train(blank, touched, firsts, executor or Serial(), advance, follower)
     models = list(state.models)
     for shard, model in zip(touched, trained, strict=True):
         models[shard] = model
     report = UpdateReport(
         touched=touched,
-        slices_trained=sum(num_slices - first for first in first_slices),
+        slices_trained=sum(recipe.num_slices - first for first in firsts),
         removed=len(change.removed),
         added=len(change.added),
         change=None if renumbered else change,
@@ -211,38 +242,19 @@ def update(
     return replace(blank, models=tuple(models)), report
 
 
+def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dict[int, Slots]:
+    """The given slots, ascending, under each shard that holds them."""
+    if not len(slots):
+        return {}
+    shards, positions = recipe.cells(records, slots)
+    names, starts = np.unique(shards, return_index=True)
+    parts = np.split(slots[positions].astype(np.uint32), starts[1:])
+    return dict(zip(names.tolist(), parts, strict=False))
+
+
 def _has_too_many_dead(records: Records) -> bool:
     """Whether the storage of deleted records is worth a copy of everybody else's."""
     return records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 32
-
-
-def _num_slices(learner: object) -> int:
-    return learner.num_slices if isinstance(learner, SlicedLearner) else 1
-
-
-def _draw_slices(size: int, num_slices: int, rng: Randomness) -> NDArray[np.uint16]:
-    return rng.choices(num_slices, size).astype(np.uint16)
-
-
-def _update_slices(
-    state: EnsembleState,
-    membership: Membership,
-    removed: NDArray[np.int64],
-    touched: Sequence[int],
-    rng: Randomness,
-) -> tuple[tuple[NDArray[np.uint16], ...] | None, tuple[int, ...]]:
-    """The slices of the new contents, and the first slice of every touched shard that has to be trained again."""
-    if state.slices is None:
-        return None, (0,) * len(touched)
-    num_slices = _num_slices(state.learner)
-    slices, first_slices = list(state.slices), []
-    for shard in touched:
-        before, after = state.membership.records_of(shard), membership.records_of(shard)
-        stays = ~np.isin(before, removed.astype(before.dtype))
-        arrived = _draw_slices(len(after) - int(stays.sum()), num_slices, rng)
-        first_slices.append(int(min([*slices[shard][~stays].tolist(), *arrived.tolist()])))
-        slices[shard] = np.concatenate([slices[shard][stays], arrived])
-    return tuple(slices), tuple(first_slices)
 
 
 def _train(
@@ -254,7 +266,7 @@ def _train(
     follower: Follower | None = None,
 ) -> list[Model]:
     """Models for the given shards of `blank`, whose old models (where it has any) serve as checkpoints only."""
-    size, unit = -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)), shards_at_once(blank.learner)
+    size, unit = -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)), protocol.shards_at_once(blank.learner)
     size = max(1, -(-size // unit)) * unit
     jobs = list(zip(shards, first_slices, strict=True))
     batches = [jobs[at : at + size] for at in range(0, len(jobs), size)]
@@ -273,7 +285,7 @@ def _shared_rows(state: EnsembleState, shards: Sequence[int], executor: Executor
     """The slots of all records in these shards and their rows, for a learner that wants them once; no copies sent."""
     if executor.num_workers > 1 or not getattr(state.learner, "shares_rows", False):
         return None
-    members = [state.membership.records_of(shard) for shard in shards]
+    members = [state.members[shard] for shard in shards]
     if not members:
         return None
     slots = np.unique(np.concatenate(members))
@@ -300,25 +312,17 @@ class _Tasks(Sequence[list[Any]]):
             return _Tasks(self._state, self._batches[index], self._shared)
         return [self._task(shard, first) for shard, first in self._batches[index]]
 
-    def _task(self, shard: int, first: int) -> ShardData | SharedShard | SlicedShard:
+    def _task(self, shard: int, first: int) -> Any:
         state = self._state
         if self._shared is not None:
             slots, whole = self._shared
-            rows = np.searchsorted(slots, state.membership.records_of(shard))
-            if whole.weights is not None:
-                rows = rows[whole.weights[rows] != 0]  # a record of weight zero is as good as absent
-            return SharedShard(shard, whole, rows, state.seeds[shard][0])
-        X, y, weights = state.records.gather(state.membership.records_of(shard))
-        slice_of = None if state.slices is None else state.slices[shard].astype(np.int64)
-        if weights is not None and not weights.all():  # a record of weight zero is as good as absent
-            rows = np.flatnonzero(weights)
-            X, y, weights = take(X, rows), y[rows], weights[rows]
-            slice_of = None if slice_of is None else slice_of[rows]
-        if slice_of is None:
-            return ShardData(shard, X, y, weights, state.seeds[shard][0])
+            return state.recipe.shared_contents(shard, state.records, state.members[shard], whole, slots)
+        data = state.contents(shard)
+        if not isinstance(data, SlicedShard):
+            return data
         old = state.models[shard] if state.models else None
         checkpoints = old.checkpoints if isinstance(old, SlicedModel) else ()
-        return SlicedShard(shard, X, y, weights, slice_of, state.seeds[shard], first, checkpoints)
+        return replace(data, first=first, checkpoints=checkpoints)
 
 
 def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
@@ -327,7 +331,7 @@ def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
     with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
         if isinstance(learner, SlicedLearner):
             return [*fit_slices_of_many(learner, shards)]
-        return fit_many(learner, shards)
+        return protocol.fit_many(learner, shards)
 
 
 @cache

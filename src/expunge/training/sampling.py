@@ -1,8 +1,8 @@
-"""How shards are drawn: independently (the paper's Sampler), or by partition (SISA, for comparison).
+"""How records are assigned to shards: independently (the paper's Sampler), or by partition.
 
-A sampler turns a number of records into the ascending positions that each of k shards receives. `learn` calls it once
-for the whole dataset, `update` for the records of a batch; both use the same law, which is what makes an updated state
-indistinguishable from a fresh one (Lemma `lem:shard-dist`).
+A sampler is a function of the recipe key and of the records' units of membership: a unit is the subject where a record
+has one, else the id. So all records of a person share their shards, a record that comes back meets its old cells, and
+nothing has to be stored (T6).
 """
 
 from __future__ import annotations
@@ -14,45 +14,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.errors import ParameterError
-from expunge.core.randomness import Randomness
-from expunge.training.membership import Slots
+from expunge.core.prf import Names, RecipeKey
 
-_CELLS_AT_ONCE = 1 << 22
+Slots = NDArray[np.uint32]
+Cells = tuple[NDArray[np.int64], NDArray[np.int64]]  # shards and positions of units, in ascending order of both
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Draws the shards of new records."""
+    """Assigns units of membership to shards."""
 
     @property
     def is_independent(self) -> bool:
-        """Whether the shards are drawn independently of one another, which every guarantee rests on."""
+        """Whether the shards are independent of one another, which T1 to T4 rest on."""
 
     def inclusion_probability(self, num_shards: int) -> float:
-        """The chance that a record is in a given shard."""
+        """The chance that a unit is in a given shard."""
 
-    def draw(self, num_records: int, num_shards: int, rng: Randomness) -> list[Slots]:
-        """The ascending positions (0..num_records-1) that each shard of a fresh ensemble receives."""
-
-    def draw_added(self, num_records: int, num_shards: int, rng: Randomness) -> list[Slots]:
-        """The same for records that are added to a running ensemble."""
+    def draw(self, units: Names, num_shards: int, key: RecipeKey) -> Cells:
+        """Which shards hold which units; a function of the unit and the key alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndependentSampler:
-    """Each record is in each shard with probability p, independently of everything else (`Sampler` in Algorithm 2).
+    """Each unit is in each shard with probability p, independently of everything else (`Sampler` in Algorithm 2).
 
-    `probability` is p, 1/k if None. Assumes nothing; deviates from the paper in nothing.
+    The cell (unit, shard) is F("cell", shard, unit): for F a random function the cells are independent, and row i,
+    with the order, slices and seeds that only shard i uses, is the coordinate r_i of T1 to T4. For updates that are
+    fixed in advance the law is that of a fresh draw on the final dataset, also where an id comes back, because its cell
+    is again the cell of an id in D^t (T6, "Both at once"). With a pseudo-random function this holds for efficient
+    requesters.
 
-    *The joint law is a product over shards*, up to what the computer does to chance: the numbers are pseudo-random, and
-    the geometric gaps between successes are computed in floating point. The cells of the matrix (shard, record) are
-    independent Bernoulli(p) trials: they are numbered shard by shard, and `Randomness.successes` returns which of a run
-    of independent trials succeed. Rows of a matrix of independent cells are independent, and row i, together with the
-    training seeds that only shard i uses, is the coordinate r_i. A record added later (also under an id that was there
-    before) gets new cells from new trials, so after any sequence of updates fixed in advance the cells of the records
-    present are again independent Bernoulli(p) trials, and the law is that of a fresh draw on the final dataset.
+    Parameters
+    ----------
+    probability
+        p, in (0, 1]. None means 1/k.
 
-    Only successes cost time and memory: O(n·k·p), not n·k.
+    Examples
+    --------
+    >>> IndependentSampler(0.2).inclusion_probability(100)
+    0.2
     """
 
     probability: float | None = None
@@ -64,77 +65,51 @@ class IndependentSampler:
 
     @property
     def is_independent(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def inclusion_probability(self, num_shards: int) -> float:
         """p for this number of shards."""
         return 1 / num_shards if self.probability is None else self.probability
 
-    def draw(self, num_records: int, num_shards: int, rng: Randomness) -> list[Slots]:
-        """Every shard's records, by independent trials."""
-        _check(num_records, num_shards)
-        p = self.inclusion_probability(num_shards)
-        if num_records == 0:
-            return [np.empty(0, dtype=np.uint32)] * num_shards
-        at_once = max(1, min(num_shards, int(min(num_shards, _CELLS_AT_ONCE / (num_records * p)))))
-        drawn: list[Slots] = []
-        for first in range(0, num_shards, at_once):
-            shards = min(at_once, num_shards - first)
-            cells = rng.successes(shards * num_records, p)
-            bounds = np.searchsorted(cells, np.arange(1, shards) * num_records)
-            rows = np.split(cells, bounds)
-            drawn += [(row - i * num_records).astype(np.uint32) for i, row in enumerate(rows)]
-        return drawn
-
-    draw_added = draw
+    def draw(self, units: Names, num_shards: int, key: RecipeKey) -> Cells:
+        """The cells that are 1."""
+        _check(len(units), num_shards)
+        return key.cells_of(units, num_shards, self.inclusion_probability(num_shards))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSampler:
-    """Every record is in exactly one shard: SISA (Algorithms 5 and 6). The shards are not independent.
+    """Each unit is in exactly one shard, F("shard", unit) mod k. The shards are not independent.
 
-    With `equal_sizes` the shards of a fresh ensemble are a uniformly random partition into parts whose sizes differ by
-    at most one, as in the paper's experiments; which of them get one record more is drawn as well, so that the shards
-    are exchangeable. Otherwise every record picks its shard uniformly and independently (`RandomAssignPartition`,
-    Theorem 5.1). An added record always picks its shard uniformly, which keeps exchangeable shards exchangeable; equal
-    sizes it does not keep, so only the free partition has, after updates, the law of a fresh one.
+    For F a random function this is `RandomAssignPartition` of SISA (Algorithms 5 and 6, Theorem 5.1). No theorem of T1
+    to T5 covers a partition; T6 does.
+
+    Examples
+    --------
+    >>> PartitionSampler().inclusion_probability(20)
+    0.05
     """
-
-    equal_sizes: bool = True
 
     @property
     def is_independent(self) -> bool:
-        """Never: a record in one shard is in no other, so no certificate covers it."""
+        """Always false: a unit in one shard is in no other."""
         return False
 
     def inclusion_probability(self, num_shards: int) -> float:
-        """The chance that a record is in a given shard."""
+        """The chance that a unit is in a given shard."""
         return 1 / num_shards
 
-    def draw(self, num_records: int, num_shards: int, rng: Randomness) -> list[Slots]:
-        """A random partition of all records."""
-        _check(num_records, num_shards)
-        if not self.equal_sizes:
-            return self.draw_added(num_records, num_shards, rng)
-        parts = [np.sort(part).astype(np.uint32) for part in np.array_split(rng.permutation(num_records), num_shards)]
-        if num_records % num_shards == 0:
-            return parts
-        return [parts[place] for place in rng.permutation(num_shards).tolist()]  # the first parts are the larger ones
-
-    def draw_added(self, num_records: int, num_shards: int, rng: Randomness) -> list[Slots]:
-        """A uniformly random shard for every added record."""
-        _check(num_records, num_shards)
-        return _grouped(rng.choices(num_shards, num_records), num_shards)
+    def draw(self, units: Names, num_shards: int, key: RecipeKey) -> Cells:
+        """The shard of every unit."""
+        _check(len(units), num_shards)
+        shards = key.shards_of(units, num_shards)
+        positions = np.argsort(shards, kind="stable")
+        return shards[positions], positions
 
 
-def _grouped(shard_of: NDArray[np.int64], num_shards: int) -> list[Slots]:
-    order = np.argsort(shard_of, kind="stable").astype(np.uint32)
-    return list(np.split(order, np.searchsorted(shard_of[order], np.arange(1, num_shards))))
-
-
-def _check(num_records: int, num_shards: int) -> None:
+def _check(num_units: int, num_shards: int) -> None:
     if num_shards < 1:
         raise ParameterError(f"the number of shards must be at least 1, got {num_shards!r}")
-    if num_records >= 2**32 - 1:
-        raise ParameterError(f"at most {2**32 - 2} records fit into one deployment, got {num_records}")
+    if num_units >= 2**32 - 1:
+        raise ParameterError(f"at most {2**32 - 2} records fit into one deployment, got {num_units}")

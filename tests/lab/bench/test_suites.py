@@ -119,15 +119,14 @@ def test_bagging_trains_on_as_much_data() -> None:
 def test_both_ways_of_sampling_draw_the_same_number_of_records() -> None:
     """Each is a sum of 10^5 trials of variance p(1-p); 12 standard deviations of the difference, P < 1e-30."""
     n, k = 2_000, 50
-    ours = sum(len(slots) for slots in draw(n, k).members)
+    ours = sum(len(slots) for slots in draw(n, k))
     coins = sum(len(slots) for slots in toss_coins(n, k))
     assert abs(ours - coins) < 12 * math.sqrt(2 * n)
 
 
 def test_peak_memory_counts_the_result_at_least() -> None:
     n, k = 50_000, 20
-    membership = draw(n, k)
-    held = sum(slots.nbytes for slots in membership.members)
+    held = sum(slots.nbytes for slots in draw(n, k))
     assert held / 2 < peak_bytes(n, k) < 1000 * held
 
 

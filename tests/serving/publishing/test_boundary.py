@@ -44,7 +44,7 @@ def blobs():
 def test_a_model_that_fails_on_a_query_votes_for_nothing(blobs):
     """Shards with fewer points than neighbours cannot answer; that must not be heard, nor stop the others."""
     model = UnlearningClassifier(KNeighborsClassifier(5), inclusion_probability=0.005, **OPTIONS).fit(*blobs)
-    sizes = [len(shard) for shard in model.deployment_.inside.state.membership.members]
+    sizes = [len(shard) for shard in model.deployment_.inside.state.members]
     assert min(sizes) < 5 <= max(sizes)
     assert model.predict(blobs[0][:2]).tolist() == [0, 1]
     assert model.budget_.predictions == 2

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ def data():
     return X, y
 
 
-def deploy(data, *, seed, coins=None, **options):
+def deploy(data, *, seed, **options):
     front = RouterFront(RidgeFallback(), num_queries=500, num_throw_away=100, **options)
     rng = Randomness.from_seed(seed)
     return Deployment(
@@ -73,9 +72,9 @@ def test_routed_traffic_keeps_the_generation_clean(data):
 
 
 def test_the_route_does_not_depend_on_the_secret_randomness(data):
-    """With a fixed threshold the route is a function of D^t and x alone; with a calibrated one, of independent coins.
+    """With a fixed threshold the route is a function of D^t and x alone; so with a calibrated one (public coins).
 
-    Changing r and nothing else (same coins) leaves every route as it was.
+    Changing r and nothing else leaves every route as it was.
     """
     X = np.random.default_rng(3).normal(size=(200, 2)) * 2
     fixed = [deploy(data, seed=seed, threshold=0.5).inside.serving.is_easy(X) for seed in (0, 1)]
@@ -84,9 +83,9 @@ def test_the_route_does_not_depend_on_the_secret_randomness(data):
     deployment = deploy(data, seed=0)
     other = deploy(data, seed=1)
     openings = [d.inside.serving.opening for d in (deployment, other)]
-    assert openings[0].state.seeds != openings[1].state.seeds
+    assert openings[0].state.key != openings[1].state.key
     front = RouterFront(RidgeFallback(), num_queries=500, num_throw_away=100)
-    rounds = [front.open_round(replace(o, coins=Randomness.from_seed(9))) for o in openings]
+    rounds = [front.open_round(o) for o in openings]
     assert rounds[0].calibration == rounds[1].calibration
     assert rounds[0].is_easy(X).tolist() == rounds[1].is_easy(X).tolist()
 

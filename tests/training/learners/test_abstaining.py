@@ -13,8 +13,10 @@ from sklearn.preprocessing import StandardScaler
 import expunge
 from expunge import IndependentSampler, Randomness, Records, UnlearningClassifier, learn, update
 from expunge.core.errors import ParameterError, TrainingError
+from expunge.core.prf import RecipeKey
 from expunge.core.records import AddMany, Delete
 from expunge.training.learners import Abstainer, AbstainingLearner, ScikitLearner, SlicedScikitLearner
+from expunge.training.recipe import Recipe
 
 POISON = 1e308  # finite, and beyond all measure once it is squared
 
@@ -45,13 +47,8 @@ class PickyTogether(Picky):
 def poisoned(learner, *, num_shards=12):
     """An ensemble before and after somebody adds a record on which training fails."""
     X, y = make_data()
-    state = learn(
-        Records.build(X, y),
-        learner,
-        num_shards=num_shards,
-        sampler=IndependentSampler(0.3),
-        rng=Randomness.from_seed(3),
-    )
+    recipe = Recipe(learner, num_shards, IndependentSampler(0.3), RecipeKey.from_seed(3))
+    state = learn(Records.build(X, y), recipe)
     bad = AddMany(ids=["bad"], features=np.full((1, 3), POISON), labels=np.array([1]))
     return state, bad
 
@@ -60,14 +57,14 @@ def poisoned(learner, *, num_shards=12):
 def test_shards_that_hold_the_record_abstain_until_it_is_gone(kind):
     state, bad = poisoned(AbstainingLearner(kind(ValueError("no"))))
     assert not any(isinstance(model, Abstainer) for model in state.models)
-    broken, report = update(state, [bad], rng=Randomness.from_seed(4))
+    broken, report = update(state, [bad])
     failed = {shard for shard, model in enumerate(broken.models) if isinstance(model, Abstainer)}
     assert failed == set(report.touched)
     assert 0 < len(failed) < 12
     X, _ = make_data()
     counts = broken.count_votes(X)
     assert (counts.sum(axis=1) == 12 - len(failed)).all()
-    mended, _ = update(broken, [Delete("bad")], rng=Randomness.from_seed(5))
+    mended, _ = update(broken, [Delete("bad")])
     assert not any(isinstance(model, Abstainer) for model in mended.models)
     assert (mended.count_votes(X).sum(axis=1) == 12).all()
 
@@ -75,7 +72,7 @@ def test_shards_that_hold_the_record_abstain_until_it_is_gone(kind):
 def test_without_it_the_record_is_an_error():
     state, bad = poisoned(Picky(ValueError("no")))
     with pytest.raises(TrainingError, match="no"):
-        update(state, [bad], rng=Randomness.from_seed(4))
+        update(state, [bad])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +89,7 @@ def test_without_it_the_record_is_an_error():
 def test_what_the_machine_lacks_is_an_error(kind, error):
     state, bad = poisoned(AbstainingLearner(kind(error)))
     with pytest.raises(TrainingError):
-        update(state, [bad], rng=Randomness.from_seed(4))
+        update(state, [bad])
 
 
 def test_a_learner_that_fails_on_every_shard_of_a_new_deployment_is_an_error():
@@ -117,16 +114,14 @@ def test_no_record_can_hold_up_a_full_retraining():
 def test_a_record_cannot_pass_for_the_machine():
     """Errors quote what they were given."""
     state, bad = poisoned(AbstainingLearner(Picky(ValueError("not a number: 'CUDA out of memory'"))))
-    broken, report = update(state, [bad], rng=Randomness.from_seed(4))
+    broken, report = update(state, [bad])
     assert sum(isinstance(model, Abstainer) for model in broken.models) == len(report.touched) > 0
 
 
 def test_empty_shards_are_no_failure():
     X, y = make_data(2)
     learner = AbstainingLearner(LogisticRegression())
-    state = learn(
-        Records.build(X, y), learner, num_shards=3, sampler=IndependentSampler(1e-9), rng=Randomness.from_seed(1)
-    )
+    state = learn(Records.build(X, y), Recipe(learner, 3, IndependentSampler(1e-9), RecipeKey.from_seed(1)))
     assert all(isinstance(model, Abstainer) for model in state.models)
 
 

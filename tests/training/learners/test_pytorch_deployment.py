@@ -53,7 +53,7 @@ def test_deleting_retrains_the_touched_shards_as_from_scratch(name):
     model = classifier(LEARNERS[name]).fit(X, NAMES)
     before = model.deployment_.inside.state
     assert (model.predict(X[:40]) == NAMES[:40]).mean() > 0.8
-    held = {shard for shard in range(6) if 17 in before.membership.records_of(shard)}
+    held = {shard for shard in range(6) if 17 in before.members[shard]}
     assert 0 < len(held) < 6
     model.delete([17])
     after = model.deployment_.inside.state
@@ -62,12 +62,12 @@ def test_deleting_retrains_the_touched_shards_as_from_scratch(name):
         if shard not in held:
             assert after.models[shard] is before.models[shard]
             continue
-        assert after.seeds[shard] != before.seeds[shard]
+        assert after.contents(shard).seed != before.contents(shard).seed
         assert not same_bits(after.models[shard], before.models[shard])
     for shard, trained in enumerate(after.models):
-        rows, codes, _ = after.records.gather(after.membership.records_of(shard))
-        assert not (rows == X[17]).all(axis=1).any()
-        fresh = LEARNERS[name].for_classes(after.records.classes).fit(rows, codes, after.seeds[shard][0])
+        data = after.contents(shard)
+        assert not (X[17] == data.X).all(axis=1).any()
+        fresh = LEARNERS[name].for_classes(after.records.classes).fit(data.X, data.y, data.seed)
         assert same_bits(trained, fresh)
     assert set(model.predict(X[:40])) <= {"ant", "bee", "cat"}
 

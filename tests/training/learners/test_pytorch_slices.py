@@ -9,11 +9,13 @@ import torch
 from torch import nn
 
 import expunge
-from expunge import Delete, IndependentSampler, Randomness, Records
+from expunge import Delete, IndependentSampler, Records
 from expunge.core.errors import ParameterError
+from expunge.core.prf import RecipeKey
 from expunge.training.learners import ConstantModel, SlicedLearner, SlicedModel
 from expunge.training.learners.pytorch import TorchLearner, TorchSlicedLearner
-from expunge.training.learners.slices import SlicedShard, fit_slices
+from expunge.training.learners.slices import fit_slices
+from expunge.training.recipe import Recipe
 
 
 def blobs(n: int = 120, seed: int = 0):
@@ -113,21 +115,18 @@ def test_one_class_slices():
 
 
 @pytest.mark.parametrize("cumulative", [True, False])
-def test_an_updated_ensemble_is_a_fresh_training_with_the_recorded_seeds(cumulative):
+def test_an_updated_ensemble_is_a_fresh_training_by_the_recipe(cumulative):
     X, y = blobs(80)
     records = Records.build(X, y)
-    rng = Randomness.from_seed(1)
     learner = sliced(cumulative=cumulative, epochs=1)
-    state = expunge.learn(records, learner, num_shards=4, sampler=IndependentSampler(0.4), rng=rng)
+    state = expunge.learn(records, Recipe(learner, 4, IndependentSampler(0.4), RecipeKey.from_seed(1)))
     for batch in ([Delete(3)], [Delete(10), Delete(11)]):
         old = state
-        state, report = expunge.update(state, batch, rng=rng)
+        state, report = expunge.update(state, batch)
         assert all(state.models[i] is old.models[i] for i in range(4) if i not in report.touched)
     assert 0 < report.slices_trained < 3 * len(report.touched) + 1
     for shard, model in enumerate(state.models):
-        rows, labels, _ = state.records.gather(state.membership.records_of(shard))
-        slice_of = state.slices[shard].astype(np.int64)
-        fresh = fit_slices(state.learner, SlicedShard(shard, rows, labels, None, slice_of, state.seeds[shard]))
+        fresh = fit_slices(state.learner, state.contents(shard))
         assert isinstance(model, SlicedModel)
         assert [bits(part) for part in fresh.checkpoints] == [bits(part) for part in model.checkpoints]
     np.testing.assert_array_equal(state.count_votes(X).sum(axis=1), 4)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from expunge.core.randomness import Randomness
+from expunge.core.prf import RecipeKey
 from expunge.core.records import Records
 from expunge.training.ensemble import learn
 from expunge.training.learners.scikit import ScikitLearner
 from expunge.training.learners.warnings import silenced
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler
 
 
@@ -56,13 +57,8 @@ def test_votes_do_not_tell_of_weights_by_overflowing():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 1))
     records = Records.build(X, (X[:, 0] > 0).astype(int))
-    state = learn(
-        records,
-        ScikitLearner(LogisticRegression(C=100)),
-        num_shards=5,
-        sampler=IndependentSampler(0.5),
-        rng=Randomness.from_seed(0),
-    )
+    learner = ScikitLearner(LogisticRegression(C=100))
+    state = learn(records, Recipe(learner, 5, IndependentSampler(0.5), RecipeKey.from_seed(0)))
     huge = np.array([[1.7e308]])
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
         huge * max(abs(float(model.estimator.coef_[0, 0])) for model in state.models)

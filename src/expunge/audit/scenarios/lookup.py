@@ -51,7 +51,7 @@ def attack_lookup(
     num_pairs: int, *, rng: Randomness, num_shards: int = 3, sampler: Sampler | None = None
 ) -> LookupResult:
     """Play the attack once against lookup tables on `num_shards` shards (SISA by random assignment if None)."""
-    pair = EnsemblePair(LookupTableLearner(), sampler or PartitionSampler(equal_sizes=False), num_shards)
+    pair = EnsemblePair(LookupTableLearner(), sampler or PartitionSampler(), num_shards)
     records = make_pairs(num_pairs)
     points, codes, _ = records.gather(records.live_slots())
     requester = DeleteCorrect(records.ids(), codes)

@@ -1,7 +1,7 @@
 """Who answers a query: the ensemble itself, a router in front of it, or a student that learned from it.
 
-A front opens every round anew, because it may depend on D^t, on coins that are independent of r, and on what was
-released; never on r itself. The gate or the ledger of the generation (`Publisher`) stands between it and the votes.
+A front opens every round anew, because it may depend on D^t, on public constants, and on what was released; never on r
+itself. The gate or the ledger of the generation (`Publisher`) stands between it and the votes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from expunge.core.records import Change, Records
 from expunge.serving.publishing.publisher import Publisher
 from expunge.training.ensemble import EnsembleState, learn
 from expunge.training.execution import Executor
+from expunge.training.recipe import PUBLIC_KEY, Recipe
 from expunge.training.sampling import IndependentSampler
 
 
@@ -25,15 +26,14 @@ from expunge.training.sampling import IndependentSampler
 class Opening:
     """What a front gets to open a round with.
 
-    `rng` is the generation's secret randomness, for the release alone; `coins` are independent of it and are thrown
-    away. `change` tells what the round's update did to the slots of the previous round's dataset, None if the slots
-    were renumbered or this is the first round.
+    `rng` is the generation's secret randomness, for the release alone. A front's own coins are public constants: they
+    say nothing about r. `change` tells what the round's update did to the slots of the previous round's dataset,
+    None if the slots were renumbered or this is the first round.
     """
 
     state: EnsembleState
     publisher: Publisher
     rng: Randomness
-    coins: Randomness
     executor: Executor
     previous: Round | None = None
     change: Change | None = None
@@ -89,18 +89,12 @@ class DirectFront:
 def throw_away_shares(opening: Opening, records: Records, points: Features, num_shards: int) -> NDArray[np.float64]:
     """The top vote's share on `points` in an ensemble drawn and trained for this purpose alone, and then destroyed.
 
-    Its shards are drawn from `records` with the inclusion probability of the real ones but with `coins` of its own, so
-    what it says is independent of r (T5).
+    Its shards are drawn with the inclusion probability of the real ones and with a public key, so what it says is a
+    function of `records` alone and says nothing about r (T5).
     """
     state = opening.state
-    p = state.sampler.inclusion_probability(state.num_shards)
-    thrown_away = learn(
-        records,
-        state.learner,
-        num_shards=num_shards,
-        sampler=IndependentSampler(p),
-        rng=opening.coins,
-        executor=opening.executor,
-    )
+    sampler = IndependentSampler(state.sampler.inclusion_probability(state.num_shards))
+    recipe = Recipe(state.learner, num_shards, sampler, PUBLIC_KEY)
+    thrown_away = learn(records, recipe, executor=opening.executor)
     shares: NDArray[np.float64] = thrown_away.count_votes(points).max(axis=1) / num_shards
     return shares

@@ -18,10 +18,12 @@ from scipy.special import betaincc, expit
 
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, take
+from expunge.core.prf import id_names
 from expunge.core.records import Delete
 from expunge.serving.publishing.consensus import ConsensusPublisher
 from expunge.serving.publishing.front import Opening, throw_away_shares
 from expunge.training.fallback import Fallback, FallbackModel, RidgeFallback
+from expunge.training.recipe import PUBLIC_KEY
 
 _FALLBACK_ONLY = np.inf
 _CAUTION = 2.0  # standard errors by which the fitted chances of a failed consensus are raised
@@ -68,7 +70,7 @@ class RoutedRound:
         return self.opening.publisher.is_repeatable
 
     def is_easy(self, rows: Features) -> NDArray[np.bool_]:
-        """Whether each row goes to the ensemble: a function of D^t, the round's coins and the row alone."""
+        """Whether each row goes to the ensemble: a function of D^t and the row alone."""
         return self.model.margin(rows) >= self.calibration.threshold
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
@@ -135,7 +137,8 @@ class RouterFront:
         if not isinstance(publisher, ConsensusPublisher) or publisher.design is None or len(records) < 4:
             return Calibration(-np.inf, 1.0, np.nan)  # nothing to keep clean: the ensemble answers everything
         size = min(self.calibration_size, len(records) // 4)
-        slots = np.sort(records.live_slots()[opening.coins.permutation(len(records))[:size]])
+        live = records.live_slots()
+        slots = np.sort(live[PUBLIC_KEY.order(0, id_names(records.ids_of(live), PUBLIC_KEY))[:size]])
         points, _, _ = records.gather(slots)
         rest, _ = records.apply([Delete(records.id_of(int(slot))) for slot in slots])
         rest = rest.compacted()

@@ -282,7 +282,7 @@ class NearestNeighboursModel(FallbackModel):
 
     @property
     def num_classes(self) -> int:
-        """How many classes may be answered."""
+        """The number of classes, whether or not a record has them."""
         return self.dimensions[0]
 
     @property
@@ -292,7 +292,7 @@ class NearestNeighboursModel(FallbackModel):
 
     @property
     def num_records(self) -> int:
-        """|D^t|."""
+        """|D^t|: how many records the model is fitted to."""
         return sum(block.num_live for block in self.blocks)
 
     def neighbours(self, table: Floats, width: int) -> Neighbours:

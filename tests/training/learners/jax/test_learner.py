@@ -15,7 +15,7 @@ import optax
 import pytest
 
 from expunge.core.errors import ExpungeError, InputError, ParameterError, TrainingError
-from expunge.core.randomness import Randomness
+from expunge.core.prf import RecipeKey
 from expunge.core.records import Delete, Records
 from expunge.training.ensemble import learn, update
 from expunge.training.learners.jax import (
@@ -36,6 +36,7 @@ from expunge.training.learners.jax.learner import JaxVoter
 from expunge.training.learners.jax.model import row_blocks, vote_program
 from expunge.training.learners.protocol import ABSTAIN, Abstainer, ShardData, fit_many
 from expunge.training.learners.scikit import ConstantModel
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import PartitionSampler
 
 MakeLearner = Callable[..., JaxLearner]
@@ -70,14 +71,14 @@ def test_the_state_after_deletions_is_a_fresh_training_of_the_touched_shards(mak
     X = (rng.normal(size=(200, 64)) + y[:, None]).astype(np.float32)
     records = Records.build(X, y)
     learner = make_learner(num_classes=None)
-    state = learn(records, learner, num_shards=5, sampler=PartitionSampler(), rng=Randomness.from_seed(1))
+    state = learn(records, Recipe(learner, 5, PartitionSampler(), RecipeKey.from_seed(1)))
     doomed = [records.ids()[number] for number in (3, 50)]
-    after, report = update(state, [Delete(record) for record in doomed], rng=Randomness.from_seed(2))
+    after, report = update(state, [Delete(record) for record in doomed])
     assert 1 <= len(report.touched) < 5
     bound: Any = after.learner
     for shard in range(5):
-        rows, codes, _ = after.records.gather(after.membership.records_of(shard))
-        fresh = bound.fit(rows, codes, after.seeds[shard][0])
+        data: Any = after.contents(shard)
+        fresh = bound.fit(data.X, data.y, data.seed)
         model: Any = after.models[shard]
         assert same_parameters(model.parameters, fresh.parameters)
         assert (model is state.models[shard]) == (shard not in report.touched)

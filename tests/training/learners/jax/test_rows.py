@@ -8,12 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from expunge.core.randomness import Randomness
+from expunge.core.prf import RecipeKey
 from expunge.core.records import Add, Delete, Records
 from expunge.training.ensemble import learn, update
 from expunge.training.execution import Serial
 from expunge.training.learners.jax import JaxLearner, logistic
 from expunge.training.learners.jax import rows as rows_module
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler
 
 
@@ -47,11 +48,10 @@ def records(weights: Any = None) -> Records:
 
 def run(kind: type[JaxLearner], weights: Any = None, *, num_shards: int = 5) -> list[Any]:
     learner = kind(logistic(input_shape=(5,)), steps=6, batch_size=8)
-    rng = Randomness.from_seed(5)
-    sampler = IndependentSampler(0.6)
-    state = learn(records(weights), learner, num_shards=num_shards, sampler=sampler, rng=rng, executor=Serial())
+    recipe = Recipe(learner, num_shards, IndependentSampler(0.6), RecipeKey.from_seed(5))
+    state = learn(records(weights), recipe, executor=Serial())
     extra = Add(id="new", features=np.ones(5, dtype=np.float32), label=1)
-    state, _ = update(state, [Delete(id=3), Delete(id=17), extra], rng=rng)
+    state, _ = update(state, [Delete(id=3), Delete(id=17), extra])
     return [model.parameters for model in state.models]  # type: ignore[attr-defined]
 
 
