@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
+from expunge.core.checks import require_choice, require_number
 from expunge.core.errors import ParameterError
 
 #: A guarantee that lets an event of this probability under full retraining become certain is called vacuous.
@@ -50,12 +50,9 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "gamma"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value) or value < 0:
-                raise ParameterError(f"{name} of a guarantee must be a number >= 0, got {value!r}")
-            object.__setattr__(self, name, float(value))
-        if self.form not in get_args(Form):
-            raise ParameterError(f"form of a guarantee must be 'paper' or 'transcript', got {self.form!r}")
+            value = require_number(f"{name} of a guarantee", getattr(self, name), least=0, infinite=True)
+            object.__setattr__(self, name, value)
+        require_choice("form of a guarantee", self.form, get_args(Form))
         plain = {name: _plain(value) for name, value in self.parameters.items()}
         object.__setattr__(self, "parameters", MappingProxyType(plain))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))

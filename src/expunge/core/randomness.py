@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.errors import ParameterError
+from expunge.core.checks import require_number
 
 SEED_BITS = 63
 _DEVIATIONS = 4.0
@@ -62,8 +62,7 @@ class Randomness:
 
         Drawn by their gaps, which are independent geometric variables, in time O(number of successes).
         """
-        if not 0 < probability <= 1:
-            raise ParameterError(f"probability must be in (0, 1], got {probability!r}")
+        require_number("probability", probability, above=0, most=1)
         if trials <= 0:
             return np.empty(0, dtype=np.int64)
         if probability == 1:

@@ -20,18 +20,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, final
 
-from expunge.core.errors import ParameterError, UnknownEventError
+from expunge.core.checks import require_choice
+from expunge.core.errors import UnknownEventError
 from expunge.privacy.accounting.composition import (
     Events,
     delta_of,
     epsilon_from_rho,
+    has_bound,
     is_free,
     log_delta_from_rho,
     log_with_failure,
     pure_epsilon_of,
-    require_count,
     require_delta,
     require_epsilon,
+    require_event_count,
     require_events,
     rho_of,
     split_failure,
@@ -133,7 +135,7 @@ class Accountant(ABC):
         """Return an ε such that the composed events are (ε,δ)-DP, infinite if there is none."""
         require_delta(delta)
         counts = self._checked(events)
-        if any(isinstance(event, NonPrivate) for event in counts):
+        if not has_bound(counts):
             return math.inf
         remaining, failure = split_failure(counts)
         inner = within_success(delta, failure)
@@ -143,7 +145,7 @@ class Accountant(ABC):
         """Return a δ such that the composed events are (ε,δ)-DP; 1 where the rule says nothing."""
         require_epsilon(epsilon)
         counts = self._checked(events)
-        if any(isinstance(event, NonPrivate) for event in counts):
+        if not has_bound(counts):
             return 1.0
         remaining, failure = split_failure(counts)
         return delta_of(log_with_failure(self._log_delta(remaining, epsilon), failure))
@@ -162,7 +164,7 @@ class Accountant(ABC):
             return 0
         if is_free(event):
             return math.inf
-        before = require_count(spent.get(event, 0))
+        before = require_event_count(spent.get(event, 0))
 
         def cost(count: int) -> float:
             return self.epsilon({**spent, event: before + count}, budget.delta)
@@ -417,8 +419,4 @@ ACCOUNTANT_NAMES = tuple(_ACCOUNTANTS)
 
 def accountant(name: str) -> Accountant:
     """Return the accountant called `name`; accountants hold no state, so everyone shares one of each."""
-    try:
-        return _ACCOUNTANTS[name]
-    except (KeyError, TypeError):
-        known = ", ".join(ACCOUNTANT_NAMES)
-        raise ParameterError(f"accountant must be one of {known}, got {name!r}") from None
+    return _ACCOUNTANTS[require_choice("accountant", name, ACCOUNTANT_NAMES)]

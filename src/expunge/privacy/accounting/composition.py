@@ -29,7 +29,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from expunge.core.errors import ParameterError, UnknownEventError
+from expunge.core.checks import require_count, require_number
+from expunge.core.errors import UnknownEventError
 from expunge.privacy.accounting.events import (
     ApproximateDP,
     BoundedRange,
@@ -111,8 +112,6 @@ def _root(slope: Callable[[float], float], derivative: Callable[[float], float],
 Events = Mapping[Event, int]
 """How often each event happened. Counts, not lists: a generation may hold 10^9 of them."""
 
-_KNOWN = (PureDP, BoundedRange, GaussianDP, ConcentratedDP, ApproximateDP, NonPrivate)
-
 
 @dataclass(frozen=True, slots=True)
 class Composition:
@@ -149,14 +148,10 @@ class Composition:
 def compose(events: Events) -> Composition:
     """Summarise adaptively composed events. Costs a few microseconds for each kind of event."""
     counts = require_events(events)
-    if any(isinstance(event, NonPrivate) for event in counts):
+    if not has_bound(counts):
         return Composition(math.inf, math.inf, 1.0)
     remaining, failure = split_failure(counts)
-    return Composition(
-        pure_epsilon=total(remaining, pure_epsilon_of),
-        rho=total(remaining, rho_of),
-        failure=failure,
-    )
+    return Composition(pure_epsilon=total(remaining, pure_epsilon_of), rho=total(remaining, rho_of), failure=failure)
 
 
 def pure_epsilon_of(event: Event) -> float:
@@ -181,6 +176,11 @@ def rho_of(event: Event) -> float:
             return rho
         case _:
             return math.inf
+
+
+def has_bound(counts: Events) -> bool:
+    """Tell whether every event has some privacy bound, that is, none is `NonPrivate`."""
+    return not any(isinstance(event, NonPrivate) for event in counts)
 
 
 def is_free(event: Event) -> bool:
@@ -250,33 +250,27 @@ def require_events(events: Events) -> dict[Event, int]:
     """Return the events that happened at least once; refuse what is no event and what is no count."""
     counts: dict[Event, int] = {}
     for event, count in events.items():
-        if not isinstance(event, _KNOWN):
+        if not isinstance(event, Event):
             raise UnknownEventError(f"not a privacy event: {event!r}")
-        require_count(count)
-        if count:
-            counts[event] = int(count)
+        number = require_event_count(count)
+        if number:
+            counts[event] = number
     return counts
 
 
-def require_count(count: int) -> int:
-    """Return the count of an event, or refuse it."""
-    if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
-        raise ParameterError(f"count of an event must be a non-negative integer, got {count!r}")
-    return count.__index__()
+def require_event_count(count: object) -> int:
+    """Check how often an event happened."""
+    return require_count("count of an event", count, least=0)
 
 
-def require_delta(delta: float) -> float:
-    """Return δ, or refuse it."""
-    if not 0 <= delta < 1:
-        raise ParameterError(f"delta must be in [0, 1), got {delta!r}")
-    return delta
+def require_delta(delta: object) -> float:
+    """Check a δ: 0 ≤ δ < 1."""
+    return require_number("delta", delta, least=0, below=1)
 
 
-def require_epsilon(epsilon: float) -> float:
-    """Return ε, or refuse it."""
-    if not 0 <= epsilon < math.inf:
-        raise ParameterError(f"epsilon must be finite and not negative, got {epsilon!r}")
-    return epsilon
+def require_epsilon(epsilon: object) -> float:
+    """Check an ε: finite and not negative."""
+    return require_number("epsilon", epsilon, least=0)
 
 
 def _pure_epsilon_at(pure: float, delta: float) -> float:

@@ -9,10 +9,9 @@ How much privacy loss one generation may spend.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from expunge.core.errors import ParameterError
+from expunge.core.checks import require_number, require_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class PureDP:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.epsilon) and self.epsilon >= 0, "epsilon", self.epsilon)
+        require_number("epsilon of a privacy event", self.epsilon, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class BoundedRange:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.epsilon) and self.epsilon >= 0, "epsilon", self.epsilon)
+        require_number("epsilon of a privacy event", self.epsilon, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +47,7 @@ class GaussianDP:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _require(
-            math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0,
-            "noise_multiplier",
-            self.noise_multiplier,
-        )
+        require_number("noise_multiplier of a privacy event", self.noise_multiplier, above=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class ConcentratedDP:
     rho: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.rho) and self.rho >= 0, "rho", self.rho)
+        require_number("rho of a privacy event", self.rho, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +68,8 @@ class ApproximateDP:
     delta: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.epsilon) and self.epsilon >= 0, "epsilon", self.epsilon)
-        _require(0 <= self.delta <= 1, "delta", self.delta)
+        require_number("epsilon of a privacy event", self.epsilon, least=0)
+        require_probability("delta of a privacy event", self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +78,6 @@ class NonPrivate:
 
 
 Event = PureDP | BoundedRange | GaussianDP | ConcentratedDP | ApproximateDP | NonPrivate
-
-
-def _require(condition: bool, name: str, value: float) -> None:
-    if not condition:
-        raise ParameterError(f"{name} of a privacy event is out of range: {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +91,5 @@ class PrivacyBudget:
     delta: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ParameterError(f"epsilon of a privacy budget must be positive and finite, got {self.epsilon!r}")
-        if not 0 <= self.delta < 1:
-            raise ParameterError(f"delta of a privacy budget must be in [0, 1), got {self.delta!r}")
+        require_number("epsilon of a privacy budget", self.epsilon, above=0)
+        require_number("delta of a privacy budget", self.delta, least=0, below=1)

@@ -17,7 +17,7 @@ from typing import Any, Self, final
 from expunge.core.errors import BudgetExhaustedError, ParameterError
 from expunge.privacy.accounting.accountants import Accountant
 from expunge.privacy.accounting.accountants import accountant as accountant_by_name
-from expunge.privacy.accounting.composition import Events, require_count, require_delta
+from expunge.privacy.accounting.composition import Events, require_delta, require_event_count
 from expunge.privacy.accounting.events import (
     ApproximateDP,
     BoundedRange,
@@ -132,7 +132,7 @@ def _load_row(row: Any) -> tuple[Event, int]:
         raise ParameterError(f"event of a snapshot is malformed: {row!r}")
     parameters = {name: value for name, value in row.items() if name not in ("kind", "count")}
     try:
-        return _KINDS[row["kind"]](**parameters), require_count(row["count"])
+        return _KINDS[row["kind"]](**parameters), require_event_count(row["count"])
     except TypeError as error:
         raise ParameterError(f"event of a snapshot is malformed: {row!r}") from error
 
@@ -218,7 +218,7 @@ class Ledger:
         """Tell whether `charge(event, count)` would fit now."""
         self._accountant.check(event)
         with self._lock:
-            return self._fits(event, require_count(count))
+            return self._fits(event, require_event_count(count))
 
     def charge(self, event: Event, count: int = 1, *, enforce: bool = True) -> None:
         """Pay for `count` releases before they happen, all or nothing.
@@ -227,7 +227,7 @@ class Ledger:
         enforce a budget that they do not fit; nothing is changed then.
         """
         self._accountant.check(event)
-        count = require_count(count)
+        count = require_event_count(count)
         if count == 0:
             return
         with self._lock:

@@ -30,7 +30,7 @@ from expunge.privacy.mechanisms.lazy import (
     exp_bounds,
     is_below_exp,
 )
-from expunge.privacy.mechanisms.mechanism import Mechanism, check_number, gaps_of, scaled_gaps
+from expunge.privacy.mechanisms.mechanism import Mechanism, gaps_of, require_parameter, scaled_gaps
 
 
 def choose_by_weight(
@@ -141,7 +141,7 @@ class ExponentialMechanism(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon)
+        require_parameter("epsilon", self.epsilon)
 
     @property
     def event(self) -> BoundedRange:
@@ -173,7 +173,7 @@ class PermuteAndFlip(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon)
+        require_parameter("epsilon", self.epsilon)
 
     @property
     def event(self) -> PureDP:

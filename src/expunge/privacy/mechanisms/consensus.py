@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 
@@ -59,8 +60,7 @@ class ConsensusGate:
     dirty: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_queries < 1:
-            raise ParameterError(f"max_queries must be at least 1, got {self.max_queries!r}")
+        require_count("max_queries", self.max_queries)
         # T < 0: not even unanimity would pass; U < 0 alone only means that the gate never abstains.
         self.dirty = self.dirty or self.threshold < 0
 

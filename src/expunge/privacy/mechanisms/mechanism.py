@@ -9,6 +9,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 from expunge.privacy.accounting.events import Event
@@ -16,7 +17,7 @@ from expunge.privacy.accounting.events import Event
 DECLINED: Final = -1
 """The class code that says "no answer"; only a confident mechanism gives it."""
 
-MAX_COUNT: Final = 2**53
+MAX_VOTES: Final = 2**53
 """The largest number of votes, up to which float64 counts exactly."""
 
 # Rows are handled a block at a time, so that the arrays in between stay in the processor's cache.
@@ -100,10 +101,14 @@ def scaled_gaps(counts: NDArray[np.int64], unit: float) -> NDArray[np.float64]:
     return gaps_of(counts).astype(np.float64) * unit
 
 
-def check_number(name: str, value: object, *, lowest: float = 1e-100, highest: float = 1e100) -> None:
-    """Refuse a parameter that is no number in the range, by default the one in which float64 is harmless."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
-        raise ParameterError(f"{name} must be between {lowest:g} and {highest:g}, got {value!r}")
+def require_parameter(name: str, value: object, *, least: float = 1e-100) -> None:
+    """Check a mechanism's parameter: a number up to 1e100, by default not below 1e-100, where float64 is harmless.
+
+    Only Python's own numbers (and NumPy's float64, which is one) pass: they become exact fractions later.
+    """
+    require_number(name, value, least=least, most=1e100)
+    if not isinstance(value, int | float):
+        raise ParameterError(f"{name} must be an int or a float, got {value!r:.80}")
 
 
 def _check_counts(counts: NDArray[np.integer], *, rank: int) -> NDArray[np.int64]:
@@ -114,14 +119,12 @@ def _check_counts(counts: NDArray[np.integer], *, rank: int) -> NDArray[np.int64
         raise ParameterError(f"counts must have the shape {expected} with a class or more, got {array.shape}")
     if not np.issubdtype(array.dtype, np.integer):
         raise ParameterError(f"counts must be integers, got the type {array.dtype}")
-    if array.size and (array.min() < 0 or array.max() > MAX_COUNT):
+    if array.size and (array.min() < 0 or array.max() > MAX_VOTES):
         raise ParameterError("counts must be between 0 and 2^53, got one that is not")
     return array.astype(np.int64, copy=False)
 
 
 def _check_vote(share: float, num_shards: int, num_classes: int) -> None:
-    check_number("share", share, lowest=0, highest=1)
-    if not 1 <= num_shards <= MAX_COUNT:
-        raise ParameterError(f"num_shards must be between 1 and 2^53, got {num_shards!r}")
-    if num_classes < 1:
-        raise ParameterError(f"num_classes must be at least 1, got {num_classes!r}")
+    require_number("share", share, least=0, most=1)
+    require_count("num_shards", num_shards, most=MAX_VOTES)
+    require_count("num_classes", num_classes)

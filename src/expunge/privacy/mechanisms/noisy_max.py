@@ -23,7 +23,7 @@ from expunge.core.randomness import Randomness
 from expunge.privacy.accounting.events import GaussianDP, PureDP
 from expunge.privacy.mechanisms.laws import gaussian_noisy_max_law, laplace_noisy_max_law
 from expunge.privacy.mechanisms.lazy import FLOAT_SLACK, PREFIX_BITS
-from expunge.privacy.mechanisms.mechanism import DECLINED, Mechanism, check_number, gaps_of, scaled_gaps
+from expunge.privacy.mechanisms.mechanism import DECLINED, Mechanism, gaps_of, require_parameter, scaled_gaps
 from expunge.privacy.mechanisms.noise import GAUSSIAN, LAPLACE, Noise, NoiseShape, draw_noise
 
 # Shifts are clipped to FAR and whole parts from NEAR on are left to the slow step (they have probability below
@@ -118,7 +118,7 @@ class LaplaceNoisyMax(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon)
+        require_parameter("epsilon", self.epsilon)
 
     @property
     def event(self) -> PureDP:
@@ -149,7 +149,7 @@ class GaussianNoisyMax(Mechanism):
     sigma: float
 
     def __post_init__(self) -> None:
-        check_number("sigma", self.sigma)
+        require_parameter("sigma", self.sigma)
 
     @classmethod
     def from_epsilon(cls, *, epsilon: float) -> Self:
@@ -157,7 +157,7 @@ class GaussianNoisyMax(Mechanism):
 
         It is not ε0-DP: a Gaussian mechanism is not pure for any ε.
         """
-        check_number("epsilon", epsilon)
+        require_parameter("epsilon", epsilon)
         return cls(sigma=math.sqrt(8) / epsilon)
 
     @property
@@ -194,14 +194,14 @@ class ConfidentGaussianNoisyMax(Mechanism):
     threshold_sigma: float
 
     def __post_init__(self) -> None:
-        check_number("sigma", self.sigma)
-        check_number("threshold_sigma", self.threshold_sigma)
-        check_number("threshold", self.threshold, lowest=-1e100)
+        require_parameter("sigma", self.sigma)
+        require_parameter("threshold_sigma", self.threshold_sigma)
+        require_parameter("threshold", self.threshold, least=-1e100)
 
     @classmethod
     def from_epsilon(cls, *, epsilon: float, threshold: float) -> Self:
         """As much zCDP as the exponential mechanism at ε0 = `epsilon`, half for the check and half for the answer."""
-        check_number("epsilon", epsilon)
+        require_parameter("epsilon", epsilon)
         return cls(sigma=4 / epsilon, threshold=threshold, threshold_sigma=math.sqrt(8) / epsilon)
 
     @property

@@ -17,6 +17,7 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice, require_number
 from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 from expunge.privacy.accounting.events import NonPrivate
@@ -76,8 +77,7 @@ def mechanism(name: str, **parameters: float) -> Mechanism:
 
     The Gaussian ones take their noise (`sigma`, …), or `epsilon` for as much zCDP as the exponential mechanism there.
     """
-    if name not in _CONSTRUCTORS:
-        raise ParameterError(f"mechanism must be one of {', '.join(_CONSTRUCTORS)}, got {name!r}")
+    require_choice("mechanism", name, MECHANISM_NAMES)
     signatures = {constructor: tuple(inspect.signature(constructor).parameters) for constructor in _CONSTRUCTORS[name]}
     for constructor, expected in signatures.items():
         if set(expected) == set(parameters):
@@ -100,12 +100,10 @@ def calibrated_mechanism(
     For the exponential mechanism and a unanimous vote of two classes that is ε0 = 2 ln(accuracy/(1−accuracy)) / k. A
     confident mechanism declines below `threshold_share` of the votes, and a declined answer is not a right one.
     """
-    if name not in MECHANISM_NAMES:
-        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISM_NAMES)}, got {name!r}")
+    require_choice("mechanism", name, MECHANISM_NAMES)
     if name == Majority.name:
         return Majority()
-    if not 0 < accuracy < 1:
-        raise ParameterError(f"accuracy must be between 0 and 1, got {accuracy!r}")
+    require_number("accuracy", accuracy, above=0, below=1)
     sizes = {"share": share, "num_shards": num_shards, "num_classes": max(2, num_classes)}
 
     fixed = {"threshold": threshold_share * num_shards} if name == ConfidentGaussianNoisyMax.name else {}
