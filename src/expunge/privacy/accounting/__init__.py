@@ -1,4 +1,4 @@
-"""Privacy accounting: events, composition by name, the ledger."""
+"""Privacy accounting: events, accountants that compose them, and the ledger."""
 
 from expunge.privacy.accounting.accountants import (
     ACCOUNTANT_NAMES,

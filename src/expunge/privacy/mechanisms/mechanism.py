@@ -1,4 +1,4 @@
-"""What every mechanism is: a random answer from the vote counts, its cost, its law and its utility."""
+"""The interface of every mechanism: a random answer from vote counts, its cost, its law and its utility."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from expunge.core.randomness import Randomness
 from expunge.privacy.accounting.events import Event
 
 DECLINED: Final = -1
-"""The class code that says "no answer"; only a confident mechanism gives it."""
+"""The class code for "no answer"; only a confident mechanism gives it."""
 
 MAX_VOTES: Final = 2**53
-"""The largest number of votes, up to which float64 counts exactly."""
+"""The largest number of votes; float64 counts exactly up to here."""
 
-# Rows are handled a block at a time, so that the arrays in between stay in the processor's cache.
+# Rows are handled in blocks, so that intermediate arrays stay in the processor's cache.
 _BLOCK_CELLS = 1 << 17
 
 
 class Mechanism(ABC):
-    """PrivatePredict of the paper (Section 4.1): from the shards' votes on a query to one released class code.
+    """A rule that turns the shards' votes on a query into one released class code: PrivatePredict (Section 4.1).
 
-    A mechanism sees the number of votes for each class and nothing else, with ⊥ votes left out; so neither the order
-    of the shards nor how a tie came about can show. One shard that changes its vote moves one count up by 1, or one
-    down by 1, or both: neighbouring rows differ by at most 1 in at most two entries, by +1 and −1 if in two. `event`
-    is the cost of one release with respect to that change.
+    A mechanism sees the number of votes for each class and nothing else; ⊥ votes are left out. So the order of the
+    shards and the origin of a tie cannot show. One shard that changes its vote moves one count up by 1, or one down by
+    1, or both: neighbouring rows differ by at most 1 in at most two entries, by +1 and −1 if in two. `event` is the
+    cost of one release with respect to that change.
 
-    A mechanism is an immutable value without memory; one release draws all its chance from `rng`. A row may be empty of
-    votes: the answer then has the law of an exact tie between all classes.
+    A mechanism is immutable and keeps no state; one release draws all its randomness from `rng`. A row may have no
+    votes at all: the answer then has the law of an exact tie between all classes.
     """
 
     name: ClassVar[str]
@@ -45,7 +45,25 @@ class Mechanism(ABC):
 
     @final
     def release(self, counts: NDArray[np.integer], rng: Randomness) -> NDArray[np.int64]:
-        """The class codes to release for `counts` of shape (queries, num_classes), one for each query."""
+        """Draw the class codes to release, one for each query.
+
+        Parameters
+        ----------
+        counts
+            The number of votes for each class, of shape (queries, num_classes).
+        rng
+            The source of randomness.
+
+        Returns
+        -------
+        NDArray
+            A class code for each query, or `DECLINED`.
+
+        Raises
+        ------
+        ParameterError
+            If `counts` has another shape, or holds anything but integers from 0 to 2^53.
+        """
         checked = _check_counts(counts, rank=2)
         rows = max(1, _BLOCK_CELLS // checked.shape[1])
         answers = [self._release(checked[start : start + rows], rng) for start in range(0, len(checked), rows)]
@@ -53,21 +71,31 @@ class Mechanism(ABC):
 
     @final
     def law(self, counts: NDArray[np.integer]) -> NDArray[np.float64]:
-        """The probabilities of the class codes 0, 1, … for one row of counts.
+        """Compute the probabilities of the class codes 0, 1, … for one row of counts.
 
         A mechanism that may decline has one more entry at the end: the probability of DECLINED, which is also the entry
         at index −1 = DECLINED.
+
+        Raises
+        ------
+        ParameterError
+            If `counts` has another shape, or holds anything but integers from 0 to 2^53.
         """
         return self._law(_check_counts(counts, rank=1))
 
     @final
     def accuracy(self, *, share: float, num_shards: int, num_classes: int) -> float:
-        """The probability of answering the top class when it has this share of the votes, at worst.
+        """Compute the least probability of answering the top class when it has this share of the votes.
 
-        The other votes are placed where they do most harm: a second class as strong as the first allows, then a third,
-        and so on; what is still left abstains. For every mechanism here the probability of the top class is a mixture
-        of products of log-concave functions of the other counts (or a decreasing function of a sum of convex ones),
-        so the vector that majorises all others is the worst. Ties at the top are resolved against it.
+        The other votes are placed where they do most harm: on a second class up to the count of the first, then on a
+        third, and so on; votes still left abstain. For every mechanism here the probability of the top class is a
+        mixture of products of log-concave functions of the other counts (or a decreasing function of a sum of convex
+        ones), so the vector that majorises all others is the worst. Ties at the top are resolved against it.
+
+        Raises
+        ------
+        ParameterError
+            If `share` is not in [0, 1], or there is less than one shard or class.
         """
         _check_vote(share, num_shards, num_classes)
         top = math.floor(share * num_shards + 1e-9)
@@ -83,21 +111,21 @@ class Mechanism(ABC):
 
     @abstractmethod
     def _release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        """`release` on valid counts."""
+        """Release answers for valid counts."""
 
     @abstractmethod
     def _law(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """`law` on a valid row."""
+        """Compute the law of a valid row."""
 
 
 def gaps_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many votes each class is behind the first, along the last axis."""
+    """Compute how many votes each class is behind the first, along the last axis."""
     gaps: NDArray[np.int64] = counts.max(axis=-1, keepdims=True) - counts
     return gaps
 
 
 def scaled_gaps(counts: NDArray[np.int64], unit: float) -> NDArray[np.float64]:
-    """`gaps_of` as multiples of `unit`, for the laws."""
+    """Compute `gaps_of` as multiples of `unit`, for the laws."""
     return gaps_of(counts).astype(np.float64) * unit
 
 
@@ -112,7 +140,7 @@ def require_parameter(name: str, value: object, *, least: float = 1e-100) -> Non
 
 
 def _check_counts(counts: NDArray[np.integer], *, rank: int) -> NDArray[np.int64]:
-    """The counts as int64. The messages quote no count, since counts are secret."""
+    """Check counts and return them as int64. Messages quote no count, because counts are secret."""
     array = np.asarray(counts)
     if array.ndim != rank or array.shape[-1] == 0:
         expected = "(queries, num_classes)" if rank == 2 else "(num_classes,)"

@@ -9,8 +9,15 @@ import pytest
 from scipy import stats
 
 from expunge.privacy.mechanisms.laws import gaussian_noisy_max_law, laplace_noisy_max_law
-from expunge.privacy.mechanisms.noise import GAUSSIAN, LAPLACE, Noise, draw_noise
-from expunge.privacy.mechanisms.noisy_max import find_largest, noisy_argmax, passes_threshold
+from expunge.privacy.mechanisms.noisy_max import (
+    GAUSSIAN,
+    LAPLACE,
+    Noise,
+    draw_noise,
+    find_largest,
+    noisy_argmax,
+    passes_threshold,
+)
 
 HALF = Fraction(1, 2)
 SHAPES = [pytest.param(LAPLACE, stats.laplace, id="laplace"), pytest.param(GAUSSIAN, stats.norm, id="gaussian")]
