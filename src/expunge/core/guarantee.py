@@ -1,10 +1,9 @@
-"""The (α,β,γ)-unlearning guarantee (Definition 2.3): the record that every theorem returns.
+"""The (α,β,γ)-unlearning guarantee (Definition 2.3), which every theorem returns, and the theorems' assumptions.
 
 A guarantee says: at every round, with probability at least 1−γ over the update sequence, every event E has
 P(updated models ∈ E | updates) ≤ e^α · P(models retrained from scratch ∈ E) + β.
-That is the paper's form; the transcript form conditions on everything that the requester saw, and is another claim.
-
-What must hold in a deployment for the theorems to apply, in plain sentences.
+That is the paper's form. The transcript form conditions on everything that the requester saw, and is another claim.
+The assumptions are plain sentences that must hold in a deployment for the theorems to apply.
 """
 
 from __future__ import annotations
@@ -30,13 +29,38 @@ Form = Literal["paper", "transcript"]
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(α,β,γ)-unlearning, with where it comes from.
+    """An (α,β,γ)-unlearning guarantee and its origin.
 
-    `theorem` names the bound, `parameters` are the numbers it was computed from, `assumptions` are plain sentences
-    that must hold in the deployment, and `note` says why a bound could not be given (it then makes the guarantee
-    vacuous). `form` is "paper" (Definition 2.3) unless the numbers hold given everything that the requester saw, which
-    is "transcript": neither form implies the other with the same numbers. Equality looks at all of them; `covers`
-    compares the claims alone.
+    Equality compares all fields; `covers` compares the claims alone.
+
+    Parameters
+    ----------
+    alpha, beta, gamma
+        The numbers of the claim, each >= 0; infinity is allowed.
+    theorem
+        The name of the bound.
+    parameters
+        The numbers from which the bound was computed.
+    assumptions
+        Plain sentences that must hold in the deployment.
+    note
+        Why a bound could not be given. A note makes the guarantee vacuous.
+    form
+        "paper" (Definition 2.3), or "transcript" if the numbers hold given everything that the requester saw. Neither
+        form implies the other with the same numbers.
+
+    Raises
+    ------
+    ParameterError
+        If a number is negative or NaN, or the form is unknown.
+
+    Examples
+    --------
+    >>> strong, weak = Guarantee(0.5, 1e-3, 0), Guarantee(1, 1e-2, 0)
+    >>> strong.covers(weak), weak.covers(strong)
+    (True, False)
+    >>> print(Guarantee(14, 0, 0, theorem="T1"))
+    (14, 0, 0)-unlearning by T1; vacuous: alpha = 14 lets an event with one chance in a million become certain
     """
 
     alpha: float
@@ -61,8 +85,8 @@ class Guarantee:
     def reason(self) -> str:
         """Why the guarantee is vacuous, in one sentence; empty when it is not.
 
-        The rule: γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1. In words, a guarantee says nothing useful if it may fail always, or if
-        it lets an event that has one chance in a million after honest retraining become certain.
+        The rule: γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1. In words, a guarantee says nothing useful if it may always fail, or if
+        it lets an event with one chance in a million after honest retraining become certain.
         """
         if self.note:
             return self.note
@@ -82,11 +106,11 @@ class Guarantee:
         return bool(self.reason)
 
     def covers(self, target: Guarantee) -> bool:
-        """Whether this guarantee implies `target` for every system.
+        """Tell whether this guarantee implies `target` for every system.
 
-        Exact within one form: with this α ≤ the target's, β and γ must be no larger. A larger α can still do if the
-        target's β makes up for it, because probabilities stop at one: then β' ≥ 1 − (1−β)e^{α'−α} is needed. Across
-        forms only what claims nothing is covered.
+        The answer is exact within one form. If this α is at most the target's, β and γ must be no larger. A larger α
+        also suffices if the target's β makes up for it, because probabilities stop at one: then
+        β' ≥ 1 − (1−β)e^{α'−α} is needed. Across forms, only a target that claims nothing is covered.
         """
         if target.gamma >= 1 or target.beta >= 1:
             return True
@@ -103,7 +127,7 @@ class Guarantee:
         return f"{claim}{source}; vacuous: {self.reason}" if self.is_vacuous else f"{claim}{source}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping; an infinite number is written as None, the form where it is not the paper's."""
+        """Return a mapping for JSON. Infinite numbers become None; the form is left out if it is the paper's."""
         return {
             "alpha": _finite(self.alpha),
             "beta": _finite(self.beta),
@@ -140,7 +164,7 @@ def _rebuild(
 
 
 def _plain(value: Any) -> Parameter:
-    """NumPy numbers as Python's own, so that the record can be written as JSON."""
+    """Turn NumPy numbers into Python's own, which JSON can hold."""
     plain: Parameter = value.item() if isinstance(value, np.generic) else value
     return plain
 
@@ -154,7 +178,23 @@ def _short(value: float) -> str:
 
 
 def require_target(target: object) -> Guarantee:
-    """Refuse a target that is no guarantee, or none that deployments give: theirs are in the paper's form."""
+    """Check a target for a deployment: a guarantee in the paper's form, which is the form that deployments give.
+
+    Parameters
+    ----------
+    target
+        What the caller gave.
+
+    Returns
+    -------
+    Guarantee
+        The target.
+
+    Raises
+    ------
+    ParameterError
+        If it is not a guarantee, or is in the transcript form.
+    """
     if not isinstance(target, Guarantee):
         raise ParameterError(f"target must be a Guarantee(alpha, beta, gamma), got {target!r}")
     if target.form != "paper":
@@ -177,7 +217,7 @@ PRODUCT_ASSUMPTIONS: Final = (
 
 
 def generations_assumption(num_generations: int) -> str:
-    """The sentence that a guarantee with γ > 0 adds."""
+    """Return the assumption that a guarantee with γ > 0 adds."""
     noun = "generation (full training) is" if num_generations == 1 else "generations (full trainings) are"
     return (
         f"At most {num_generations} {noun} updated without retraining everything, and gamma is paid for each; "

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block
 from expunge.core.errors import FormatError, ParameterError, RecordError
-from expunge.core.features import as_features, describe, like, row_keys
+from expunge.core.features import as_features, cast_like, describe, row_keys
 from expunge.core.records import Records
 from expunge.folder.codec import decode, decode_model, encode, encode_model
 from expunge.folder.store import Store
@@ -118,7 +118,7 @@ class Admission:
 
     def _refuse_public(self, front: StudentFront, block: Block) -> None:
         if self._public is None:
-            self._public = frozenset(row_keys(like(as_features(front.pool), block.features)))
+            self._public = frozenset(row_keys(cast_like(as_features(front.pool), block.features)))
         for row, key in enumerate(row_keys(block.features)):
             record = block.id_of(block.start + row)
             if key in self._public or record in front.pool_ids:

@@ -107,7 +107,7 @@ def create(
             weights=weights,
             classes=classes,
             allow_missing=allow_missing,
-            borrows=True,  # until they are written
+            copy=False,  # until they are written
         )
         labels = dump_classes(records.classes)
         num_shards, probability = options.sizes(records)

@@ -56,7 +56,7 @@ class Batch:
                     case DeleteSubject(subject=subject):
                         content.append({"subject": _plain(subject)})
                     case Add() | AddMany():
-                        blocks.append(records.checked(update))
+                        blocks.append(records.check_addition(update))
                         content.append({"rows": [num_rows, len(blocks[-1])]})
                         num_rows += len(blocks[-1])
         return cls(content, join_blocks(blocks, start=0) if blocks else None).found_in(records)

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from expunge.core.errors import ParameterError
-from expunge.core.features import Features, codes_told, is_frame, num_rows
+from expunge.core.features import Features, is_frame, match_codes, num_rows
 from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.training.learners.protocol import Abstainer, Codes, Model, OneByOneVoter, Voter, Weights
 
@@ -41,7 +41,7 @@ class ScikitModel:
         labels = self.estimator.predict(X)
         if self.classes is None:
             return np.asarray(labels, dtype=np.int64)
-        return codes_told(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
+        return match_codes(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
 
 
 @dataclass(frozen=True)
