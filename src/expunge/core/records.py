@@ -41,6 +41,8 @@ from expunge.core.features import (
 )
 from expunge.core.index import NOWHERE, IdIndex, RecordId, SubjectIndex
 
+__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Add:
@@ -225,9 +227,6 @@ class Change:
 
     removed: NDArray[np.int64]
     added: range
-
-
-__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
 
 
 @dataclass(frozen=True)
