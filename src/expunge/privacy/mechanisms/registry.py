@@ -17,6 +17,7 @@ from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 from expunge.privacy.accounting.events import NonPrivate
 from expunge.privacy.mechanisms.choice import ExponentialMechanism, PermuteAndFlip
+from expunge.privacy.mechanisms.consensus import plurality
 from expunge.privacy.mechanisms.mechanism import Mechanism
 from expunge.privacy.mechanisms.noisy_max import ConfidentGaussianNoisyMax, GaussianNoisyMax, LaplaceNoisyMax
 
@@ -49,8 +50,7 @@ class Majority(Mechanism):
         return NonPrivate()
 
     def _release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        winners: NDArray[np.int64] = np.argmax(counts, axis=1)
-        return winners
+        return plurality(counts)
 
     def _law(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         law = np.zeros(len(counts))
