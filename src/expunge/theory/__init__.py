@@ -13,12 +13,12 @@ from expunge.theory.ceiling import (
     rogers_style,
 )
 from expunge.theory.certify import all_bounds, certify
+from expunge.theory.composition import PrivacyTotals
 from expunge.theory.concentrated import description_length, mutual_information, t3
 from expunge.theory.consensus import ConsensusDesign, certify_design, design_consensus
 from expunge.theory.consensus_certificate import ConsensusCertificate, certify_consensus
 from expunge.theory.consensus_design import default_cache_folder
 from expunge.theory.consensus_search import ConsensusRow, best_alpha, consensus_table, fewest_shards
-from expunge.theory.cost import TranscriptCost
 from expunge.theory.exact import ExactSystem, voting_system
 from expunge.theory.final_step import adapt, from_expected, over_generations
 from expunge.theory.pure import t1, t1_closed_form
@@ -43,8 +43,8 @@ __all__ = [
     "ExactSystem",
     "Guarantee",
     "IllustrativeBound",
+    "PrivacyTotals",
     "RunTimeBound",
-    "TranscriptCost",
     "adapt",
     "adaptive_quantile",
     "all_bounds",

@@ -26,9 +26,9 @@ from typing import Final, Protocol
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.errors import ParameterError
 from expunge.core.guarantee import PRODUCT_ASSUMPTIONS, Guarantee, Parameter
-from expunge.theory.checks import require_count, require_nonnegative, require_probability
 from expunge.theory.conversion import Array, smallest_alpha
 
 # ln τ is rounded down to a multiple of this before an expensive threshold is computed: c only grows.
@@ -184,7 +184,7 @@ _SHARE: Final = np.geomspace(1e-3, 0.97, 40)[None, :]
 
 def t2_approximate(*, num_shards: int, epsilon: float, delta: float, beta: float, gamma: float) -> Guarantee:
     """T2 for an (ε,δ)-DP transcript: c = ε+s, τ = δ/(1−e^{−s}) for any s > 0."""
-    require_nonnegative("epsilon", epsilon)
+    require_number("epsilon", epsilon, least=0, infinite=True)
     require_probability("delta", delta)
     tail = ApproximateTail(epsilon=epsilon, delta=delta)
     return _t2("T2 (approximate DP)", tail, num_shards, beta, gamma, {"epsilon": epsilon, "delta": delta})
@@ -192,13 +192,13 @@ def t2_approximate(*, num_shards: int, epsilon: float, delta: float, beta: float
 
 def t2_zcdp(*, num_shards: int, rho: float, beta: float, gamma: float) -> Guarantee:
     """T2 for a ρ-zCDP transcript: τ(c) = exp(−(c−ρ)²/(4ρ)) for c > ρ."""
-    require_nonnegative("rho", rho)
+    require_number("rho", rho, least=0, infinite=True)
     return _t2("T2 (zCDP)", ConcentratedTail(rho=rho), num_shards, beta, gamma, {"rho": rho})
 
 
 def t2_gaussian(*, num_shards: int, mu: float, beta: float, gamma: float) -> Guarantee:
     """T2 for a μ-Gaussian-DP transcript, through its privacy curve (the exact loss tail would not be valid)."""
-    require_nonnegative("mu", mu)
+    require_number("mu", mu, least=0, infinite=True)
     return _t2("T2 (Gaussian DP)", GaussianTail(mu=mu), num_shards, beta, gamma, {"mu": mu})
 
 
@@ -209,8 +209,8 @@ def t2_mixed(
 
     The transcript's laws are (1−δ)P' + δP'' and (1−δ)Q' + δQ''; the hockey-stick divergence is jointly convex.
     """
-    require_nonnegative("rho", rho)
-    require_nonnegative("epsilon", epsilon)
+    require_number("rho", rho, least=0, infinite=True)
+    require_number("epsilon", epsilon, least=0, infinite=True)
     require_probability("delta", delta)
     tail = ApproximateConcentratedTail(rho=rho, epsilon=epsilon, delta=delta)
     parameters = {"rho": rho, "epsilon": epsilon, "delta": delta}

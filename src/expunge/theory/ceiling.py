@@ -20,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 from scipy.special import gammaln, log_expit, logsumexp
 
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.errors import ParameterError
 from expunge.core.guarantee import PRODUCT_ASSUMPTIONS, Guarantee
-from expunge.theory.checks import require_count, require_nonnegative, require_probability
 from expunge.theory.conversion import Array
 
 # Off-centre votes make one of the two answers rare, and so more telling. The first two find a break, all lower it.
@@ -143,7 +143,7 @@ def rogers_style(*, num_shards: int, epsilon: float, delta: float, beta: float, 
     δ1 + k√τ ≤ βγ. Infinite α when k√τ alone is too large.
     """
     require_count("num_shards", num_shards, least=1)
-    require_nonnegative("epsilon", epsilon)
+    require_number("epsilon", epsilon, least=0, infinite=True)
     require_probability("delta", delta)
     require_probability("beta", beta)
     require_probability("gamma", gamma)
@@ -164,7 +164,7 @@ def paper_predictions(*, num_shards: int, epsilon: float, alpha: float, beta: fl
     to share βγ between δ1 and k√τ the largest ε has a closed form, so the search is over that share alone.
     """
     require_count("num_shards", num_shards, least=1)
-    require_nonnegative("alpha", alpha)
+    require_number("alpha", alpha, least=0, infinite=True)
     budget = beta * gamma
     if budget <= 0 or epsilon <= 0:
         return 0

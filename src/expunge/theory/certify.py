@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from expunge.core.checks import require_count, require_probability
 from expunge.core.guarantee import BASE_ASSUMPTIONS, Guarantee
 from expunge.privacy.accounting.events import Event
 from expunge.theory.approximate import t2_approximate, t2_gaussian, t2_mixed, t2_zcdp
-from expunge.theory.checks import require_count, require_probability
+from expunge.theory.composition import PrivacyTotals
 from expunge.theory.concentrated import description_length, mutual_information, t3
-from expunge.theory.cost import TranscriptCost
 from expunge.theory.final_step import over_generations
 from expunge.theory.pure import t1
 
@@ -44,7 +44,7 @@ def certify(
     answers = [bound for bound in bounds if bound.beta <= beta]
     best = min(answers, key=lambda bound: (bound.alpha, bound.gamma, bound.beta))
     if math.isinf(best.alpha):
-        return _nothing(TranscriptCost.of(events), beta, gamma)
+        return _nothing(PrivacyTotals.of(events), beta, gamma)
     return best
 
 
@@ -64,7 +64,7 @@ def all_bounds(
     require_probability("gamma", gamma)
     if num_outcomes is not None:
         require_count("num_outcomes", num_outcomes, least=1)
-    cost = TranscriptCost.of(events)
+    cost = PrivacyTotals.of(events)
     per_generation = gamma / num_generations
     # γ/G may round up: the union over generations must stay within what was asked for.
     while per_generation * num_generations > gamma:
@@ -78,7 +78,7 @@ def all_bounds(
     return [over_generations(bound, num_generations=num_generations) for bound in found]
 
 
-def _with_failure(cost: TranscriptCost, num_shards: int, beta: float, gamma: float) -> Iterator[Guarantee]:
+def _with_failure(cost: PrivacyTotals, num_shards: int, beta: float, gamma: float) -> Iterator[Guarantee]:
     """The bounds that may fail with probability gamma in a generation."""
     if not cost.is_private:
         return
@@ -101,6 +101,6 @@ def _with_failure(cost: TranscriptCost, num_shards: int, beta: float, gamma: flo
     yield mutual_information(num_shards=k, rho=cost.rho, gamma=gamma)
 
 
-def _nothing(cost: TranscriptCost, beta: float, gamma: float) -> Guarantee:
+def _nothing(cost: PrivacyTotals, beta: float, gamma: float) -> Guarantee:
     note = "something was published without privacy: no bound on what it reveals" if not cost.is_private else ""
     return Guarantee(math.inf, beta, gamma, assumptions=BASE_ASSUMPTIONS, note=note)

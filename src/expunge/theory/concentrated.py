@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.guarantee import BASE_ASSUMPTIONS, PRODUCT_ASSUMPTIONS, Guarantee
-from expunge.theory.checks import require_count, require_nonnegative, require_probability
 from expunge.theory.conversion import rounded_up, smallest_alpha
 
 
@@ -41,7 +41,7 @@ def mutual_information(*, num_shards: int, rho: float, gamma: float) -> Guarante
 
 def _check(num_shards: int, rho: float, beta: float, gamma: float) -> None:
     require_count("num_shards", num_shards, least=1)
-    require_nonnegative("rho", rho)
+    require_number("rho", rho, least=0, infinite=True)
     require_probability("beta", beta)
     require_probability("gamma", gamma)
 
@@ -57,7 +57,7 @@ def description_length(*, log_num_transcripts: float, gamma: float) -> Guarantee
     P(r|m)/P(r) ≤ 1/P(m), and the transcripts with P(m) < γ/N have probability at most γ together. It needs no privacy
     and no independence between shards. `log_num_transcripts` is ln N (l answers out of c outcomes: l·ln c).
     """
-    require_nonnegative("log_num_transcripts", log_num_transcripts)
+    require_number("log_num_transcripts", log_num_transcripts, least=0, infinite=True)
     require_probability("gamma", gamma)
     alpha = rounded_up(log_num_transcripts - math.log(gamma)) if gamma > 0 else math.inf
     if log_num_transcripts == 0:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from expunge.core.errors import GuaranteeError, ParameterError
+from expunge.core.checks import require_number
+from expunge.core.errors import GuaranteeError
 from expunge.core.guarantee import Form
 from expunge.theory.consensus import ConsensusDesign, design_consensus
 
@@ -66,7 +67,7 @@ def best_alpha(
     cache_folder: Path | None = None,
 ) -> ConsensusDesign:
     """The design with the smallest α (within the relative tolerance) that surely releases top shares ≥ `share`."""
-    _check_share(share)
+    require_number("share", share, above=0.5, most=1)
     terms = _Terms(max_queries, generations, beta, gamma, form, cache_folder)
 
     def attempt(alpha: float) -> ConsensusDesign | None:
@@ -103,7 +104,7 @@ def fewest_shards(
     cache_folder: Path | None = None,
 ) -> ConsensusDesign:
     """The design with the fewest shards (at most `most`) that surely releases top shares ≥ `share`."""
-    _check_share(share)
+    require_number("share", share, above=0.5, most=1)
     terms = _Terms(max_queries, generations, beta, gamma, form, cache_folder)
 
     def attempt(num_shards: int) -> ConsensusDesign | None:
@@ -127,11 +128,6 @@ def fewest_shards(
         else:
             best, high = design, middle
     return best
-
-
-def _check_share(share: float) -> None:
-    if not 0.5 < share <= 1:
-        raise ParameterError(f"share must be in (0.5, 1], got {share!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
+from expunge.core.checks import require_count, require_probability
 from expunge.core.errors import ParameterError
 from expunge.core.guarantee import Guarantee, generations_assumption
-from expunge.theory.checks import require_count, require_probability
 
 
 def adapt(nonadaptive: Guarantee, transcript: Guarantee) -> Guarantee:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.guarantee import PRODUCT_ASSUMPTIONS, Guarantee
-from expunge.theory.checks import require_count, require_nonnegative, require_probability
 from expunge.theory.conversion import rounded_up, smallest_alpha
 
 
@@ -39,7 +39,7 @@ def t1_closed_form(*, num_shards: int, epsilon: float, beta: float) -> Guarantee
 
 def _check(num_shards: int, epsilon: float, beta: float) -> None:
     require_count("num_shards", num_shards, least=1)
-    require_nonnegative("epsilon", epsilon)
+    require_number("epsilon", epsilon, least=0, infinite=True)
     require_probability("beta", beta)
 
 

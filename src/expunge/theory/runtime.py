@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from scipy.special import bdtrc
 
-from expunge.core.errors import ParameterError
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.guarantee import Guarantee
-from expunge.theory.checks import require_count, require_nonnegative, require_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def binomial_quantile(*, num_shards: int, inclusion_probability: float, level: f
 
 def oblivious_quantile(*, num_shards: int, inclusion_probability: float, failure: float) -> int:
     """Shards retrained by an update chosen in advance, except with probability ξ = `failure`: N ~ Bin(k,p)."""
-    _check_failure(failure)
+    require_number("failure", failure, above=0, below=1)
     return binomial_quantile(num_shards=num_shards, inclusion_probability=inclusion_probability, level=failure)
 
 
@@ -55,7 +54,7 @@ def adaptive_quantile(
     `num_records` is n+t: records at the start plus updates since. The union is over every record that could be
     named, and over the generations in which a requester may have waited for an unlucky draw.
     """
-    _check_failure(failure)
+    require_number("failure", failure, above=0, below=1)
     require_count("num_records", num_records, least=1)
     require_count("num_generations", num_generations, least=1)
     level = failure / num_records / num_generations
@@ -70,7 +69,7 @@ def max_information_quantile(
     P(N > q) ≤ e^a P(Bin(k,p) > q) + δ' with δ' = b + g, where g already counts all generations.
     Needs ξ > δ'; otherwise nothing better than k is known.
     """
-    _check_failure(failure)
+    require_number("failure", failure, above=0, below=1)
     left = failure - guarantee.beta - guarantee.gamma
     if left <= 0 or guarantee.note or math.isinf(guarantee.alpha):
         return num_shards
@@ -83,15 +82,15 @@ def closed_form(*, mean: float, log_inverse: float) -> float:
 
     Λ = ln(1/ξ) for an oblivious update, ln(G(n+t)/ξ) for an adaptive one, a + ln(1/(ξ−δ')) by max-information.
     """
-    require_nonnegative("mean", mean)
-    require_nonnegative("log_inverse", log_inverse)
+    require_number("mean", mean, least=0, infinite=True)
+    require_number("log_inverse", log_inverse, least=0, infinite=True)
     return mean + (log_inverse + math.sqrt(log_inverse) * math.sqrt(log_inverse + 8 * mean)) / 2
 
 
 def printed_form(*, mean: float, log_inverse: float) -> float:
     """μ + √(2μΛ), as printed in the paper: too small, for display only."""
-    require_nonnegative("mean", mean)
-    require_nonnegative("log_inverse", log_inverse)
+    require_number("mean", mean, least=0, infinite=True)
+    require_number("log_inverse", log_inverse, least=0, infinite=True)
     return mean + math.sqrt(2 * mean) * math.sqrt(log_inverse)
 
 
@@ -150,8 +149,3 @@ def _through(guarantee: Guarantee, num_shards: int, probability: float, failure:
 def _check(num_shards: int, inclusion_probability: float) -> None:
     require_count("num_shards", num_shards, least=1)
     require_probability("inclusion_probability", inclusion_probability)
-
-
-def _check_failure(failure: float) -> None:
-    if not 0 < failure < 1:
-        raise ParameterError(f"failure must be a probability in (0, 1), got {failure!r}")

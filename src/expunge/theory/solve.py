@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError
 from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting.events import BoundedRange, Event
 from expunge.theory.certify import all_bounds
-from expunge.theory.checks import require_count
 
 #: No search goes beyond this; an answer equal to it means "more than anyone will need".
 LARGEST_COUNT: Final = 10**15

@@ -3,7 +3,7 @@ import pytest
 from expunge.core.errors import GuaranteeError
 from expunge.theory import Guarantee, design_consensus, fewest_shards
 from expunge.theory.planning import recommend_shards
-from expunge.theory.planning.recommendation import WANTED_SHARE, shards_for_consensus
+from expunge.theory.planning.advice import WANTED_SHARE, shards_for_consensus
 
 DEFAULT = {"target": Guarantee(5, 1e-3, 1e-3), "num_generations": 100, "max_predictions": 10**6}
 EASY = {"target": Guarantee(5, 1e-2, 1e-2), "num_generations": 1, "max_predictions": 100}

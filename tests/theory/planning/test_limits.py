@@ -14,7 +14,7 @@ from expunge.theory import (
     t1,
     t2_zcdp,
 )
-from expunge.theory.planning.limits import PAPER, ROGERS, illustrative_predictions, largest_count, theorem_limits
+from expunge.theory.planning.ways import PAPER, ROGERS, illustrative_predictions, largest_count, theorem_limits
 
 TARGET = Guarantee(1.0, 1e-3, 1e-3)
 

@@ -7,7 +7,7 @@ from expunge.privacy.mechanisms import MECHANISM_NAMES, ConfidentGaussianNoisyMa
 from expunge.serving.publishing import NoisyPublisher
 from expunge.theory import Guarantee, max_predictions
 from expunge.theory.planning import plan
-from expunge.theory.planning.noise import calibrate
+from expunge.theory.planning.ways import calibrate
 
 TARGET = Guarantee(1, 1e-3, 1e-3)
 

@@ -4,7 +4,7 @@ import pytest
 
 from expunge.theory import Guarantee
 from expunge.theory.planning import plan
-from expunge.theory.planning.verdict import meaning
+from expunge.theory.planning.planner import explain_target
 
 TARGET = Guarantee(1, 1e-3, 1e-3)
 
@@ -75,7 +75,7 @@ def test_updating_is_recommended_where_it_is_cheaper():
 
 @pytest.mark.parametrize("num_generations", [1, 50])
 def test_the_meaning_has_the_numbers(num_generations):
-    alpha, beta, gamma = meaning(Guarantee(2, 1e-3, 2e-2), num_generations)
+    alpha, beta, gamma = explain_target(Guarantee(2, 1e-3, 2e-2), num_generations)
     assert "7.39 times as likely" in alpha
     assert "1 in 1,000" in beta
     assert "1 in 50" in gamma
@@ -83,7 +83,7 @@ def test_the_meaning_has_the_numbers(num_generations):
 
 
 def test_an_upper_bound_is_never_rounded_down():
-    alpha, beta, gamma = meaning(Guarantee(5, 1.5e-3, 1.8e-6), 1)
+    alpha, beta, gamma = explain_target(Guarantee(5, 1.5e-3, 1.8e-6), 1)
     assert "at most 149 times as likely" in alpha  # e^5 = 148.41
     assert "1 in 666 at most" in beta  # 1/0.0015 = 666.67
     assert "1 in 555,000 at most" in gamma

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from expunge.theory.planning.changes import Change
-from expunge.theory.planning.limits import TheoremLimit
-from expunge.theory.planning.offer import ConsensusTerms, Offer
-from expunge.theory.planning.planner import Plan, plan
+from expunge.theory.planning.advice import NeededChange, Recommendation, ShardAdvice, recommend, recommend_shards
+from expunge.theory.planning.offer import ConsensusTerms, Offer, TheoremLimit
+from expunge.theory.planning.planner import Plan, Verdict, plan
 from expunge.theory.planning.plot import plot_bounds, plot_plan
-from expunge.theory.planning.question import MAJORITY_SHARE, Forecast, Question, read_vote_shares
-from expunge.theory.planning.recommendation import Recommendation, ShardAdvice, recommend, recommend_shards
-from expunge.theory.planning.verdict import Verdict
+from expunge.theory.planning.question import Forecast, Question, read_vote_shares
 from expunge.theory.planning.work import Alternatives, DeletionCost, Schedule
 
 __all__ = [
-    "MAJORITY_SHARE",
     "Alternatives",
-    "Change",
     "ConsensusTerms",
     "DeletionCost",
     "Forecast",
+    "NeededChange",
     "Offer",
     "Plan",
     "Question",

@@ -1,19 +1,36 @@
-"""An offer: one way of publishing answers, with what it promises and what it costs.
-
-Which offer is the best one.
-"""
+"""Offers: one way of publishing each, with what the theorems certify, what it promises and what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 from expunge.privacy.mechanisms import Mechanism
 from expunge.theory import LARGEST_COUNT, Guarantee
-from expunge.theory.planning.limits import TheoremLimit
 from expunge.theory.planning.question import Forecast, Question
 from expunge.theory.planning.work import Alternatives, Schedule, schedule
+
+Standing = Literal["certified", "comparison", "illustrative"]
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremLimit:
+    """The most predictions that a theorem allows in a generation within the target.
+
+    `standing`: "certified" counts; "comparison" is valid but nothing that a deployment certifies, for display;
+    "illustrative" has constants set to one where the literature leaves them open and is no bound. `pays_gamma`: whether
+    the theorem may fail, so that its γ is paid once per generation; without that any number of generations is covered.
+    """
+
+    theorem: str
+    predictions: int
+    pays_gamma: bool
+    standing: Standing = "certified"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,17 +17,16 @@ import numpy as np
 from expunge.core.errors import ParameterError
 from expunge.privacy.accounting import Event
 from expunge.theory import SMALLEST_EVENT, Guarantee, all_bounds, max_predictions
-from expunge.theory.planning.limits import (
+from expunge.theory.planning.offer import Standing, TheoremLimit
+from expunge.theory.planning.planner import Plan
+from expunge.theory.planning.ways import (
     DESCRIPTION_LENGTH,
     PAPER,
     ROGERS,
-    Standing,
-    TheoremLimit,
+    count_outcomes,
     published_limits,
     theorem_limits,
 )
-from expunge.theory.planning.noise import num_outcomes as outcomes_of
-from expunge.theory.planning.planner import Plan
 from expunge.theory.planning.words import count
 
 _NUM_POINTS: Final = 60
@@ -159,7 +158,7 @@ def plot_plan(path: str | PathLike[str], plan: Plan) -> Path:
         num_shards=question.num_shards,
         target=question.target,
         num_generations=question.num_generations,
-        num_outcomes=outcomes_of(mechanism, question),
+        num_outcomes=count_outcomes(mechanism, question),
         subject=f"{offer.name}, {offer.noise}",
     )
 

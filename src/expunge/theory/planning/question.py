@@ -13,7 +13,6 @@ import math
 import re
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ParameterError
 from expunge.theory import ConsensusDesign, Guarantee, require_target
 
@@ -75,15 +75,17 @@ class Question:
 
     def __post_init__(self) -> None:
         for name, (least, most) in _COUNTS.items():
-            object.__setattr__(self, name, _count(name, getattr(self, name), least, most))
+            object.__setattr__(self, name, require_count(name, getattr(self, name), least=least, most=most))
         for name, most in _POSITIVE.items():
-            object.__setattr__(self, name, _positive(name, getattr(self, name), most))
+            object.__setattr__(self, name, require_number(name, getattr(self, name), above=0, most=most))
         for name in ("unanimous_accuracy", "majority_accuracy"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _fraction(name, getattr(self, name)))
-        object.__setattr__(self, "failure", _fraction("failure", self.failure))
+                object.__setattr__(self, name, require_number(name, getattr(self, name), above=0, below=1))
+        object.__setattr__(self, "failure", require_number("failure", self.failure, above=0, below=1))
         if self.ensemble_share is not None:
-            object.__setattr__(self, "ensemble_share", _positive("ensemble_share", self.ensemble_share, 1))
+            object.__setattr__(
+                self, "ensemble_share", require_number("ensemble_share", self.ensemble_share, above=0, most=1)
+            )
         object.__setattr__(self, "vote_shares", _shares(self.vote_shares))
         _require_target(self.target)
         if not self.wanted:
@@ -147,26 +149,7 @@ class Question:
 
 def one_copy(num_shards: int) -> float:
     """The inclusion probability with which a record is in one shard on average: 1/k."""
-    return 1 / _count("num_shards", num_shards, *_COUNTS["num_shards"])
-
-
-def _count(name: str, value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
-        raise ParameterError(f"{name} must be an integer from {least} to {most:,}, got {value!r}")
-    return int(value)
-
-
-def _positive(name: str, value: Any, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= most:
-        raise ParameterError(f"{name} must be a number above 0 and at most {most:g}, got {value!r}")
-    return float(value)
-
-
-def _fraction(name: str, value: Any) -> float:
-    number = _positive(name, value, 1)
-    if number == 1:
-        raise ParameterError(f"{name} must be below 1, got {value!r}")
-    return number
+    return 1 / require_count("num_shards", num_shards, most=MOST_SHARDS)
 
 
 def _shares(values: Any) -> tuple[float, ...] | None:

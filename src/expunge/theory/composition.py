@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from expunge.core.checks import require_count
 from expunge.core.errors import UnknownEventError
 from expunge.privacy.accounting.events import (
     ApproximateDP,
@@ -19,11 +20,10 @@ from expunge.privacy.accounting.events import (
     NonPrivate,
     PureDP,
 )
-from expunge.theory.checks import require_count
 
 
 @dataclass(frozen=True, slots=True)
-class TranscriptCost:
+class PrivacyTotals:
     """The totals of a transcript.
 
     `epsilon`: pure DP of the whole (infinite if some event is not pure). `rho`: zCDP of all events but the approximate
@@ -41,7 +41,7 @@ class TranscriptCost:
     is_private: bool = True
 
     @classmethod
-    def of(cls, events: Mapping[Event, int]) -> TranscriptCost:
+    def of(cls, events: Mapping[Event, int]) -> PrivacyTotals:
         """Sum up a mapping from event to how often it happened."""
         for event, count in events.items():
             require_count(f"the count of {event!r}", count, least=0)
@@ -72,26 +72,26 @@ def bounded_range_rho(epsilon: float) -> float:
     return min(epsilon * (epsilon / 8), pure_rho(epsilon))
 
 
-def _one(event: Event) -> TranscriptCost:
+def _one(event: Event) -> PrivacyTotals:
     """The cost of one event."""
     match event:
         case PureDP(epsilon=epsilon):
-            return TranscriptCost(epsilon=epsilon, rho=pure_rho(epsilon))
+            return PrivacyTotals(epsilon=epsilon, rho=pure_rho(epsilon))
         case BoundedRange(epsilon=epsilon):
-            return TranscriptCost(epsilon=epsilon, rho=bounded_range_rho(epsilon))
+            return PrivacyTotals(epsilon=epsilon, rho=bounded_range_rho(epsilon))
         case GaussianDP(noise_multiplier=multiplier):
-            return TranscriptCost(epsilon=math.inf, rho=(1 / multiplier) * (0.5 / multiplier))
+            return PrivacyTotals(epsilon=math.inf, rho=(1 / multiplier) * (0.5 / multiplier))
         case ConcentratedDP(rho=rho):
-            return TranscriptCost(epsilon=math.inf if rho > 0 else 0.0, rho=rho)
+            return PrivacyTotals(epsilon=math.inf if rho > 0 else 0.0, rho=rho)
         case ApproximateDP(epsilon=epsilon, delta=delta) if delta == 0:
-            return TranscriptCost(epsilon=epsilon, rho=pure_rho(epsilon))
+            return PrivacyTotals(epsilon=epsilon, rho=pure_rho(epsilon))
         case ApproximateDP(epsilon=epsilon, delta=delta) if delta < 1:
             # (ε,δ)-DP is δ-approximately what ε-DP is: with probability 1−δ each, the two laws are ε-close.
-            return TranscriptCost(
+            return PrivacyTotals(
                 epsilon=math.inf, approximate_epsilon=epsilon, approximate_rho=pure_rho(epsilon), delta=delta
             )
         case ApproximateDP() | NonPrivate():
-            return TranscriptCost(epsilon=math.inf, rho=math.inf, is_private=False)
+            return PrivacyTotals(epsilon=math.inf, rho=math.inf, is_private=False)
         case _:
             raise UnknownEventError(f"no guarantee is known for the event {event!r}")
 
