@@ -17,8 +17,8 @@ from expunge.privacy.accounting.events import (
     NonPrivate,
     PureDP,
 )
-from expunge.theory import PrivacyTotals, all_bounds, certify, t1, t2_approximate, t2_zcdp
-from expunge.theory.composition import bounded_range_rho, pure_rho
+from expunge.theory import all_bounds, certify, t1, t2_approximate, t2_zcdp
+from expunge.theory.composition import PrivacyTotals, bounded_range_rho, pure_rho
 
 LEVEL = {"beta": 1e-3, "gamma": 1e-3}
 

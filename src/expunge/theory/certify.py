@@ -24,13 +24,42 @@ def certify(
     num_generations: int = 1,
     num_outcomes: int | None = None,
 ) -> Guarantee:
-    """The (α,β,γ) with the smallest α that a theorem proves for a deployment.
+    """The (α,β,γ) with the smallest α that a theorem (T1, T2, T3 or a companion) proves for a deployment.
 
-    `events` is what one generation may publish, as a mapping from event to count: the certificate holds for every
-    generation that publishes at most that. A theorem that fails with probability g per generation is used at
-    g = γ/G, G = `num_generations`. `num_outcomes`, if given, promises that every event counted releases one of at most
-    that many values, and adds the description-length bound. Without any bound α is infinite and the guarantee says
-    why.
+    Parameters
+    ----------
+    events
+        What one generation may publish, as a mapping from event to count. The certificate holds for every generation
+        that publishes at most that.
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    beta, gamma
+        β and γ of the guarantee, over all generations. A theorem that fails with probability g per generation is used
+        at g = γ/G.
+    num_generations
+        G, the number of generations.
+    num_outcomes
+        If given, promises that every event counted releases one of at most that many values, and adds the
+        description-length bound.
+
+    Returns
+    -------
+    Guarantee
+        The best of `all_bounds` whose β is at most `beta`. If no theorem gives a bound, α is infinite and the guarantee
+        says why.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    UnknownEventError
+        If no guarantee is known for an event.
+
+    Examples
+    --------
+    >>> from expunge.privacy.accounting import BoundedRange
+    >>> print(certify({BoundedRange(0.01): 6}, num_shards=100, beta=1e-3, gamma=1e-3))
+    (0.8507, 0.001, 0)-unlearning by T1 (pure DP)
     """
     bounds = all_bounds(
         events,
@@ -57,7 +86,32 @@ def all_bounds(
     num_generations: int = 1,
     num_outcomes: int | None = None,
 ) -> list[Guarantee]:
-    """What every theorem that applies to `events` gives, for display; each of them is valid."""
+    """What every theorem that applies to `events` gives, for display; each bound is valid.
+
+    Parameters
+    ----------
+    events, num_shards, beta, gamma, num_generations, num_outcomes
+        As for `certify`.
+
+    Returns
+    -------
+    list of Guarantee
+        One guarantee for each theorem, over all generations. Mutual information may need a larger β than `beta`.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    UnknownEventError
+        If no guarantee is known for an event.
+
+    Examples
+    --------
+    >>> from expunge.privacy.accounting import BoundedRange
+    >>> bounds = all_bounds({BoundedRange(0.01): 6}, num_shards=100, beta=1e-3, gamma=1e-3)
+    >>> [bound.theorem for bound in bounds]
+    ['T1 (pure DP)', 'T2 (zCDP)', 'T3 (zCDP, few shards)', 'mutual information']
+    """
     require_count("num_shards", num_shards, least=1)
     require_count("num_generations", num_generations, least=1)
     require_probability("beta", beta)

@@ -1,6 +1,6 @@
-"""What a transcript costs: sums over its privacy events, in the few numbers that the theorems read.
+"""Composition: a transcript's privacy events, summed up in the few numbers that the theorems read.
 
-All of them compose adaptively: a requester may choose every query after seeing all answers so far.
+All events compose adaptively: a requester may choose every query after seeing all answers so far.
 """
 
 from __future__ import annotations
@@ -24,11 +24,29 @@ from expunge.privacy.accounting.events import (
 
 @dataclass(frozen=True, slots=True)
 class PrivacyTotals:
-    """The totals of a transcript.
+    """The totals of a transcript's privacy events.
 
-    `epsilon`: pure DP of the whole (infinite if some event is not pure). `rho`: zCDP of all events but the approximate
-    ones. `approximate_epsilon`, `approximate_rho`, `delta`: the approximate events, by basic composition and as
-    δ-approximate zCDP. `mu`: Gaussian DP of the whole if every event is Gaussian, else None.
+    Parameters
+    ----------
+    epsilon
+        Pure DP of the whole; infinite if some event is not pure.
+    rho
+        zCDP of all events but the approximate ones.
+    approximate_epsilon, delta
+        The approximate events by basic composition.
+    approximate_rho
+        The approximate events as δ-approximate zCDP.
+    mu
+        Gaussian DP of the whole if every event is Gaussian, else None.
+    num_events
+        How many events there are.
+    is_private
+        False if some event publishes without privacy.
+
+    Examples
+    --------
+    >>> PrivacyTotals.of({PureDP(0.25): 4}).epsilon
+    1.0
     """
 
     epsilon: float = 0.0
@@ -42,7 +60,11 @@ class PrivacyTotals:
 
     @classmethod
     def of(cls, events: Mapping[Event, int]) -> PrivacyTotals:
-        """Sum up a mapping from event to how often it happened."""
+        """Sum up a mapping from event to how often it happened.
+
+        Raises ParameterError if a count is not an integer >= 0, and UnknownEventError if no guarantee is known for an
+        event.
+        """
         for event, count in events.items():
             require_count(f"the count of {event!r}", count, least=0)
         parts = [(_one(event), count) for event, count in events.items() if count > 0]
@@ -73,7 +95,7 @@ def bounded_range_rho(epsilon: float) -> float:
 
 
 def _one(event: Event) -> PrivacyTotals:
-    """The cost of one event."""
+    """The totals of one event."""
     match event:
         case PureDP(epsilon=epsilon):
             return PrivacyTotals(epsilon=epsilon, rho=pure_rho(epsilon))

@@ -1,27 +1,22 @@
-"""Tables for a target, most generous first (T4, "Design for software").
+"""Design the tables of a consensus gate for a target, most generous first (T4, "Design for software").
 
 The failure budget γ/G is split between leaving the main path, which fixes T_max (and U_max), and small main-path
-probabilities, which fix the regimes; the regimes fix the tables. Nothing here is trusted before it is certified.
+probabilities, which fix the regimes; the regimes fix the tables. Nothing here is trusted: the finished table is
+certified afresh by `consensus_certificate`.
 
-What a consensus gate has to guarantee, and for how long: the parameters that determine a design.
+*Regimes (Theorems C and D).* A regime (floor η, rate R, moment λ) says: the steps of ln S above level η must satisfy
+Theorem B with R_λ ≤ R. By Theorem C it then bounds H at main-path probability p by (1 + ω)·B_R(α − ln(1 + ω)), with
+ω = η/p.
 
-Which rate of loss each level of the survival table may have: the first half of designing it (Theorems C and D).
+*Tables (Theorem B, solved for the steps).* Going down from d = T_max, ln S rises by the largest step that the regime of
+the current level allows. With the tangent at π_d = min(d/k, π*) Theorem B's Γ_d is k·max_{π ≤ d/k} h(π, sΔ_d), up to
+the neighbour's A_{d+1} (a relative 1/k). Its integrated form asks that the mean of Γ_d(s)/s² over 1 ≤ s ≤ 1 + λ be at
+most R. Small overshoots (the maximum over d inside the integral, the neighbour) are for the caller's slack to absorb;
+the certificate decides.
 
-A regime (floor η, rate R, moment λ) says: the steps of ln S above level η must satisfy Theorem B with R_λ ≤ R. By
-Theorem C it then bounds H at main-path probability p by (1 + ω)·B_R(α − ln(1 + ω)), with ω = η/p. Nothing here is
-trusted: the finished table is certified afresh by `consensus_certificate`.
-
-The survival table from its regimes: the second half of designing it (Theorem B, solved for the steps).
-
-Going down from d = T_max, ln S rises by the largest step that the regime of the current level allows. With the tangent
-at π_d = min(d/k, π*) Theorem B's Γ_d is k·max_{π ≤ d/k} h(π, sΔ_d), up to the neighbour's A_{d+1} (a relative 1/k). Its
-integrated form asks that the mean of Γ_d(s)/s² over 1 ≤ s ≤ 1 + λ be at most R. Small overshoots (the maximum over d
-inside the integral, the neighbour) are for the caller's slack to absorb; the certificate decides.
-
-Designed tables kept on disk, by parameters. What is read back is certified again by the caller, never trusted.
-
-One file a target, JSON with floats in hexadecimal (exact, readable, cannot run code), written to a temporary file and
-renamed, so that a reader sees a whole file or none. Whatever is wrong with a file makes it count as absent.
+*Cache.* Designed tables are kept on disk, by parameters: one file a target, JSON with floats in hexadecimal (exact,
+readable, cannot run code), written completely or not at all. Any fault in a file makes it count as absent. What is read
+back is certified again by the caller, never trusted.
 """
 
 from __future__ import annotations
@@ -51,10 +46,28 @@ _SMALLEST_FAILURE = 1e-60
 
 @dataclass(frozen=True, slots=True)
 class ConsensusTarget:
-    """(α,β,γ)-unlearning for `generations` generations of `max_queries` queries each (G and l_max).
+    """What a consensus gate has to guarantee, and for how long: the parameters that determine a design.
 
-    `form="paper"` conditions on the updates only, as the paper's definition does; `"transcript"` on everything that
-    the requester saw. `design_point` (q̄ ≥ ½, Theorem E) only matters when `two_sided`.
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards.
+    max_queries, generations
+        l_max, the number of queries in a generation, and G, the number of generations.
+    alpha, beta, gamma
+        The guarantee, over all generations.
+    form
+        "paper" conditions on the updates only, as the paper's definition does; "transcript" conditions on everything
+        that the requester saw.
+    two_sided
+        Whether the gate also abstains on low agreement (Theorem E).
+    design_point
+        q̄ ≥ ½ (Theorem E); it only matters when `two_sided`.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of range, or β·γ/G is below 1e-60.
     """
 
     num_shards: int
@@ -361,7 +374,15 @@ _VERSION = 1
 
 
 def default_cache_folder() -> Path:
-    """$EXPUNGE_CACHE, else $XDG_CACHE_HOME/expunge, else ~/.cache/expunge; for callers that want a cache."""
+    """The folder for designed tables: $EXPUNGE_CACHE, else $XDG_CACHE_HOME/expunge, else ~/.cache/expunge.
+
+    Nothing is cached unless a caller passes a folder; this is the one for callers that want a cache.
+
+    Returns
+    -------
+    Path
+        The folder, which need not exist yet.
+    """
     named = os.environ.get("EXPUNGE_CACHE")
     if named:
         return Path(named)
@@ -370,7 +391,7 @@ def default_cache_folder() -> Path:
 
 
 def load(folder: Path, target: ConsensusTarget) -> tuple[Floats, Floats | None] | None:
-    """The tables kept for exactly this target, or None."""
+    """Read the tables kept for exactly this target; None if there are none."""
     try:
         content = json.loads(_path(folder, target).read_text(encoding="ascii"))
         if content["version"] != _VERSION or content["target"] != _key(target):
@@ -382,7 +403,7 @@ def load(folder: Path, target: ConsensusTarget) -> tuple[Floats, Floats | None] 
 
 
 def save(folder: Path, target: ConsensusTarget, survival: Floats, abstain_survival: Floats | None) -> None:
-    """Keep the tables; a folder that cannot be written to only means that they will be made again."""
+    """Keep the tables. If the folder cannot be written to, they are made again next time."""
     content = {
         "version": _VERSION,
         "target": _key(target),

@@ -1,7 +1,7 @@
 """From a target (α,β,γ) back to the design: how many predictions, which ε0, how many shards.
 
 α grows with the number of predictions, with ε0 and with the number of shards (more shards carry more secret
-randomness at the same ε0), so each answer is the largest value that still meets the target, found by bisection.
+randomness at the same ε0). So each answer is the largest value that still meets the target, found by bisection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,40 @@ def max_predictions(
     num_generations: int = 1,
     num_outcomes: int | None = None,
 ) -> int:
-    """The largest number of predictions per generation, each costing `event`, that is certified within the target."""
+    """The largest number of predictions per generation, each costing `event`, that T1 to T3 certify within the target.
+
+    Parameters
+    ----------
+    target
+        The wanted (α,β,γ), over all generations.
+    event
+        What one prediction costs.
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    num_generations
+        G, the number of generations.
+    num_outcomes
+        If given, promises that every prediction releases one of at most that many values, and adds the
+        description-length bound.
+
+    Returns
+    -------
+    int
+        The largest number, 0 if not even one prediction is certified, at most `LARGEST_COUNT`.
+
+    Raises
+    ------
+    ParameterError
+        If β or γ of the target is not below 1, or an option is out of range.
+    UnknownEventError
+        If no guarantee is known for the event.
+
+    Examples
+    --------
+    >>> target = Guarantee(1.0, 1e-3, 1e-3)
+    >>> max_predictions(target, event=BoundedRange(0.01), num_shards=100)
+    6
+    """
 
     def holds(count: int) -> bool:
         return _meets(target, {event: count}, num_shards, num_generations, num_outcomes)
@@ -46,10 +79,37 @@ def max_epsilon(
     num_generations: int = 1,
     event: Callable[[float], Event] = BoundedRange,
 ) -> float:
-    """The largest ε0 at which `num_predictions` of `event(ε0)` are certified within the target.
+    """The largest ε0 at which `num_predictions` of `event(ε0)` are certified within the target by T1 to T3.
 
-    To nine digits, and always on the safe side; 0 if not even 1e-15 is certified, infinite if nothing is asked.
-    `event` makes the event from ε0: `BoundedRange` (the default) or `PureDP`.
+    Parameters
+    ----------
+    target
+        The wanted (α,β,γ), over all generations.
+    num_predictions
+        How many predictions a generation publishes.
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    num_generations
+        G, the number of generations.
+    event
+        Makes the event from ε0: `BoundedRange` (the default) or `PureDP`.
+
+    Returns
+    -------
+    float
+        ε0 to nine digits, and always on the safe side; 0 if not even 1e-15 is certified, infinite if `num_predictions`
+        is 0.
+
+    Raises
+    ------
+    ParameterError
+        If β or γ of the target is not below 1, or an option is out of range.
+
+    Examples
+    --------
+    >>> target = Guarantee(1.0, 1e-3, 1e-3)
+    >>> round(max_epsilon(target, num_predictions=6, num_shards=100), 4)
+    0.0115
     """
     require_count("num_predictions", num_predictions, least=0)
     if num_predictions == 0:
@@ -68,10 +128,36 @@ def max_epsilon(
 
 
 def max_num_shards(target: Guarantee, *, events: Mapping[Event, int], num_generations: int = 1) -> int:
-    """The largest number of shards for which `events` in each generation are certified within the target; 0 if none.
+    """The largest number of shards for which `events` in each generation are certified within the target by T1 to T3.
 
-    Fewer shards are always certified too. (That a given *accuracy* allows a smaller ε0 with more shards is for the
+    Fewer shards are always certified too. (A given *accuracy* allows a smaller ε0 with more shards. That is for the
     planner: there ε0 changes with k, here it does not.)
+
+    Parameters
+    ----------
+    target
+        The wanted (α,β,γ), over all generations.
+    events
+        What one generation may publish, as a mapping from event to count.
+    num_generations
+        G, the number of generations.
+
+    Returns
+    -------
+    int
+        The largest number, 0 if there is none, at most `LARGEST_COUNT`.
+
+    Raises
+    ------
+    ParameterError
+        If β or γ of the target is not below 1, or an option is out of range.
+    UnknownEventError
+        If no guarantee is known for an event.
+
+    Examples
+    --------
+    >>> max_num_shards(Guarantee(1.0, 1e-3, 1e-3), events={BoundedRange(0.01): 6})
+    131
     """
 
     def holds(num_shards: int) -> bool:

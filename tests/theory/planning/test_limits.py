@@ -5,15 +5,8 @@ import numpy as np
 import pytest
 
 from expunge.privacy.accounting import BoundedRange, GaussianDP, NonPrivate, PureDP
-from expunge.theory import (
-    LARGEST_COUNT,
-    Guarantee,
-    max_predictions,
-    paper_illustration,
-    paper_predictions,
-    t1,
-    t2_zcdp,
-)
+from expunge.theory import LARGEST_COUNT, Guarantee, max_predictions, paper_predictions, t1, t2_zcdp
+from expunge.theory.ceiling import paper_illustration
 from expunge.theory.planning.ways import PAPER, ROGERS, illustrative_predictions, largest_count, theorem_limits
 
 TARGET = Guarantee(1.0, 1e-3, 1e-3)
