@@ -35,7 +35,7 @@ _LOG_TAU_STEP: Final = 0.05
 _SLACKS: Final = np.geomspace(1e-7, 50.0, 90)
 _STANDARD_LOSSES: Final = np.linspace(0.0, 40.0, 600)
 _CURVE_POINTS: Final = 400
-# Beyond it the guarantee means nothing, and e^ε overflows in many a curve.
+# Beyond it the guarantee means nothing, and e^ε overflows in many curves.
 _LARGEST_EPSILON: Final = 600.0
 _LARGEST_MU: Final = 1e60
 

@@ -69,7 +69,7 @@ def certify(
         num_generations=num_generations,
         num_outcomes=num_outcomes,
     )
-    # A bound that needs more β than asked for (mutual information) is no answer to the question.
+    # A bound that needs more β than asked for (mutual information) does not answer the question.
     answers = [bound for bound in bounds if bound.beta <= beta]
     best = min(answers, key=lambda bound: (bound.alpha, bound.gamma, bound.beta))
     if math.isinf(best.alpha):

@@ -68,7 +68,7 @@ class ConsensusDesign:
 
     @property
     def sure_dissent(self) -> int:
-        """The largest number of dissenters with which a query is clean whatever T turns out to be."""
+        """The largest number of dissenters with which a query is clean for every T."""
         return int(np.count_nonzero(self.survival == 1)) - 1
 
     @property
@@ -85,7 +85,7 @@ class ConsensusDesign:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The target as a guarantee in its own form, with what it rests on."""
+        """The target as a guarantee in its own form, with its assumptions."""
         target = self.target
         theorem = "Theorem E" if target.two_sided else "Theorem 0" if self.is_noiseless else "Theorem D"
         return Guarantee(
@@ -184,7 +184,7 @@ def design_consensus(
         try:
             return _certified(target, *kept)
         except (GuaranteeError, InputError):
-            # A table that does not certify is worth nothing, wherever it came from: make it afresh.
+            # A kept table that does not certify is not used: make it afresh.
             pass
     design = _design(target)
     if cache_folder is not None:

@@ -257,7 +257,7 @@ _PATH_SHARE = 0.05
 _SPLITS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
 # Ratios of the grid of p, for comparing splits and for the final chain.
 _COARSE, _FINE = 1.5, 1.08
-# Slack on the rates of loss, see `_steps`. The grid of p leaves room for a little less than none.
+# Slack on the rates of loss, see `_steps`. The grid of p leaves room for a slack a little below 0.
 _SLACKS = (-0.04, -0.03, -0.02, -0.01, 0.0, 0.005, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.14, 0.22, 0.35)
 
 Tables = tuple[Floats, Floats | None]
@@ -349,7 +349,7 @@ def _angle(target: ConsensusTarget, outline: _Outline) -> float:
 def _ends(target: ConsensusTarget, budget: float, chain: RegimeChain) -> _Outline | None:
     """The largest T_max and U_max whose κ stays within `budget` (main-path lemma, Theorem E)."""
     k, q, queries = target.num_shards, target.design_point, target.max_queries
-    # A hair below the budget: the certificate sums the same tail in another way.
+    # Slightly below the budget, because the certificate sums the same tail in another way.
     budget *= 1 - 1e-6
     most = min((k - 1) // 2, math.floor((k - 1) * (1 - q)))
     top = _largest(most, lambda d: queries * float(bdtr(d, k, 1 - q)) <= budget * q)

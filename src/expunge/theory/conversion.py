@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Beyond this curvature alpha exceeds anything that means something; the answer is then infinity.
+# Beyond this curvature alpha is too large to mean anything; the answer is then infinity.
 _LARGEST_CURVATURE: Final = 1e120
 _SMALLEST_CURVATURE: Final = 1e-280
 _NEWTON_STEPS: Final = 60

@@ -16,7 +16,7 @@ from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting.events import BoundedRange, Event
 from expunge.theory.certify import all_bounds
 
-#: No search goes beyond this; an answer equal to it means "more than anyone will need".
+#: The searches stop here. An answer equal to it stands for no limit.
 LARGEST_COUNT: Final = 10**15
 _SMALLEST_EPSILON: Final = 1e-15
 _LARGEST_EPSILON: Final = 1e6
@@ -68,7 +68,7 @@ def max_predictions(
     def holds(count: int) -> bool:
         return _meets(target, {event: count}, num_shards, num_generations, num_outcomes)
 
-    return _largest(holds)
+    return largest_count(holds)
 
 
 def max_epsilon(
@@ -163,7 +163,7 @@ def max_num_shards(target: Guarantee, *, events: Mapping[Event, int], num_genera
     def holds(num_shards: int) -> bool:
         return num_shards == 0 or _meets(target, events, num_shards, num_generations, None)
 
-    return _largest(holds)
+    return largest_count(holds)
 
 
 def _meets(
@@ -183,16 +183,23 @@ def _meets(
         num_generations=num_generations,
         num_outcomes=num_outcomes,
     )
-    # Any bound will do: each of them is monotone, the one with the smallest alpha need not be as a whole.
+    # One bound that covers the target is enough. Each bound is monotone; the smallest alpha of all need not be.
     return any(bound.covers(target) for bound in bounds)
 
 
-def _largest(holds: Callable[[int], bool]) -> int:
-    """The largest n in 0..LARGEST_COUNT with holds(n), for a monotone condition that holds at 0."""
-    low, high = 0, 1
-    while high <= LARGEST_COUNT and holds(high):
-        low, high = high, 2 * high
-    high = min(high, LARGEST_COUNT + 1)
+def largest_count(holds: Callable[[int], bool], *, guess: int = 1) -> int:
+    """The largest count up to LARGEST_COUNT for which a monotone condition holds; 0 if it does not hold at 1.
+
+    The closer the guess, the fewer counts are tried: from it the steps double until they have passed the answer.
+    """
+    low, high = 0, LARGEST_COUNT + 1
+    probe, step = max(1, min(guess, LARGEST_COUNT)), max(1, guess // 64)
+    while low < probe < high:
+        if holds(probe):
+            low, probe = probe, probe + step
+        else:
+            high, probe = probe, probe - step
+        step *= 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)

@@ -7,7 +7,8 @@ import pytest
 from expunge.privacy.accounting import BoundedRange, GaussianDP, NonPrivate, PureDP
 from expunge.theory import LARGEST_COUNT, Guarantee, max_predictions, paper_predictions, t1, t2_zcdp
 from expunge.theory.ceiling import paper_illustration
-from expunge.theory.planning.ways import PAPER, ROGERS, illustrative_predictions, largest_count, theorem_limits
+from expunge.theory.planning.ways import PAPER, ROGERS, illustrative_predictions, theorem_limits
+from expunge.theory.solve import largest_count
 
 TARGET = Guarantee(1.0, 1e-3, 1e-3)
 

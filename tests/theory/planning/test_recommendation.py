@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 
 from expunge.theory import Guarantee
-from expunge.theory.planning import plan, recommend, recommend_shards
+from expunge.theory.planning import plan
+from expunge.theory.planning.advice import recommend, recommend_shards
 
 BASE = {"num_records": 10**6, "num_shards": 1000}
 

@@ -33,10 +33,22 @@ _RECORDS_PER_CLASS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """k and p for consensus publishing, and the way: an offer's name, or "retrain_one_model" where that is cheaper.
+    """The shards to draw for consensus publishing, and who should answer.
 
-    `sure_release_share` is the share that k surely releases, None if no number of shards will do. `passes_per_day`
-    and `one_model_passes_per_day` are the costs of the way and of retraining one model after each batch.
+    Parameters
+    ----------
+    num_shards, inclusion_probability
+        k and p.
+    way
+        An offer's name, or "retrain_one_model" where that is cheaper.
+    sure_release_share
+        The share that k shards surely release; None if no number of shards will do.
+    passes_per_day
+        The cost of the way.
+    one_model_passes_per_day
+        The cost of retraining one model after each batch.
+    words
+        The recommendation in words.
     """
 
     num_shards: int
@@ -54,7 +66,15 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class ShardAdvice:
-    """k and p, and why."""
+    """How many shards to draw, and why.
+
+    Parameters
+    ----------
+    num_shards, inclusion_probability
+        k and p.
+    reason
+        Why these.
+    """
 
     num_shards: int
     inclusion_probability: float
@@ -64,10 +84,33 @@ class ShardAdvice:
 def recommend_shards(
     *, num_records: int, num_classes: int, target: Guarantee, num_generations: int, max_predictions: int
 ) -> ShardAdvice:
-    """About the fewest shards that surely release a vote of 90% within the target, each of a useful size.
+    """About the fewest shards that surely release a vote of 90% within the target, each of a useful size (T4).
 
     Overlapping shards (p above 1/k) cost more work per deletion and nothing else: the certificate needs independence,
-    not disjointness. Where no number of shards will do, 100 of them, and the guarantee will say that it is vacuous.
+    not disjointness.
+
+    Parameters
+    ----------
+    num_records, num_classes
+        The data: a shard should hold at least 200 records, and 40 of each class.
+    target, num_generations
+        The wanted (α,β,γ) over G generations.
+    max_predictions
+        l_max, the answers of the ensemble in a generation.
+
+    Returns
+    -------
+    ShardAdvice
+        k and p. Where no number of shards will do, k is 100, and the guarantee will say that it is vacuous.
+
+    Examples
+    --------
+    >>> from expunge.theory import Guarantee
+    >>> advice = recommend_shards(
+    ...     num_records=10_000, num_classes=2, target=Guarantee(8.0, 0.01, 0.01), num_generations=1, max_predictions=100
+    ... )
+    >>> advice.num_shards < 100, advice.reason
+    (True, 'the fewest shards that surely release a vote of 90% within the target')
     """
     wanted = max(FEW_RECORDS, _RECORDS_PER_CLASS * num_classes)
     try:
@@ -149,7 +192,18 @@ _WORDS: Final = {
 
 
 def recommend(question: Question) -> Recommendation:
-    """The shards that `recommend_shards` advises for the question's data and target, and the cheapest way with them."""
+    """The shards that `recommend_shards` advises for the question's data and target, and the cheapest way with them.
+
+    Parameters
+    ----------
+    question
+        The data, the target and the traffic. Its own shards are not looked at.
+
+    Returns
+    -------
+    Recommendation
+        The shards and the way, or one model where that is cheaper.
+    """
     advice = recommend_shards(
         num_records=question.num_records,
         num_classes=question.num_classes,
@@ -200,7 +254,17 @@ def _without(advice: ShardAdvice, offers: list[Offer], scratch: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NeededChange:
-    """One option, the value of it that would do with all others kept, and a sentence; None if no value would do."""
+    """One option of a plan, and the value of it that would make updating pay, with all other options kept.
+
+    Parameters
+    ----------
+    option
+        The option's name.
+    value
+        The value; None if no value would do.
+    words
+        A sentence.
+    """
 
     option: str
     value: float | None
@@ -230,7 +294,7 @@ def _more_shards_for_consensus(question: Question) -> NeededChange:
     except (GuaranteeError, ParameterError) as error:
         return NeededChange("num_shards", None, f"More shards, for consensus: no, {error}.")
     if shards <= question.num_shards:
-        # Too many for the designer, which is no reason to have fewer: noise may do.
+        # Reached when the question has more shards than the designer handles; noise may still do with as many.
         words = f"Fewer shards, for consensus: {count(shards)} surely release a vote of {percent(WANTED_SHARE)}."
         return NeededChange("num_shards", shards, words)
     larger = replace(question, num_shards=shards, inclusion_probability=min(1.0, max(question.copies, 1.0) / shards))
@@ -394,7 +458,7 @@ def _more_shards(question: Question, needed: int) -> NeededChange:
 
 
 def _fewer_shards(question: Question, mechanisms: Sequence[Mechanism], needed: int) -> NeededChange:
-    """The same noise on fewer shards: fewer secrets to protect, and a smaller majority to drown in noise."""
+    """The same noise on fewer shards: fewer secrets to protect, and a smaller majority for the noise to hide."""
     found = []
     for mechanism in mechanisms:
         if isinstance(mechanism, ExponentialMechanism | PermuteAndFlip):

@@ -28,7 +28,17 @@ SMALL_SHARD = 1000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do. `is_vacuous`: nothing at all can be promised within the target by the offers at hand."""
+    """What to do.
+
+    Parameters
+    ----------
+    recommendation
+        "update", "retrain_one_model" or "retrain_ensemble".
+    is_vacuous
+        Whether nothing at all can be promised within the target by the offers at hand.
+    words
+        The verdict in words.
+    """
 
     recommendation: Verb
     is_vacuous: bool
@@ -40,7 +50,7 @@ def explain_target(target: Guarantee, num_generations: int) -> tuple[str, str, s
     factor = ceiling(math.exp(min(target.alpha, 700)))
     generations = "the one generation" if num_generations == 1 else f"all {count(num_generations)} generations together"
     return (
-        f"alpha = {target.alpha:g}: whatever one looks for in the updated models is at most {factor} times as likely "
+        f"alpha = {target.alpha:g}: anything one looks for in the updated models is at most {factor} times as likely "
         "as after retraining without the deleted records, even if people chose what to delete by what they saw;",
         f"beta = {target.beta:g}: plus a probability of {chance(target.beta)} at most;",
         f"gamma = {target.gamma:g}: and all this may fail with a chance of {chance(target.gamma)} at most, over "
@@ -88,7 +98,7 @@ def remarks(question: Question, cost: DeletionCost, offers: Sequence[Offer]) -> 
 
 
 def _sample_remarks(offers: Sequence[Offer]) -> Iterator[str]:
-    """What a sample cannot exclude: a query that it happened not to hold may be one in a few times its size."""
+    """What a sample cannot exclude: the queries that it does not hold may be one in a few times its size."""
     for offer in offers:
         terms = offer.consensus
         if terms is None or terms.forecast is None or terms.cautious is None or offer.name != DIRECT:
@@ -167,11 +177,26 @@ _DEFAULT_ACCURACY: Final = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The answer to a question: offers, costs, and a verdict.
+    """The answer to a question: offers, costs, and a verdict. `plan` makes it.
 
-    `offers`: one for each way of publishing. `deletion`: what deletions cost whatever the way. `exact`: the work of
-    retraining from scratch. `predictions_needed`: per generation, for updating to be cheaper than that; None if no
-    number will do. `meaning`: what the target says, in words.
+    Parameters
+    ----------
+    question
+        What was asked, checked and complete.
+    offers
+        One for each way of publishing.
+    deletion
+        What deletions cost; it does not depend on the way.
+    exact
+        The work of retraining from scratch.
+    predictions_needed
+        Per generation, for updating to be cheaper than retraining from scratch; None if no number will do.
+    verdict
+        What to do.
+    remarks
+        What else should be known before going ahead.
+    meaning
+        What the target says, in words.
     """
 
     question: Question
@@ -190,14 +215,14 @@ class Plan:
 
     @cached_property
     def changes(self) -> tuple[NeededChange, ...]:
-        """What would have to change when updating is not worth it; searched for when first asked for."""
+        """What would have to change when updating is not worth it; searched for at the first access."""
         if self.verdict.recommendation == "update" or self.question.target.is_vacuous:
             return ()
         return needed_changes(self.question, self.offers)
 
     @cached_property
     def recommended(self) -> Recommendation:
-        """The shards and the way of publishing that the planner would choose; searched for when first asked for."""
+        """The shards and the way of publishing that the planner would choose; searched for at the first access."""
         return recommend(self.question)
 
     def offer(self, name: str) -> Offer:
@@ -242,22 +267,63 @@ def plan(
     vote_shares: ArrayLike | None = None,
     ensemble_share: float | None = None,
 ) -> Plan:
-    """What each way of publishing can promise, what deletions cost, and whether it is worth it.
+    """Plan a deployment: what each way of publishing can promise, what deletions cost, and whether it is worth it.
 
-    `num_records` (n) records, each in each of `num_shards` (k) shards with probability `inclusion_probability`
-    (p, 1/k unless given). A vote on which all shards agree should be answered right with `unanimous_accuracy`, one of
-    80% with `majority_accuracy`; either or both may be given, 0.99 for unanimous votes if neither is. `target` is
-    the wanted (α,β,γ) over `num_generations` (G) generations. `predictions_per_day` counts different questions, as the
-    same question in the same round is free; deletions are applied in at most `batches_per_day` batches.
-    `failure` is ξ, the chance that a worst-case number of retrained shards is exceeded.
+    A plan is arithmetic on these numbers (T1 to T5 and Theorem 4.2). The certificates depend on public numbers alone; a
+    sample of vote shares is the operator's secret, and so is a plan made with it.
 
-    Consensus publishing is planned for `max_predictions` (l_max) answers of the ensemble in a generation; a student
-    learns from `pool_size` public points (0: there are none). `vote_shares` is a sample of queries, each given as the
-    share of the shards behind its top answer: from it the planner predicts how often a generation becomes dirty.
-    `ensemble_share` is the share of the queries that a router would send to the ensemble.
+    Parameters
+    ----------
+    num_records
+        n, the number of records.
+    num_shards
+        k, the number of shards.
+    inclusion_probability
+        p, the probability with which each record is in each shard; 1/k unless given.
+    num_classes
+        The number of classes.
+    unanimous_accuracy, majority_accuracy
+        How often a vote on which all shards agree should be answered right, and a vote of 80%. Either or both may be
+        given; 0.99 for unanimous votes if neither is.
+    target
+        The wanted (α,β,γ), over all generations.
+    num_generations
+        G, the number of generations.
+    predictions_per_day
+        Different questions a day: the same question in the same round is free.
+    deletions_per_day
+        Deletions a day.
+    batches_per_day
+        The most batches a day in which deletions are applied.
+    failure
+        ξ, the chance that a worst-case number of retrained shards is exceeded.
+    max_predictions
+        l_max, the answers of the ensemble in a generation that consensus publishing is planned for.
+    pool_size
+        The public points that a student learns from; 0 if there are none.
+    vote_shares
+        A sample of queries, each given as the share of the shards behind its top answer. From it the planner predicts
+        how often a generation becomes dirty.
+    ensemble_share
+        The share of the queries that a router would send to the ensemble.
 
-    A plan is arithmetic on these numbers. The certificates depend on public ones alone; a sample of vote shares is
-    the operator's secret, and so is a plan made with it.
+    Returns
+    -------
+    Plan
+        Offers, costs and a verdict.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range, or no noise level reaches a wanted accuracy.
+
+    Examples
+    --------
+    >>> made = plan(num_records=10_000, num_shards=10)
+    >>> made.verdict.recommendation
+    'retrain_one_model'
+    >>> made.deletion.expected_shards
+    1.0
     """
     if unanimous_accuracy is None and majority_accuracy is None:
         unanimous_accuracy = _DEFAULT_ACCURACY

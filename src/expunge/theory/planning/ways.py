@@ -35,6 +35,7 @@ from expunge.theory.planning.offer import ConsensusTerms, Offer, Standing, Theor
 from expunge.theory.planning.question import MAJORITY_SHARE, CleanLaw, Forecast, Question, forecast, is_sure
 from expunge.theory.planning.words import percent
 from expunge.theory.planning.work import Schedule, predictions_per_update, schedule, steady_state
+from expunge.theory.solve import largest_count
 
 ROGERS: Final = "paper's count, Rogers-style"
 
@@ -84,7 +85,7 @@ def theorem_limits(
 
 
 def _without_curve(event: Event) -> Event:
-    """The event as the theorems see it that do not look at its whole privacy curve."""
+    """The event as it looks to the theorems that do not use its whole privacy curve."""
     if isinstance(event, GaussianDP):
         return ConcentratedDP((1 / event.noise_multiplier) * (0.5 / event.noise_multiplier))
     return event
@@ -131,32 +132,13 @@ def illustrative_predictions(*, num_shards: int, epsilon: float, target: Guarant
     return min(LARGEST_COUNT, math.floor(float(np.max(counts))))
 
 
-def largest_count(holds: Callable[[int], bool], *, guess: int = 1) -> int:
-    """The largest count up to LARGEST_COUNT for which a monotone condition holds; 0 if it does not hold at 1.
-
-    The closer the guess, the fewer counts are tried: from it the steps double until they have passed the answer.
-    """
-    low, high = 0, LARGEST_COUNT + 1
-    probe, step = max(1, min(guess, LARGEST_COUNT)), max(1, guess // 64)
-    while low < probe < high:
-        if holds(probe):
-            low, probe = probe, probe + step
-        else:
-            high, probe = probe, probe - step
-        step *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
 #: Confident-GNMax declines below this share of the shards; more than half of them then stand behind an answer.
 _THRESHOLD_SHARE: Final = 0.5
 _LOWEST, _HIGHEST = math.log(1e-9), math.log(1e4)
 
 
 def noisy_offers(question: Question) -> list[Offer]:
-    """Every mechanism, with as much noise as the wanted accuracies bear; plain majority for comparison."""
+    """One offer for each mechanism, with as much noise as the wanted accuracies bear; majority for comparison."""
     return [_noisy_offer(question, calibrate(name, question)) for name in noise.MECHANISM_NAMES]
 
 
@@ -167,7 +149,7 @@ def calibrate(name: str, question: Question) -> Mechanism:
     def slack(candidate: Mechanism) -> float:
         return min(_accuracy(candidate, question, share) - wanted for share, wanted in question.wanted.items())
 
-    # Accuracy grows with ε0, so the candidate with the largest ε0 meets every wish and has the most slack.
+    # Accuracy grows with ε0, so the candidate with the largest ε0 meets all wanted accuracies and has the most slack.
     return max(candidates, key=slack)
 
 
@@ -272,13 +254,13 @@ STUDENT: Final = "consensus+student"
 #: k̃, the shards of the throw-away ensemble: what the router and the student draw unless told otherwise.
 ROUTER_THROW_AWAY: Final = 50
 STUDENT_THROW_AWAY: Final = 100
-#: How likely the student's selection makes the generation dirty in a round.
+#: The chance that the student's selection makes the generation dirty in a round.
 _STUDENT_DIRTY_CHANCE: Final = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Way:
-    """One way of asking the ensemble: who asks it how much, how well it agrees, and what that costs."""
+    """One way of asking the ensemble: how often it is asked, how well it agrees, and what that costs."""
 
     name: str
     theorem: str
@@ -292,7 +274,7 @@ class _Way:
 
 
 def consensus_offers(question: Question) -> list[Offer]:
-    """The ways of publishing by consensus; where no gate is certified, one offer that says why."""
+    """One offer for each way of publishing by consensus (T4, T5); one that says why where no gate is certified."""
     try:
         design = design_gate(question)
     except (GuaranteeError, ParameterError) as error:
@@ -304,7 +286,7 @@ def consensus_offers(question: Question) -> list[Offer]:
 
 
 def design_gate(question: Question) -> ConsensusDesign:
-    """The certified gate for the question; GuaranteeError or ParameterError, in one line, if there is none."""
+    """Design the certified gate for the question; GuaranteeError or ParameterError, in one line, if there is none."""
     if question.num_shards > MOST_SHARDS_SEARCHED:
         raise GuaranteeError(f"consensus gates are designed for at most {MOST_SHARDS_SEARCHED:,} shards")
     target = question.target
@@ -398,7 +380,7 @@ def _consensus_offer(question: Question, design: ConsensusDesign, way: _Way) -> 
     cautious = None
     if way.seen is not None:
         _, cautious = _steady(question, way, CleanLaw.constant(way.seen.below_sure_at_most, queries=1))
-    # A plurality is answered, without noise; what a fallback or a student answers is their own affair.
+    # The ensemble's plurality is answered without noise. The accuracy of a fallback or a student is not known here.
     accuracy = 1.0 if way.name == DIRECT else None
     return Offer(
         name=way.name,
