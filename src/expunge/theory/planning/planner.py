@@ -78,7 +78,7 @@ def judge(question: Question, offers: Sequence[Offer], exact: Alternatives) -> V
     return Verdict("update", False, _update(best, exact))
 
 
-def remarks(question: Question, cost: DeletionCost, offers: Sequence[Offer]) -> tuple[str, ...]:
+def list_remarks(question: Question, cost: DeletionCost, offers: Sequence[Offer]) -> tuple[str, ...]:
     """What else should be known before going ahead."""
     found = []
     if question.records_per_shard < SMALL_SHARD:
@@ -361,6 +361,6 @@ def answer(question: Question) -> Plan:
         exact=exact,
         predictions_needed=predictions_needed(question),
         verdict=judge(question, offers, exact),
-        remarks=remarks(question, deletion, offers),
+        remarks=list_remarks(question, deletion, offers),
         meaning=explain_target(question.target, question.num_generations),
     )
