@@ -1,6 +1,6 @@
-"""What a transcript costs: sums over its privacy events, in the few numbers that the theorems read.
+"""Composition: a transcript's privacy events, summed up in the few numbers that the theorems read.
 
-All of them compose adaptively: a requester may choose every query after seeing all answers so far.
+All events compose adaptively: a requester may choose every query after seeing all answers so far.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from expunge.core.checks import require_count
 from expunge.core.errors import UnknownEventError
 from expunge.privacy.accounting.events import (
     ApproximateDP,
@@ -19,16 +20,33 @@ from expunge.privacy.accounting.events import (
     NonPrivate,
     PureDP,
 )
-from expunge.theory.checks import require_count
 
 
 @dataclass(frozen=True, slots=True)
-class TranscriptCost:
-    """The totals of a transcript.
+class PrivacyTotals:
+    """The totals of a transcript's privacy events.
 
-    `epsilon`: pure DP of the whole (infinite if some event is not pure). `rho`: zCDP of all events but the approximate
-    ones. `approximate_epsilon`, `approximate_rho`, `delta`: the approximate events, by basic composition and as
-    δ-approximate zCDP. `mu`: Gaussian DP of the whole if every event is Gaussian, else None.
+    Parameters
+    ----------
+    epsilon
+        Pure DP of the whole; infinite if some event is not pure.
+    rho
+        zCDP of all events but the approximate ones.
+    approximate_epsilon, delta
+        The approximate events by basic composition.
+    approximate_rho
+        The approximate events as δ-approximate zCDP.
+    mu
+        Gaussian DP of the whole if every event is Gaussian, else None.
+    num_events
+        How many events there are.
+    is_private
+        False if some event publishes without privacy.
+
+    Examples
+    --------
+    >>> PrivacyTotals.of({PureDP(0.25): 4}).epsilon
+    1.0
     """
 
     epsilon: float = 0.0
@@ -41,8 +59,12 @@ class TranscriptCost:
     is_private: bool = True
 
     @classmethod
-    def of(cls, events: Mapping[Event, int]) -> TranscriptCost:
-        """Sum up a mapping from event to how often it happened."""
+    def of(cls, events: Mapping[Event, int]) -> PrivacyTotals:
+        """Sum up a mapping from event to how often it happened.
+
+        Raises ParameterError if a count is not an integer >= 0, and UnknownEventError if no guarantee is known for an
+        event.
+        """
         for event, count in events.items():
             require_count(f"the count of {event!r}", count, least=0)
         parts = [(_one(event), count) for event, count in events.items() if count > 0]
@@ -72,26 +94,26 @@ def bounded_range_rho(epsilon: float) -> float:
     return min(epsilon * (epsilon / 8), pure_rho(epsilon))
 
 
-def _one(event: Event) -> TranscriptCost:
-    """The cost of one event."""
+def _one(event: Event) -> PrivacyTotals:
+    """The totals of one event."""
     match event:
         case PureDP(epsilon=epsilon):
-            return TranscriptCost(epsilon=epsilon, rho=pure_rho(epsilon))
+            return PrivacyTotals(epsilon=epsilon, rho=pure_rho(epsilon))
         case BoundedRange(epsilon=epsilon):
-            return TranscriptCost(epsilon=epsilon, rho=bounded_range_rho(epsilon))
+            return PrivacyTotals(epsilon=epsilon, rho=bounded_range_rho(epsilon))
         case GaussianDP(noise_multiplier=multiplier):
-            return TranscriptCost(epsilon=math.inf, rho=(1 / multiplier) * (0.5 / multiplier))
+            return PrivacyTotals(epsilon=math.inf, rho=(1 / multiplier) * (0.5 / multiplier))
         case ConcentratedDP(rho=rho):
-            return TranscriptCost(epsilon=math.inf if rho > 0 else 0.0, rho=rho)
+            return PrivacyTotals(epsilon=math.inf if rho > 0 else 0.0, rho=rho)
         case ApproximateDP(epsilon=epsilon, delta=delta) if delta == 0:
-            return TranscriptCost(epsilon=epsilon, rho=pure_rho(epsilon))
+            return PrivacyTotals(epsilon=epsilon, rho=pure_rho(epsilon))
         case ApproximateDP(epsilon=epsilon, delta=delta) if delta < 1:
             # (ε,δ)-DP is δ-approximately what ε-DP is: with probability 1−δ each, the two laws are ε-close.
-            return TranscriptCost(
+            return PrivacyTotals(
                 epsilon=math.inf, approximate_epsilon=epsilon, approximate_rho=pure_rho(epsilon), delta=delta
             )
         case ApproximateDP() | NonPrivate():
-            return TranscriptCost(epsilon=math.inf, rho=math.inf, is_private=False)
+            return PrivacyTotals(epsilon=math.inf, rho=math.inf, is_private=False)
         case _:
             raise UnknownEventError(f"no guarantee is known for the event {event!r}")
 
