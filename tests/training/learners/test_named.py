@@ -161,7 +161,7 @@ def test_spec_is_plain_json_and_makes_the_same_learner(table):
         (lambda: named_learner("logistic", C=-1.0), "learner 'logistic': The 'C' parameter"),
         (
             lambda: named_learner("tree", columns={"a": "text", "b": "category"}),
-            "column 'a' must be number or category",
+            "column 'a' must be one of number, category",
         ),
         (lambda: named_learner("tree", columns={1: "category"}), "names that are texts"),
         (lambda: LearnerSpec("forest", {"n": object()}), "must be plain values"),
