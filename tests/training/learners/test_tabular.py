@@ -1,4 +1,4 @@
-"""Linear models of a company's table vote in one product, exactly as they would one by one."""
+"""The models of a table vote together exactly as they would one by one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_table(rows=300, *, towns=6, seed=0):
 
 
 def train(learner, frame, y, *, num_shards=8, num_classes=3):
-    """Models of few records, so that categories and classes are missing here and there; one says nothing."""
+    """Models of few records, so that some categories and classes are missing; one model abstains."""
     rng = np.random.default_rng(1)
     y = y % num_classes
     picks = [rng.choice(len(y), 40, replace=False) for _ in range(num_shards)]
@@ -64,7 +64,7 @@ def test_a_table_with_categories_and_gaps(name, num_classes):
     models = train(learner, frame, y, num_classes=num_classes)
     assert isinstance(models[0], Abstainer)
     assert models[1] == ConstantModel(1)
-    queries, _ = make_table(200, towns=9, seed=2)  # towns that nobody has seen
+    queries, _ = make_table(200, towns=9, seed=2)  # towns that no shard has seen
     kind = TableVoter if name in LINEAR else PerShardVoter
     assert_same_votes(learner, models, queries, num_classes, kind)
     assert_same_votes(learner, models, queries.head(1), num_classes, kind)
@@ -182,7 +182,7 @@ def test_a_pipeline_of_ones_own_of_the_same_kind_votes_in_one_product():
 
 @pytest.mark.parametrize(("name", "kind"), [("logistic", TableVoter), ("tree", PerShardVoter)])
 def test_rows_that_pipelines_fail_on_get_no_votes_and_no_error(name, kind):
-    """Which voter there is depends on what shards hold, so an error of one kind of voter would tell."""
+    """Which voter is used depends on the contents of shards, so an error of one kind of voter would reveal it."""
     frame, y = make_table()
     learner = named_learner(name, columns=column_kinds(frame))
     models = train(learner, frame, y)
@@ -193,7 +193,7 @@ def test_rows_that_pipelines_fail_on_get_no_votes_and_no_error(name, kind):
     assert_same_votes(learner, models, odd.iloc[[5]], 3, kind)
     votes = learner.make_voter(models, 3).votes(odd)
     assert (votes[[3, 5], 2:] == -1).all()
-    assert (votes[:, 1] == 1).all()  # a constant says the same whatever it is asked
+    assert (votes[:, 1] == 1).all()  # a constant gives every row the same answer
     assert (votes[6, 2:] != -1).any()
 
 
@@ -210,7 +210,7 @@ def test_sparse_rows_are_asked_about_one_by_one(classifier, kind):
 
 
 def test_no_question_tells_by_an_error_how_shards_vote():
-    """Where shards miss a column altogether they vote one by one, or not: that is the secret randomness alone."""
+    """If a shard has no value in a column, shards vote one by one. That depends on the secret randomness alone."""
     X = np.random.default_rng(0).normal(size=(60, 3))
     y = (X[:, 0] > 0).astype(np.int64)
     X[1:, 2] = np.nan
