@@ -157,7 +157,7 @@ def test_membership_reads_the_same_both_ways_through_changes(sampler):
 
 
 def test_memory_per_record():
-    """About ten bytes a record at p = 1/k, whatever k is: the arrays themselves are counted."""
+    """About ten bytes per record at p = 1/k, for any k, counting the arrays themselves."""
     n, k = 200_000, 1000
     membership = Membership.build(IndependentSampler().draw(n, k, Randomness.from_seed(2)), n)
     arrays = [*membership.members, *(a for rows in membership.rows for a in (rows.offsets, rows.shards))]

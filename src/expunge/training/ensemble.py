@@ -68,7 +68,25 @@ class Follower(Protocol):
 class EnsembleState:
     """s^t: the dataset, the shards, their models, and the randomness each model was trained with.
 
-    Everything here but `records` depends on the secret randomness r and stays inside the trust boundary.
+    Everything here but `records` depends on the secret randomness r and stays inside the trust boundary. `learn` makes
+    a state, `update` makes the next one.
+
+    Parameters
+    ----------
+    records
+        The dataset D^t.
+    membership
+        Which record is in which shard.
+    models
+        The model of every shard.
+    seeds
+        The training seeds of every shard, one per slice.
+    slices
+        The slice of each of a shard's records; None if the learner has no slices.
+    learner
+        The learner, with the classes of the dataset made known to it.
+    sampler
+        How records are assigned to shards.
     """
 
     records: Records
@@ -119,7 +137,19 @@ class EnsembleState:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
-    """What an update did. Inside the trust boundary: which and how many shards were touched depends on r."""
+    """What an update did. Inside the trust boundary: which and how many shards were touched depends on r.
+
+    Parameters
+    ----------
+    touched
+        The numbers of the shards that were trained again.
+    slices_trained
+        How many slices were trained, over all shards.
+    removed, added
+        How many records were deleted, and how many were added.
+    change
+        The slots of these records; None if the slots were renumbered.
+    """
 
     touched: tuple[int, ...]
     slices_trained: int
@@ -145,7 +175,44 @@ def learn(
 ) -> EnsembleState:
     """A_distr (Algorithm 2): draw k shards, train a model on each.
 
-    `advance(m)` is called whenever m more models are trained.
+    Parameters
+    ----------
+    records
+        The dataset.
+    learner
+        What trains a shard.
+    num_shards
+        The number of shards, k.
+    sampler
+        How records are assigned to shards.
+    rng
+        The source of all randomness: of the shards and of the training seeds.
+    executor
+        What runs the trainings; None trains in this process.
+    advance
+        Is called as `advance(m)` whenever m more models are trained.
+
+    Returns
+    -------
+    EnsembleState
+        The first state, s^0.
+
+    Raises
+    ------
+    ParameterError
+        If `num_shards` is less than 1.
+    TrainingError
+        If the learner fails on a shard; the error names the shard.
+
+    Examples
+    --------
+    >>> from expunge import IndependentSampler, Randomness, Records, learn
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> records = Records.build([[0.0], [1.0], [2.0]], ["no", "yes", "yes"])
+    >>> sampler, rng = IndependentSampler(probability=1.0), Randomness.from_seed(0)
+    >>> state = learn(records, LookupTableLearner(), num_shards=4, sampler=sampler, rng=rng)
+    >>> state.count_votes(np.array([[1.0]]))
+    array([[0, 4]])
     """
     if num_shards < 1:
         raise ParameterError(f"the number of shards must be at least 1, got {num_shards!r}")
@@ -177,8 +244,50 @@ def update(
 ) -> tuple[EnsembleState, UpdateReport]:
     """R_A (Algorithm 3), for a batch of updates at once: retrain the touched shards only.
 
-    A batch is one round: it equals its updates one after another, except that a shard touched by several of them is
-    trained once, on the final contents, which has the same law since only that training survives anyway.
+    A batch is one round. It equals its updates one after another, except that a shard touched by several of them is
+    trained once, on the final contents. That has the same law, because only the last training of a shard is kept.
+
+    Parameters
+    ----------
+    state
+        The state before. It does not change.
+    batch
+        Additions and deletions.
+    rng
+        The source of all new randomness.
+    executor
+        What runs the trainings; None trains in this process.
+    advance
+        Is called as `advance(m)` whenever m more models are trained.
+    follower
+        Gets the next state before it is complete, and then each new model as it is trained.
+
+    Returns
+    -------
+    EnsembleState
+        The next state. Shards that were not touched keep the same model objects.
+    UpdateReport
+        What was done.
+
+    Raises
+    ------
+    InputError
+        If the batch cannot be applied. A `RecordError` names the record.
+    TrainingError
+        If the learner fails on a shard; the error names the shard.
+
+    Examples
+    --------
+    >>> from expunge import Delete, IndependentSampler, Randomness, Records, learn, update
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> records = Records.build([[0.0], [1.0], [2.0]], ["no", "yes", "yes"], ids=["a", "b", "c"])
+    >>> sampler, rng = IndependentSampler(probability=1.0), Randomness.from_seed(0)
+    >>> state = learn(records, LookupTableLearner(), num_shards=4, sampler=sampler, rng=rng)
+    >>> state, report = update(state, [Delete("b")], rng=rng)
+    >>> report.num_retrained
+    4
+    >>> state.count_votes(np.array([[1.0]]))
+    array([[0, 0]])
     """
     records, change = state.records.apply(batch)
     arrivals: Sequence[Slots] = []

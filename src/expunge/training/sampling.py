@@ -53,6 +53,21 @@ class IndependentSampler:
     present are again independent Bernoulli(p) trials, and the law is that of a fresh draw on the final dataset.
 
     Only successes cost time and memory: O(n·k·p), not n·k.
+
+    Parameters
+    ----------
+    probability
+        The inclusion probability p, in (0, 1]. None takes 1/k.
+
+    Raises
+    ------
+    ParameterError
+        If the probability is not in (0, 1].
+
+    Examples
+    --------
+    >>> IndependentSampler().inclusion_probability(num_shards=50)
+    0.02
     """
 
     probability: float | None = None
@@ -99,6 +114,18 @@ class PartitionSampler:
     are exchangeable. Otherwise every record picks its shard uniformly and independently (`RandomAssignPartition`,
     Theorem 5.1). An added record always picks its shard uniformly, which keeps exchangeable shards exchangeable; equal
     sizes it does not keep, so only the free partition has, after updates, the law of a fresh one.
+
+    Parameters
+    ----------
+    equal_sizes
+        Whether the shards of a fresh ensemble differ in size by at most one record.
+
+    Examples
+    --------
+    >>> from expunge import Randomness
+    >>> shards = PartitionSampler().draw(num_records=10, num_shards=4, rng=Randomness.from_seed(0))
+    >>> sorted(len(shard) for shard in shards)
+    [2, 2, 3, 3]
     """
 
     equal_sizes: bool = True

@@ -1,4 +1,4 @@
-"""Fallbacks: deterministic models that unlearn exactly, for routing queries and for answering the hard ones."""
+"""Fallbacks: deterministic models that unlearn exactly. They route queries and answer the hard ones."""
 
 from expunge.training.fallback.naive_bayes import (
     GaussianNaiveBayes,

@@ -1,17 +1,17 @@
 """Exact sufficient statistics of rows: sums, sums of squares and sums of products.
 
-Every float is cut into digits of 18 bits on one fixed grid, x = Σ_j q_j 2^(18 j) with |q_j| ≤ 2^17. Products of digits
-are integers of at most 2^34, so that sums over thousands of rows are below 2^53 and the floating-point units compute
-them without rounding, in any order (the idea of the Ozaki scheme for exact matrix products). Data of few bits, such as
-pixels or counts, have one digit and cost what plain floats cost; arbitrary floats have four or five.
+Floating-point addition is not associative. So if a record is added to a float and subtracted again, the last bits
+differ from those of a float that never saw the record, and in principle reveal it. An `ExactArray` holds the sum
+itself, as limbs of 36 bits in balanced form. That form is unique: two arrays are equal, bit for bit, if and only if
+the sums are equal. The order of additions and subtractions does not matter.
 
-Sums that can be taken back: arrays of numbers held exactly, whatever was added and subtracted in whatever order.
+The sums over rows are computed by splitting every float into digits of 18 bits on one fixed grid, x = Σ_j q_j 2^(18 j)
+with |q_j| ≤ 2^17. Products of digits are integers of at most 2^34, so sums over thousands of rows are below 2^53 and
+the floating-point units compute them without rounding, in any order (the idea of the Ozaki scheme for exact matrix
+products). Data of few bits, such as pixels or counts, have one digit and cost as much as plain floats; arbitrary floats
+have four or five.
 
-Floating-point addition is not associative, so a float that had a record added and subtracted again differs in its last
-bits from one that never saw the record, and in principle remembers it. An `ExactArray` holds the sum itself, as limbs
-of 36 bits in balanced form, which is unique: two of them are equal, bit for bit, if and only if the sums are.
-
-What the models by sufficient statistics have in common: class counts, class sums, and a decision by scores.
+`CountedModel`, `decide` and `odds_margin` are what the models of such statistics share.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from expunge.training.fallback.protocol import Codes, FallbackModel, Floats, Row
 
 DIGIT_BITS = 18
 LIMB_BITS = 2 * DIGIT_BITS
-MAX_FACTOR = 1 << 27  # what a limb can be multiplied with and still fit into 63 bits
+MAX_FACTOR = 1 << 27  # a limb multiplied by it still fits into 63 bits
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class ExactArray:
-    """Σ_i limbs[i] · 2^(36 i), elementwise, with every limb in [-2^35, 2^35); one that is zero throughout is absent.
+    """Σ_i limbs[i] · 2^(36 i), elementwise, with every limb in [-2^35, 2^35); a limb that is all zeros is absent.
 
-    The limbs are never written to after they are made, so arrays may share them.
+    Nothing writes to the limbs after they are made, so arrays may share them.
     """
 
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class ExactArray:
         raw: dict[int, Integers] = {}
         for place, part in parts.items():
             limb = place >> 1
-            if place & 1:  # half a limb up: the upper bits belong to the next limb
+            if place & 1:  # half a limb higher: the upper bits belong to the next limb
                 upper = part >> DIGIT_BITS
                 _accumulate(raw, limb, (part - (upper << DIGIT_BITS)) << DIGIT_BITS)
                 _accumulate(raw, limb + 1, upper)
@@ -91,7 +91,7 @@ class ExactArray:
     __hash__ = None  # type: ignore[assignment]
 
     def scaled(self, factor: int | Integers) -> ExactArray:
-        """Times integers below 2^27 in magnitude, which are broadcast."""
+        """The array times integers below 2^27 in magnitude, which are broadcast."""
         raw = {place: limb * factor for place, limb in self.limbs.items()}
         return ExactArray(np.broadcast_shapes(self.shape, np.shape(factor)), _balanced(raw))
 
@@ -120,25 +120,25 @@ class ExactArray:
         return ExactArray.from_parts((*self.shape, *self.shape), parts)
 
     def to_float(self) -> NDArray[np.float64]:
-        """Nearly the nearest floats (within an ulp or so): a function of the sum alone."""
+        """Floats that are within about one ulp of the sums, and a function of the sums alone."""
         value = np.zeros(self.shape)
         for place in sorted(self.limbs):
             value += np.ldexp(self.limbs[place].astype(np.float64), LIMB_BITS * place)
         return value
 
     def lowest(self) -> int:
-        """The lowest limb in use, 0 for the empty sum."""
+        """The place of the lowest limb, 0 for the empty sum."""
         return min(self.limbs, default=0)
 
     def to_integers(self, lowest: int) -> NDArray[Any]:
-        """The sum times 2^(-36 lowest) as Python integers, for `lowest` no higher than `lowest()`."""
+        """The sum times 2^(-36 lowest) as Python integers; `lowest` must be at most `lowest()`."""
         value = np.zeros(self.shape, dtype=object)
         for place, limb in self.limbs.items():
             value += limb.astype(object) << (LIMB_BITS * (place - lowest))
         return value
 
     def _digits(self) -> dict[int, NDArray[np.float64]]:
-        """The limbs cut in two: digits[j] at 2^(18 j), at most 2^17 in magnitude."""
+        """Each limb as two digits: digits[j] stands at 2^(18 j) and is at most 2^17 in magnitude."""
         digits = {}
         half = 1 << (DIGIT_BITS - 1)
         for place, limb in self.limbs.items():
@@ -153,7 +153,7 @@ def _accumulate(raw: dict[int, Integers], place: int, limb: Integers) -> None:
 
 
 def _balanced(raw: dict[int, Integers]) -> dict[int, Integers]:
-    """Carries done from the lowest limb upwards; the result is the one balanced form of the value."""
+    """Carry from the lowest limb upwards; the result is the only balanced form of the value."""
     limbs = dict(raw)
     half = 1 << (LIMB_BITS - 1)
     done: dict[int, Integers] = {}
@@ -174,9 +174,9 @@ _ROWS_AT_ONCE = 1 << 12  # × 2^34 a product × at most 47 products a place is b
 
 
 def digits_of(table: Floats) -> dict[int, Floats]:
-    """The digits of every element: place j -> q_j, integers as floats; absent where zero throughout.
+    """The digits of every element: place j -> q_j, integers as floats; a place that is all zeros is absent.
 
-    Assumes magnitudes between 2^-400 and 2^400 (or zero), so that no power of two here leaves the range of floats.
+    The magnitudes must be zero or between 2^-400 and 2^400, so that no power of two here leaves the range of floats.
     """
     largest = float(np.abs(table).max(initial=0.0))
     digits: dict[int, Floats] = {}
@@ -218,7 +218,7 @@ def gram(rows: Rows) -> ExactArray:
     shape = (rows.num_features, rows.num_features)
     total = ExactArray.zeros(*shape)
     pending: dict[int, Integers] = {}
-    # A chunk of fewer rows than columns would spend its time on the (features, features) results.
+    # With fewer rows than columns, most of the time would go into the (features, features) results.
     for number, chunk in enumerate(_chunks(rows, least=2 * rows.num_features)):
         for place, part in _gram_parts(digits_of(chunk.table)).items():
             pending[place] = pending[place] + part if place in pending else part
@@ -239,7 +239,7 @@ def _by_class(rows: Rows) -> Iterator[Rows]:
 
 
 def _class_parts(digits: dict[int, Floats], codes: NDArray[np.int32], shape: tuple[int, ...]) -> ExactArray:
-    """Digits summed over the runs of equal codes."""
+    """Sum the digits over each run of equal codes."""
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     parts = {}
     for place, digit in digits.items():
@@ -289,7 +289,7 @@ class CountedModel(FallbackModel):
 
     @property
     def num_classes(self) -> int:
-        """How many classes may be answered."""
+        """The number of classes, whether or not a record has them."""
         return len(self.counts)
 
     @property
@@ -299,7 +299,7 @@ class CountedModel(FallbackModel):
 
     @property
     def num_records(self) -> int:
-        """|D^t|."""
+        """|D^t|: how many records the model is fitted to."""
         return int(self.counts.sum())
 
     def _counts_with(self, rows: Rows) -> NDArray[np.int64]:
@@ -313,7 +313,7 @@ class CountedModel(FallbackModel):
 
 
 def decide(scores: Floats) -> tuple[Codes, Floats]:
-    """The class of the highest score (the lowest code among equals) and its lead over the next; +∞ without a next."""
+    """The class of the highest score (the lowest code among equals) and its lead over the next (+∞ without a next)."""
     codes = scores.argmax(axis=1).astype(np.int64)
     if scores.shape[1] == 1:
         return codes, np.full(len(scores), np.inf)
@@ -322,5 +322,5 @@ def decide(scores: Floats) -> tuple[Codes, Floats]:
 
 
 def odds_margin(log_odds: Floats) -> Floats:
-    """g/(1+g): from 0 to 1, increasing, and slow to saturate, which a probability is not."""
+    """g/(1+g), which rises from 0 to 1 and saturates more slowly than a probability."""
     return 1.0 - 1.0 / (1.0 + log_odds)

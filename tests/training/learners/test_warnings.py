@@ -1,4 +1,4 @@
-"""What models say while they train and vote is heard by nobody, in no thread."""
+"""Warnings of models that train and vote are suppressed, in every thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from expunge.training.learners.warnings import silenced
 from expunge.training.sampling import IndependentSampler
 
 
-def test_nothing_is_shown_or_raised_inside_and_all_is_as_before_afterwards():
+def test_nothing_is_shown_or_raised_inside_and_filters_are_restored_afterwards():
     with warnings.catch_warnings(record=True) as heard, np.errstate(all="raise"):
         warnings.simplefilter("error")
         with silenced(), silenced():
@@ -30,7 +30,7 @@ def test_nothing_is_shown_or_raised_inside_and_all_is_as_before_afterwards():
     assert not heard
 
 
-def test_a_thread_that_leaves_lets_nothing_out_for_another():
+def test_a_thread_that_leaves_does_not_restore_warnings_for_another():
     has_entered, may_leave = threading.Event(), threading.Event()
 
     def stay():
@@ -51,8 +51,8 @@ def test_a_thread_that_leaves_lets_nothing_out_for_another():
         assert warnings.filters == before
 
 
-def test_votes_do_not_tell_of_weights_by_overflowing():
-    """Whether a product overflows depends on the weights of the shards' models, and so on r."""
+def test_an_overflow_in_a_vote_is_not_reported():
+    """Whether a product overflows depends on the weights of the shards' models, and therefore on r."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 1))
     records = Records.build(X, (X[:, 0] > 0).astype(int))

@@ -1,4 +1,4 @@
-"""Models that users bring: only their settings are taken."""
+"""Only the settings of a user's estimator are used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import expunge
 from expunge.core.errors import ParameterError
 from expunge.training.learners import ScikitLearner, SlicedScikitLearner, as_learner
 
-# A number that occurs nowhere else: its eight bytes are looked for in the folder.
+# A number that occurs nowhere else. The tests search the folder for its eight bytes.
 TRACE = 1234.567891234
 
 
@@ -79,6 +79,6 @@ def test_what_an_estimator_was_fitted_on_is_not_in_the_folder_after_the_deletion
 
 
 def _holds(path):
-    """Whether the number is there, as it is in either width."""
+    """Whether the number occurs, with 64 or with 32 bits."""
     content = path.read_bytes()
     return np.float64(TRACE).tobytes() in content or np.float32(TRACE).tobytes() in content
