@@ -42,8 +42,8 @@ Made by `{command}` from the files in `{results}`; the commands that made those 
 {state}
 
 Every trial draws a fresh partition, except where a column says "released partition". (The paper's released code draws
-one for all trials, so that its indicator is off ½ before anything is deleted.) The control arm is full retraining on the
-survivors with fresh randomness; its indicator must be at ½. Accuracies and shard prediction accuracy are mean ± 2
+one for all trials, so that its indicator is off ½ before anything is deleted.) The control arm is full retraining on
+the survivors with fresh randomness; its indicator must be at ½. Accuracies and shard prediction accuracy are mean ± 2
 standard deviations over trials, indicators exact 95% intervals. The p-values, of the exact test against ½, leave out
 ties (trials in which both halves are exactly as accurate), which the indicators count as 0. A verdict says whether our
 estimate lies in the paper's interval, otherwise how far above or below it, and `apart` if even the two intervals have
@@ -243,8 +243,8 @@ def compare_released(verdicts: Sequence[RowVerdict], released: Mapping[str, RowV
     text = (
         f"*Released partition*: all trials of a row use the partition and the keys of the paper's released code "
         f"(`--fixed-partition`). {len(rows)} of {len(verdicts)} rows were run that way, with {each} trials each. "
-        f"Accuracy before, accuracy after and shard prediction accuracy are all inside the paper's intervals in {accurate} of "
-        f"{len(rows)}; the indicator is in {inside} of {len(rows)}"
+        "Accuracy before, accuracy after and shard prediction accuracy are all inside the paper's intervals in "
+        f"{accurate} of {len(rows)}; the indicator is in {inside} of {len(rows)}"
     )
     distances = sorted(abs(one.indicator.distance) for one in rows if not one.indicator.is_inside)
     if distances:

@@ -1,10 +1,9 @@
-"""Any `nn.Module` as a learner.
+"""Any `nn.Module` as a learner, on whole shards or slice by slice (the S of SISA), and the votes of its networks.
 
-Votes of all networks at once: their weights stacked, one program for all of them.
-
-Which way the votes are computed depends on the architecture, the device and the number of rows, never on the shards:
-shards without a network of their own take part with zeros, so that even the last bit of another shard's scores has
-nothing to do with them. A shard's vote is a function of its own model.
+All networks vote at once: their weights are stacked, and one program serves all of them. How the votes are computed
+depends on the architecture, the device and the number of rows, never on the shards. Shards without a network of their
+own take part with zeros, so that they do not change even the last bit of another shard's scores. A shard's vote is a
+function of its own model.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, num_rows
 from expunge.training.learners.protocol import (
@@ -31,14 +31,26 @@ from expunge.training.learners.protocol import (
     Weights,
     count_votes,
 )
-from expunge.training.learners.pytorch import forms
-from expunge.training.learners.pytorch.extra import Named, import_extra, is_whole, resolve, seeded
+from expunge.training.learners.pytorch.extra import Named, import_extra, resolve, seeded
 from expunge.training.learners.pytorch.loop import OptimizerState, TrainingLoop
-from expunge.training.learners.pytorch.model import Checkpoint, TorchModel, top_classes
-from expunge.training.learners.pytorch.network import Network, check_finite, read_state, write_state
+from expunge.training.learners.pytorch.model import (
+    Checkpoint,
+    Network,
+    Shard,
+    StoredModel,
+    TorchModel,
+    check_finite,
+    check_shard,
+    dump_model,
+    final_model,
+    load_model,
+    read_state,
+    top_classes,
+    write_state,
+)
 from expunge.training.learners.pytorch.privacy import DPSGD, PrivateSteps
-from expunge.training.learners.pytorch.rows import Shard, check_shard
 from expunge.training.learners.scikit import ConstantModel
+from expunge.training.learners.slices import SlicedModel
 
 _ROWS_TOGETHER = 64  # on a processor; with many rows its caches do better with one network after another
 _PAIRS_TOGETHER = 1 << 14  # rows times shards in one go, which bounds the memory of their activations
@@ -194,10 +206,9 @@ class TorchLearner:
                     raise ParameterError(f"{option.name} belongs to the built-in loop and has no effect with train")
         if not isinstance(self.device, str) or not _DEVICES.fullmatch(self.device):
             raise ParameterError(f"device must be cpu, cuda, cuda:<number> or auto, got {self.device!r}")
-        if self.dtype not in ("float32", "float64"):
-            raise ParameterError(f"dtype must be float32 or float64, got {self.dtype!r}")
-        if self.num_classes is not None and not is_whole(self.num_classes, 1, 2**31):
-            raise ParameterError(f"num_classes must be a whole number of at least 1, got {self.num_classes!r}")
+        require_choice("dtype", self.dtype, ("float32", "float64"))
+        if self.num_classes is not None:
+            require_count("num_classes", self.num_classes, most=2**31)
 
     @cached_property
     def loop(self) -> TrainingLoop:
@@ -254,10 +265,71 @@ class TorchLearner:
             return TorchVoter(self.network, models, num_classes)
         return OneByOneVoter(models, num_classes)
 
-    def dump_model(self, model: Model) -> forms.Form:
+    def dump_model(self, model: Model) -> StoredModel:
         """The model as arrays, numbers and words."""
-        return forms.dump(model)
+        return dump_model(model)
 
-    def load_model(self, form: Mapping[str, Any]) -> Model:
-        """The model that `dump_model` was given. Runs the learner's own factory, and nothing from the form."""
-        return cast("Model", forms.load(form, self.network))
+    def load_model(self, stored: Mapping[str, Any]) -> Model:
+        """The model that `dump_model` was given. Runs the learner's own factory, and nothing from what is stored."""
+        return cast("Model", load_model(stored, self.network))
+
+
+@dataclass(frozen=True)
+class TorchSlicedLearner:
+    """Trains `learner`'s network for its number of epochs at every slice, going on from the weights before it.
+
+    With `cumulative` (the default, as in SISA) a slice is trained together with all before it, otherwise alone. The
+    optimiser's state goes on as well, except with a training function of your own, which starts its own optimiser.
+    """
+
+    learner: TorchLearner
+    _: KW_ONLY
+    num_slices: int
+    cumulative: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.learner, TorchLearner):
+            raise ParameterError(f"learner must be a TorchLearner, got {self.learner!r}")
+        require_count("num_slices", self.num_slices, most=2**16 - 1)
+
+    @property
+    def is_cumulative(self) -> bool:
+        """Whether each slice is trained together with all before it."""
+        return self.cumulative
+
+    def for_classes(self, classes: NDArray[Any]) -> TorchSlicedLearner:
+        """The same learner, told how many classes there are."""
+        return replace(self, learner=self.learner.for_classes(classes))
+
+    def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
+        """The checkpoint after one more slice."""
+        shard = check_shard(X, y, weights, num_classes=self.learner.num_classes)
+        # A constant holds nothing worth going on from: the rows of its slices are among the cumulative ones.
+        if self.cumulative and self.learner.is_constant(shard.y):
+            return ConstantModel(int(shard.y[0]))
+        start = checkpoint if isinstance(checkpoint, Checkpoint) else None
+        after = self.learner.advance(start, shard, seed)
+        return after if start is None else self._with_earlier_runs(start, after)
+
+    def _with_earlier_runs(self, start: Checkpoint, after: Checkpoint) -> Checkpoint:
+        """DP-SGD's steps so far: one run over growing data, or runs over disjoint slices."""
+        before, new = start.model.private_runs, after.model.private_runs
+        runs = (sum(before + new, ()),) if self.cumulative and before else before + new
+        return Checkpoint(TorchModel(after.model.network, after.model.state, runs), after.optimizer)
+
+    def make_model(self, checkpoint: Any) -> Model:
+        """The checkpoint as a voting model."""
+        return final_model(checkpoint)
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """All networks in one call."""
+        finals = [model.final if isinstance(model, SlicedModel) else model for model in models]
+        return self.learner.make_voter(finals, num_classes)
+
+    def dump_model(self, model: Model) -> StoredModel:
+        """The model and all its checkpoints as arrays, numbers and words."""
+        return dump_model(model)
+
+    def load_model(self, stored: Mapping[str, Any]) -> Model:
+        """What `dump_model` was given. Runs the learner's own factory, and nothing from what is stored."""
+        return cast("Model", load_model(stored, self.learner.network))

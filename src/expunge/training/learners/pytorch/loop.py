@@ -9,16 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ExpungeError, ParameterError
-from expunge.training.learners.pytorch.extra import (
-    Named,
-    first_line,
-    import_extra,
-    is_number,
-    is_whole,
-    resolve,
-    seeded,
-)
+from expunge.training.learners.pytorch.extra import Named, first_line, import_extra, resolve, seeded
 from expunge.training.learners.pytorch.privacy import DPSGD, PrivateSteps, PrivateUpdates, poisson_batches
 
 _SAME = 1e-4  # relative: rounding is smaller, and what mixes examples changes their losses by more
@@ -60,14 +53,10 @@ class TrainingLoop:
             raise ParameterError(
                 f"optimizer must be one of {names}, a callable or 'package.module:name', got {self.optimizer!r}"
             )
-        if not (is_number(self.learning_rate) and self.learning_rate > 0):
-            raise ParameterError(f"learning_rate must be positive and finite, got {self.learning_rate!r}")
-        if not (is_number(self.weight_decay) and self.weight_decay >= 0):
-            raise ParameterError(f"weight_decay must be at least 0 and finite, got {self.weight_decay!r}")
+        require_number("learning_rate", self.learning_rate, above=0)
+        require_number("weight_decay", self.weight_decay, least=0)
         for name in ("batch_size", "epochs"):
-            value = getattr(self, name)
-            if not is_whole(value, 1, 2**31):
-                raise ParameterError(f"{name} must be a whole number of at least 1, got {value!r}")
+            require_count(name, getattr(self, name), most=2**31)
         if self.privacy is not None and not isinstance(self.privacy, DPSGD):
             raise ParameterError(f"privacy must be a DPSGD or None, got {self.privacy!r}")
 

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from expunge.core.checks import require_choice, require_number
 from expunge.core.errors import ParameterError
-from expunge.training.learners.pytorch.extra import import_extra, is_number
+from expunge.training.learners.pytorch.extra import import_extra
 
 AccountantName = Literal["rdp", "prv"]
 
@@ -29,10 +30,8 @@ class DPSGD:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        if not (is_number(self.max_grad_norm) and self.max_grad_norm > 0):
-            raise ParameterError(f"max_grad_norm must be positive and finite, got {self.max_grad_norm!r}")
-        if not (is_number(self.noise_multiplier) and self.noise_multiplier >= 0):
-            raise ParameterError(f"noise_multiplier must be at least 0 and finite, got {self.noise_multiplier!r}")
+        require_number("max_grad_norm", self.max_grad_norm, above=0)
+        require_number("noise_multiplier", self.noise_multiplier, least=0)
 
 
 class PrivateSteps(NamedTuple):
@@ -56,10 +55,8 @@ def data_privacy(runs: Sequence[Sequence[PrivateSteps]], *, delta: float, accoun
     Steps within a run see the same records and are composed; different runs see disjoint records, so that a record
     pays for the dearest of them only.
     """
-    if not (is_number(delta) and 0 < delta < 1):
-        raise ParameterError(f"delta must be in (0, 1), got {delta!r}")
-    if accountant not in ("rdp", "prv"):
-        raise ParameterError(f"accountant must be rdp or prv, got {accountant!r}")
+    require_number("delta", delta, above=0, below=1)
+    require_choice("accountant", accountant, ("rdp", "prv"))
     return DataPrivacy(max((_epsilon(run, delta, accountant) for run in runs), default=0.0), delta)
 
 
