@@ -95,7 +95,7 @@ class TorchVoter:
             return torch.cat([self._safe_codes(row) for row in rows.split(1)], dim=1)
 
     def _codes(self, rows: Any) -> Any:
-        """Votes of shape (shards, rows); what is said for shards without a network means nothing."""
+        """Votes of shape (shards, rows). Those of shards without a network mean nothing."""
         if self._batches(rows):
             try:
                 return self._together(rows)
@@ -154,26 +154,51 @@ _DEVICES = re.compile(r"cpu|auto|cuda(:\d+)?")
 
 @dataclass(frozen=True)
 class TorchLearner:
-    """Trains a new module of `factory` on every shard.
+    """A learner that trains a new module on every shard.
+
+    The same rows and seed give the same model bit for bit on a CPU, independently of earlier trainings. A shard with
+    one class gets a constant without training, except under DP-SGD, where that would tell about its records.
 
     Parameters
     ----------
-    factory : a callable without arguments that returns a new `nn.Module` with one output per class, or its name as
-        'package.module:name' (a durable deployment needs the name, since a function cannot be stored).
-    train : your own training function `train(module, X, y, *, seed, weights)`, or its name. It changes the module in
-        place; X, y and weights (None unless records carry weights) are tensors on the device. Torch's, numpy's and
-        Python's global generators are started from the seed, so it needs `seed` only for generators of its own.
-        Without it the built-in loop minimises cross-entropy, with the options up to `privacy`:
-    optimizer : a name (sgd, adam, adamw, …), or a callable that makes one of a list of parameters, or its name.
-    learning_rate, weight_decay : of an optimizer given by name.
-    batch_size, epochs : how the loop goes over a shard.
-    privacy : `DPSGD(...)` for clipped and noised gradients on Poisson samples.
-    device : "cpu", "cuda", "cuda:1", or "auto" for a GPU where there is one.
-    dtype : "float32" or "float64", to train in; votes are always computed in float32.
-    num_classes : set by `for_classes`.
+    factory
+        A callable without arguments that returns a new `nn.Module` with one output for each class, or its name as
+        'package.module:name'. A durable deployment needs the name, since a function cannot be stored.
+    train
+        Your own training function `train(module, X, y, *, seed, weights)`, or its name. It changes the module in place.
+        X, y and weights (None unless records carry weights) are tensors on the device. Torch's, numpy's and Python's
+        global generators are started from the seed, so it needs `seed` only for generators of its own. Without it the
+        built-in loop minimises cross-entropy, with the options from `optimizer` to `privacy`.
+    optimizer
+        A name (sgd, adam, adamw, …), a callable that makes an optimiser from a list of parameters, or its name.
+    learning_rate, weight_decay
+        Those of an optimizer given by name.
+    batch_size
+        The largest number of records in a batch of the loop.
+    epochs
+        The number of times that the loop passes over a shard.
+    privacy
+        `DPSGD(...)` for clipped and noised gradients on Poisson samples.
+    device
+        "cpu", "cuda", "cuda:1", or "auto" for a GPU where there is one.
+    dtype
+        The type to train in, "float32" or "float64". Votes are always computed in float32.
+    num_classes
+        Set by `for_classes`.
 
-    The same rows and seed give the same model bit for bit on a CPU, whatever was trained before. A shard with one
-    class gets a constant without training, except under DP-SGD, where that would tell about its records.
+    Raises
+    ------
+    ParameterError
+        If an option is impossible. `MissingExtraError`, a kind of it, if torch is not installed.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import torch
+    >>> X, y = np.repeat(np.eye(2), 20, axis=0), np.repeat([0, 1], 20)
+    >>> learner = TorchLearner(partial(torch.nn.Linear, 2, 2), epochs=20)
+    >>> learner.fit(X, y, seed=0).predict(np.eye(2))
+    array([0, 1])
     """
 
     code_fields: ClassVar[tuple[str, ...]] = ("factory", "train", "optimizer")  # a store must not load these unasked
@@ -229,7 +254,7 @@ class TorchLearner:
         return self.privacy is None and bool((y == y[0]).all())
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
-        """A module trained on the shard."""
+        """Train a new module on one shard. Raises `InputError` where rows, labels or weights do not fit."""
         shard = check_shard(X, y, weights, num_classes=self.num_classes)
         if not len(shard.y):
             return Abstainer()
@@ -238,7 +263,7 @@ class TorchLearner:
         return self.advance(None, shard, seed).model
 
     def advance(self, start: Checkpoint | None, shard: Shard, seed: int) -> Checkpoint:
-        """Train a new module, or a copy of `start`'s with its optimiser going on."""
+        """Train a new module, or a copy of `start`'s with its optimiser continuing."""
         network = self.network
         rows, labels, factors = network.training_data(shard)
         with seeded(seed, device=network.place(), dtype=network.number_type()):
@@ -260,7 +285,7 @@ class TorchLearner:
         return {}, ()
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
-        """All networks in one call; one after another where there are models of another kind."""
+        """All networks vote in one call, or one after another where there are models of another kind."""
         if all(isinstance(model, TorchModel | ConstantModel | Abstainer) for model in models):
             return TorchVoter(self.network, models, num_classes)
         return OneByOneVoter(models, num_classes)
@@ -276,10 +301,30 @@ class TorchLearner:
 
 @dataclass(frozen=True)
 class TorchSlicedLearner:
-    """Trains `learner`'s network for its number of epochs at every slice, going on from the weights before it.
+    """A learner that trains a network slice by slice, each from the weights of the slice before.
 
-    With `cumulative` (the default, as in SISA) a slice is trained together with all before it, otherwise alone. The
-    optimiser's state goes on as well, except with a training function of your own, which starts its own optimiser.
+    A deletion resumes at the first slice that it touches. The learner's `epochs` are those of one slice. The state of
+    the optimiser continues too, except with a training function of your own, which starts its own optimiser.
+
+    Parameters
+    ----------
+    learner
+        The learner of each slice.
+    num_slices
+        The number of slices, from 1 to 65,535.
+    cumulative
+        Whether a slice is trained together with all before it, as in SISA, or alone.
+
+    Raises
+    ------
+    ParameterError
+        If the learner is not a `TorchLearner`, or the number of slices is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TorchSlicedLearner(TorchLearner(torch.nn.Identity), num_slices=4).num_slices
+    4
     """
 
     learner: TorchLearner

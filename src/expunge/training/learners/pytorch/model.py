@@ -30,7 +30,7 @@ StoredModel = dict[str, NDArray[Any] | int | float | str]
 
 
 class Shard(NamedTuple):
-    """What a network is trained on: rows in any container, a code and perhaps a weight for each of them."""
+    """What a network is trained on: rows in any container, and for each a code and perhaps a weight."""
 
     X: Features
     y: NDArray[np.int64]
@@ -38,9 +38,9 @@ class Shard(NamedTuple):
 
 
 def check_shard(X: Features, y: Codes, weights: Weights | None, *, num_classes: int | None) -> Shard:
-    """The shard, once there is a label and, if any, a weight a row.
+    """Check that every row has a label and, where there are weights, a weight.
 
-    Torch would say nothing where there are more rows than labels, and cut a label of 1.5 down to 1.
+    Torch itself would accept more rows than labels, and would cut a label of 1.5 down to 1.
     """
     rows = as_features(X)
     return Shard(
@@ -77,7 +77,7 @@ def _check_weights(weights: NDArray[Any], rows: int) -> Weights:
 
 
 def as_numbers(X: Features) -> NDArray[Any]:
-    """Rows of any container as a numeric array in a type, byte order and layout that torch has, too."""
+    """Rows of any container as a numeric array whose type, byte order and layout torch has too."""
     if is_frame(X):
         return _frame_numbers(X)
     table = X.toarray() if is_sparse(X) else np.asarray(X)
@@ -87,14 +87,14 @@ def as_numbers(X: Features) -> NDArray[Any]:
 
 
 def _torch_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type itself, in the machine's byte order, where torch has one like it."""
+    """The type itself, in the machine's byte order, or float64 where torch has no such type."""
     if dtype.itemsize > 8 or (dtype.kind == "u" and dtype.itemsize > 1):  # long doubles, wide unsigned numbers
         return np.dtype(np.float64)
     return dtype.newbyteorder("=")
 
 
 def _frame_numbers(X: Any) -> NDArray[np.float64]:
-    """Columns of different types have none in common but Python's objects; a missing number is not a number."""
+    """Columns of different types as float64. A missing value becomes NaN."""
     for name, kind in X.dtypes.items():
         if kind.kind not in "fiub":
             raise InputError(f"a PyTorch learner needs numbers, but column {name!r} has values of type {kind}")
@@ -104,8 +104,8 @@ def _frame_numbers(X: Any) -> NDArray[np.float64]:
 class Network:
     """An architecture: every model of a learner is this and a `State`.
 
-    What differs between two modules of the factory must be in parameters and buffers, since only those are kept. Not a
-    record that a store would write down: a stored model must not be able to name code.
+    All differences between two modules of the factory must be in parameters and buffers, since only those are kept. A
+    store never writes this class: a stored model must not be able to name code.
     """
 
     def __init__(self, factory: Named, *, num_classes: int | None, device: str, dtype: str) -> None:
@@ -115,7 +115,7 @@ class Network:
         self.dtype = dtype
 
     def place(self) -> Any:
-        """The torch device; `auto` is the first GPU where there is one."""
+        """The torch device. `auto` is the first GPU, or the CPU where there is none."""
         torch = import_extra("torch")
         has_gpu = torch.cuda.is_available()
         if self.device == "auto":
@@ -155,7 +155,7 @@ class Network:
         return self.tensor(shard.X, self.number_type()), labels, factors
 
     def tensor(self, X: Features, dtype: Any) -> Any:
-        """Rows as a tensor of its own, aligned as torch does it: sums do not depend on where numpy put the rows."""
+        """Rows as a tensor of its own, aligned by torch: sums do not depend on where numpy put the rows."""
         return import_extra("torch").tensor(as_numbers(X), dtype=dtype, device=self.place())
 
     def check_scores(self, module: Any, X: Any, y: Any) -> None:
@@ -178,7 +178,7 @@ class Network:
 
 
 def _take_over(module: Any) -> None:
-    """Refuse parameters that another module had: trained on one shard, they would carry it into the next."""
+    """Refuse parameters that another module had: they would carry what one shard taught them into the next."""
     for name, parameter in module.named_parameters():
         if hasattr(parameter, _OWNED):
             raise ParameterError(f"factory must make new parameters on every call, but {name!r} was returned before")
@@ -191,7 +191,7 @@ def read_state(module: Any) -> State:
 
 
 def write_state(module: Any, state: Mapping[str, NDArray[Any]]) -> None:
-    """Put arrays in the place of a module's parameters and buffers; they must fit."""
+    """Replace a module's parameters and buffers by arrays. Refuse arrays that do not fit."""
     torch = import_extra("torch")
     own = _tensors(module)
     for name in sorted(own.keys() ^ state.keys()):
@@ -211,7 +211,7 @@ def write_state(module: Any, state: Mapping[str, NDArray[Any]]) -> None:
 
 
 def check_finite(module: Any) -> None:
-    """Refuse a model whose weights have run away."""
+    """Refuse a model with a weight that is not finite."""
     torch = import_extra("torch")
     for name, parameter in module.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
@@ -226,14 +226,24 @@ def _tensors(module: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
-    """One shard's network. Pickling, copying and storing it moves arrays only."""
+    """One shard's network. Pickling, copying and storing it moves arrays only.
+
+    Parameters
+    ----------
+    network
+        The architecture, which all models of a learner share.
+    state
+        Parameters and buffers as NumPy arrays, by name.
+    private_runs
+        The steps of DP-SGD that made the model, run by run; empty without DP-SGD.
+    """
 
     network: Network
     state: State = field(repr=False)
     private_runs: tuple[tuple[PrivateSteps, ...], ...] = ()
 
     def predict(self, X: Features) -> Codes:
-        """The class with the highest score; ⊥ where a score is not a number."""
+        """The class with the highest score, or ⊥ where a score is not a number."""
         torch = import_extra("torch")
         with torch.inference_mode():
             rows = self.network.tensor(X, torch.float32)
@@ -249,9 +259,26 @@ class TorchModel:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def privacy(self, *, delta: float, accountant: AccountantName = "rdp") -> DataPrivacy | None:
-        """The (ε,δ) of DP-SGD in the shard's records, None if it was not used. Inside the trust boundary only.
+        """The (ε,δ) of DP-SGD in the shard's records, or None if it was not used. Inside the trust boundary only.
 
-        It depends on the size of the shard, and with that on r.
+        It depends on the size of the shard, and so on r.
+
+        Parameters
+        ----------
+        delta
+            δ, above 0 and below 1.
+        accountant
+            "rdp" for Rényi accounting, or "prv" for numeric composition.
+
+        Returns
+        -------
+        DataPrivacy or None
+            (ε,δ) for one record.
+
+        Raises
+        ------
+        ParameterError
+            If an option is out of range.
         """
         if not self.private_runs:
             return None
@@ -260,7 +287,15 @@ class TorchModel:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A network after some of a shard's slices, with what its optimiser has to remember."""
+    """A network after some of a shard's slices, with the state of its optimiser.
+
+    Parameters
+    ----------
+    model
+        The network with its weights so far.
+    optimizer
+        The optimiser's state as arrays, by number of the parameter and name.
+    """
 
     model: TorchModel
     optimizer: OptimizerState = field(repr=False)
@@ -293,7 +328,7 @@ def dump_model(model: Any) -> StoredModel:
 
 
 def load_model(stored: Mapping[str, Any], network: Network) -> Any:
-    """What `dump_model` was given, on the learner's own network; what is stored says nothing about code."""
+    """The model that `dump_model` was given, on the learner's own network. What is stored names no code."""
     kind = _entry(stored, "kind")
     if kind == "nothing":
         return None
