@@ -333,7 +333,7 @@ def test_records_that_name_code(company, forge, named, option):
     "name",
     [
         "expunge.training.learners.pytorch.loop.TrainingLoop",
-        "expunge.training.learners.pytorch.network.Network",
+        "expunge.training.learners.pytorch.model.Network",
         "expunge.training.learners.slices.SlicedShard",
         "expunge.training.learners.named._Recipe",
     ],

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from expunge.training.learners.jax.batches import capacity, shuffled_orders
+from expunge.training.learners.jax.rows import capacity, shuffled_orders
 from expunge_lab import kernels as fused
 from expunge_lab.reproduction.rows import CHECK_EVERY, CLIP_NORM, MOMENTUM, Experiment
 from expunge_lab.reproduction.white_box.scoring import Table
