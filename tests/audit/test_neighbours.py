@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from expunge.audit import Neighbourhood, NumberedTableLearner
+from expunge.audit.tasks import Neighbourhood, NumberedTableLearner
 from expunge.core.errors import ParameterError
 from expunge.training.learners import NearestTableLearner
 

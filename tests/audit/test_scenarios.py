@@ -9,17 +9,17 @@ from scipy import stats
 from expunge.audit import (
     SCHEME_NAMES,
     audit,
-    built_in_learner,
     digits_task,
     label_only_scenario,
     lookup_scenario,
     make_scheme,
     membership_scenario,
-    run_trials,
     slow_down_scenario,
     small_zeros_and_ones_task,
     white_box_scenario,
 )
+from expunge.audit.tasks import built_in_learner
+from expunge.audit.trials import run_trials
 from expunge.core.errors import ParameterError
 from expunge.theory import Guarantee
 
