@@ -27,7 +27,7 @@ def test_the_event_has_exactly_the_stated_probability_under_retraining(exact_law
 
 
 def test_the_event_is_certain_after_the_adaptive_sequence(exact_law):
-    """Probability one, by enumeration: whatever the partition was, the survivors are in the event."""
+    """Probability one, by enumeration: for every partition the survivors are in the event."""
 
     def attacked(rng):
         return attack_lookup(2, rng=rng).event_unlearned

@@ -131,6 +131,16 @@ class AuditReport:
         How many shards a deletion retrains, against Theorem 4.2; None if that was not measured.
     trials
         The raw numbers. Everything else is computed from them.
+
+    Examples
+    --------
+    >>> from expunge.audit import audit, lookup_scenario, make_scheme
+    >>> scenario = lookup_scenario(num_pairs=10)
+    >>> report = audit(scenario, make_scheme("sisa", scenario), num_trials=20, seed=1)
+    >>> report.rejected, report.alarm, report.alpha_certified, len(report.trials)
+    (True, False, inf, 20)
+    >>> report.decisive.statistic
+    'shards that know a surviving record'
     """
 
     scenario: str

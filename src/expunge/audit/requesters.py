@@ -3,6 +3,25 @@
 In the label-only setting a requester is shown an array of labels, one for each record it knows, in the order of its
 `ids`. In the full-model setting (Section 5.2) it is shown every shard's model. It is shown nothing else. A requester's
 random numbers are drawn beforehand and given to it, so that asking twice gives the same answer.
+
+A requester of your own is any object with the method `next_batch`. A scenario takes a function that makes one for each
+trial, from the task and the trial's randomness:
+
+>>> from expunge.audit import audit, lookup_scenario, make_scheme
+>>> class DeleteOneWrong:
+...     def __init__(self, task, rng):
+...         self.ids, _, self.codes = task.columns
+...         self.order = rng.permutation(len(self.ids))
+...
+...     def next_batch(self, published, asked):
+...         if asked:
+...             return None  # no more rounds
+...         wrong = [place for place in self.order if published[0][place] != self.codes[place]]
+...         return [Delete(self.ids[wrong[0]])] if wrong else None
+>>> scenario = lookup_scenario(num_pairs=10, requester=DeleteOneWrong)
+>>> report = audit(scenario, make_scheme("sisa", scenario), num_trials=10, seed=1)
+>>> {trial.num_survivors for trial in report.trials}
+{19}
 """
 
 from __future__ import annotations
@@ -146,6 +165,16 @@ class DeleteRandomCorrect:
         A uniformly random order of the records, drawn beforehand. Use `draw` to draw one.
     at_once
         Whether to delete all of them in the first round, or one a round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from expunge.core.randomness import Randomness
+    >>> ids, codes = ["anna", "ben", "cleo"], np.array([0, 1, 1])
+    >>> requester = DeleteRandomCorrect.draw(ids, codes, 1, rng=Randomness.from_seed(1))
+    >>> [chosen] = requester.next_batch(published=[np.array([0, -1, 1])], asked=[])
+    >>> chosen.id in ("anna", "cleo")
+    True
     """
 
     ids: Sequence[RecordId]
@@ -180,6 +209,15 @@ class AddUntilCorrect:
         The records that the requester knows.
     codes
         Their true class codes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.array([[1.0], [2.0]])
+    >>> requester = AddUntilCorrect(["anna", "ben"], points, np.array(["no", "yes"]), np.array([0, 1]))
+    >>> [added] = requester.next_batch(published=[np.array([0, -1])], asked=[])
+    >>> added.ids, added.labels.tolist()
+    (['copy 1 of ben'], ['yes'])
     """
 
     ids: Sequence[RecordId]
@@ -220,6 +258,17 @@ class DeleteTargeted:
         The records that the requester knows.
     codes
         Their true class codes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from expunge.audit import PublishedModels
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> points, codes = np.array([[1.0], [2.0]]), np.array([0, 1])
+    >>> models = tuple(LookupTableLearner().fit(points[[row]], codes[[row]], 0) for row in range(2))
+    >>> requester = DeleteTargeted(["anna", "ben"], points, codes)
+    >>> requester.next_batch(published=[PublishedModels(models, num_classes=2)], asked=[])
+    [Delete(id='anna')]
     """
 
     ids: Sequence[RecordId]
@@ -250,6 +299,17 @@ class DeleteMostShards:
         The records that the requester knows.
     codes
         Their true class codes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from expunge.audit import PublishedModels
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> points, codes = np.array([[1.0], [2.0]]), np.array([0, 1])
+    >>> models = tuple(LookupTableLearner().fit(points[rows], codes[rows], 0) for rows in ([0, 1], [1], [1]))
+    >>> requester = DeleteMostShards(["anna", "ben"], points, codes)
+    >>> requester.next_batch(published=[PublishedModels(models, num_classes=2)], asked=[])
+    [Delete(id='ben')]
     """
 
     ids: Sequence[RecordId]

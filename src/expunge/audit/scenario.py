@@ -230,7 +230,7 @@ class Scenario:
         Makes the requester for one trial, from randomness of its own. A requester (UpdReq, Definition 2.2) has one
         method, `next_batch(published, asked)`. `published` holds what was published so far, `asked` the batches that
         were asked for so far. It returns the next batch of updates, or None to stop. Asked twice with the same
-        arguments it must give the same answer, so draw randomness before.
+        arguments it should give the same answer, so draw randomness beforehand.
     prepare
         Makes the statistics, by name, before the first trial. It may train shadow models with the scheme, from
         randomness that no trial uses.

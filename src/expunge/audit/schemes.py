@@ -43,6 +43,19 @@ class PublishVotes:
     ----------
     points
         The points to publish labels of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from expunge.audit import make_pairs
+    >>> from expunge.core.randomness import Randomness
+    >>> from expunge.training.ensemble import learn
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> from expunge.training.sampling import PartitionSampler
+    >>> rng = Randomness.from_seed(1)
+    >>> state = learn(make_pairs(4), LookupTableLearner(), num_shards=1, sampler=PartitionSampler(), rng=rng)
+    >>> PublishVotes(np.array([[0.0], [1.0], [99.0]]))(0, state).tolist()
+    [0, 1, -1]
     """
 
     points: Features
@@ -137,6 +150,15 @@ class RetrainScheme(EnsembleScheme):
         How records are assigned to shards.
     num_shards
         How many shards there are.
+
+    Examples
+    --------
+    >>> from expunge.audit import audit, lookup_scenario
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> from expunge.training.sampling import PartitionSampler
+    >>> control = RetrainScheme("retrain", LookupTableLearner(), PartitionSampler(equal_sizes=False), 3)
+    >>> audit(lookup_scenario(num_pairs=10), control, num_trials=20, seed=1).rejected
+    False
     """
 
     def update(self, state: EnsembleState, batch: Batch, rng: Randomness) -> EnsembleState:
@@ -168,6 +190,21 @@ class DeploymentScheme:
         What stands between the publisher and the users, for example a student.
     max_generations
         How many generations of models a deployment may have.
+
+    Examples
+    --------
+    >>> from expunge.audit import audit, lookup_scenario
+    >>> from expunge.privacy.mechanisms import Majority
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> scheme = DeploymentScheme(
+    ...     name="plurality",
+    ...     make_learner=LookupTableLearner,
+    ...     sampler=IndependentSampler(),
+    ...     num_shards=20,
+    ...     publisher=NoisyPublisher(Majority(), budget=None),
+    ... )
+    >>> audit(lookup_scenario(num_pairs=10), scheme, num_trials=10, seed=1).alpha_certified
+    inf
     """
 
     name: str

@@ -52,6 +52,12 @@ class Trial:
         How many batches the requester asked for.
     num_survivors
         How many records the requests left.
+
+    Examples
+    --------
+    >>> trial = Trial(0, {"accuracy": 1.0}, {"accuracy": 0.0}, {"accuracy": 0.7}, num_rounds=1, num_survivors=12)
+    >>> Trial.from_dict(trial.to_dict()) == trial
+    True
     """
 
     number: int
