@@ -52,7 +52,7 @@ def num_trials(name):
 
 MATRIX = [(scenario, scheme) for scenario in SCENARIOS for scheme in SCHEME_NAMES if scheme != "broken"]
 # Every bound is above the true α with probability at most 1e-6 / len(MATRIX), so all of these tests together raise a
-# false alarm with probability at most 1e-6 (and 1e-6 more for the tests that no scheme is rejected).
+# false alarm with probability at most 1e-6 (and 1e-6 more for the tests that perfect schemes pass).
 SURE = 1 - 1e-6 / len(MATRIX)
 
 
