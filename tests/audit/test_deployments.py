@@ -109,7 +109,7 @@ def test_what_cannot_be_audited_is_said(folder, tmp_path):
         AuditRequest(scenario="membership", learner="tree", copy=copy_deployment(folder)).build()
     with pytest.raises(ParameterError, match="num_shards is for"):
         AuditRequest(scenario="membership", num_shards=3, copy=copy_deployment(folder)).build()
-    with pytest.raises(ParameterError, match="num_records must be between"):
+    with pytest.raises(ParameterError, match="num_records must be an integer from"):
         copy_deployment(folder, num_records=1000)
     with pytest.raises(FormatError, match="does not exist"):
         copy_deployment(tmp_path / "nothing")

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from expunge.audit import Event, alpha_lower_bound, sign_test
-from expunge.audit.evidence import allowance, choose_events, log_binomial_tail, strongest
+from expunge.audit.inference import allowance, choose_events, log_binomial_tail, most_significant
 from expunge.core.errors import ParameterError
 
 
@@ -54,7 +54,7 @@ def test_the_binomial_tail():
 
 def test_several_statistics_are_paid_for():
     tests = [sign_test("a", *arms(10, 0, 0)), sign_test("b", *arms(5, 5, 0)), sign_test("c", *arms(6, 4, 0))]
-    best, log10_p = strongest(tests)
+    best, log10_p = most_significant(tests)
     assert best.statistic == "a"
     assert 10**log10_p == pytest.approx(3 * 2 * 2**-10)
 

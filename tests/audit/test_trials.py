@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from expunge.audit import (
-    AnyScheme,
     DeleteCorrect,
     PublishedModels,
+    UserScheme,
     audit,
     lookup_scenario,
     make_scheme,
-    run_trials,
     slow_down_scenario,
     white_box_scenario,
 )
-from expunge.audit.scenarios.shared import Bound
+from expunge.audit.scenarios import RequesterFactory
+from expunge.audit.trials import run_trials
 from expunge.core.errors import InputError, ParameterError
 from expunge.core.records import Delete
 from expunge.theory import Guarantee
@@ -230,7 +230,7 @@ class Labels:
 def test_a_scheme_without_models_cannot_be_audited_in_the_full_model_setting():
     from expunge.audit import digits_task
 
-    scheme = AnyScheme(Labels(), name="labels")
+    scheme = UserScheme(Labels(), name="labels")
     report = audit(SCENARIO, scheme, num_trials=4, seed=1)
     assert report.p_value == 1.0
     with pytest.raises(InputError, match="shows no models"):
@@ -243,7 +243,7 @@ def test_a_requester_of_the_users_own():
         return DeleteCorrect(ids, codes)
 
     scenario = lookup_scenario(num_pairs=8, requester=own)
-    assert isinstance(scenario.make_requester, Bound)
+    assert isinstance(scenario.make_requester, RequesterFactory)
     assert scenario.parameters["requester"] == "user's own"
     assert dicts(run_trials(scenario, SISA, num_trials=3, seed=1)) == dicts(
         run_trials(SCENARIO, SISA, num_trials=3, seed=1)
