@@ -250,7 +250,7 @@ def test_spliced_files_never_raise(office, data):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"format": 3}, "format 3, this software reads up to 2"),
+        ({"format": 2}, "format 2, this software reads up to 1"),
         ({"format": "1"}, "not a version number"),
         ({"format": True}, "not a version number"),
         ({"format": 0}, "not a version number"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from expunge.core.errors import ParameterError
 from expunge.core.version import __version__
@@ -109,8 +109,8 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-#: The format that is written. A new one gets a new number, and a reader in `reading.py` beside the old ones.
-FORMAT: Final = 2
+#: The version of the format that is written and read.
+FORMAT: Final = 1
 #: What the header says it is, so that a signature on something else is never taken for one on a certificate.
 TYPE: Final = "expunge certificate"
 
@@ -130,7 +130,8 @@ class Certificate:
     counts: CountFacts | None = None
     public_key: PublicKey
     signature: bytes
-    format: int = FORMAT
+
+    format: ClassVar[int] = FORMAT
 
     @property
     def kind(self) -> str:
@@ -190,9 +191,7 @@ def issue(
         "deployment": deployment,
         "publication": publication,
         "guarantee": guarantee,
-        "statements": make_statements(
-            deployment, publication, guarantee, request=request, counts=counts, format=FORMAT
-        ),
+        "statements": make_statements(deployment, publication, guarantee, request=request, counts=counts),
         "ledger": ledger,
         "request": request,
         "counts": counts,

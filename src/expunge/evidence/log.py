@@ -41,7 +41,6 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
-        "migrated": frozenset({"software", "store_format"}),
     }
 )
 

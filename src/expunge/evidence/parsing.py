@@ -1,7 +1,4 @@
-"""Reading a certificate file: which format it has, and what its sections say.
-
-`READERS` has one reader for every format that was ever written; old ones stay.
-"""
+"""Reading a certificate file: its format, and what its sections say."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any, Final
 from expunge.core.errors import InputError
 from expunge.evidence import checks as _require
 from expunge.evidence.canonical import canonical, parse
-from expunge.evidence.certificate import TYPE, Certificate
+from expunge.evidence.certificate import FORMAT, TYPE, Certificate
 from expunge.evidence.facts import CountFacts, DeploymentFacts, GuaranteeFacts, PublicationFacts, RequestFacts
 from expunge.evidence.keys import PublicKey
 from expunge.evidence.log import Excerpt
@@ -53,18 +50,13 @@ def read_document(data: bytes) -> dict[str, Any]:
     version = document.get("format")
     if type(version) is not int or version < 1:
         raise InputError("the certificate's format is not a version number")
-    if version not in READERS:
-        newest = max(READERS)
-        raise InputError(f"the certificate has format {version}, this software reads up to {newest}: use a newer one")
+    if version > FORMAT:
+        raise InputError(f"the certificate has format {version}, this software reads up to {FORMAT}: use a newer one")
     return dict(document)
 
 
 def read_parts(document: Mapping[str, Any]) -> tuple[Certificate | None, list[str]]:
     """The certificate, if it can be made of the document, and every problem on the way, one line each."""
-    return READERS[document["format"]](document)
-
-
-def _read_sections(document: Mapping[str, Any]) -> tuple[Certificate | None, list[str]]:
     kinds, problems = _expected_sections(document)
     found: dict[str, Any] = {}
     for name, kind in kinds.items():
@@ -125,11 +117,4 @@ def _read_header(document: Mapping[str, Any]) -> dict[str, Any]:
         "software": _require.text("software", header["software"]),
         "public_key": key,
         "signature": bytes.fromhex(signature),
-        "format": document["format"],
     }
-
-
-#: Format → how to read it.
-READERS: Final[Mapping[int, Callable[[Mapping[str, Any]], tuple[Certificate | None, list[str]]]]] = MappingProxyType(
-    {1: _read_sections, 2: _read_sections}  # they differ in their sentences alone
-)

@@ -168,7 +168,6 @@ def _sentences(certificate: Certificate) -> list[str]:
         certificate.guarantee,
         request=certificate.request,
         counts=certificate.counts,
-        format=certificate.format,
     )
     return [
         f"statements.{name} is not what the numbers of this certificate bear out"
