@@ -120,7 +120,8 @@ def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[s
     sentences = [
         f"{accepted} and applied by {request.applied_by}, in round {request.round:,} of generation "
         f"{request.generation:,}. Times by which work was done are ticks of a clock, each "
-        f"{period(deployment.tick_seconds)} long: the second tick after the work began, or a later one if it took longer."
+        f"{period(deployment.tick_seconds)} long: the second tick after the work began, or a later one if it took "
+        "longer."
     ]
     if request.num_deletions:
         sentences.append(

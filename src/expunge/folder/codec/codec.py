@@ -24,7 +24,7 @@ from expunge.core.errors import ModelFormatError
 from expunge.folder.codec import trust
 from expunge.folder.codec.container import pack, unpack
 from expunge.folder.codec.reader import Reader
-from expunge.folder.codec.writer import FORMATS, Unsupported, Writer
+from expunge.folder.codec.writer import FORMATS, Writer
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner, SlicedModel
 
 _VERSION = 1  # of the layout: raise it when nodes change their meaning, and keep reading the old ones
@@ -32,7 +32,7 @@ _VERSION = 1  # of the layout: raise it when nodes change their meaning, and kee
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A stored value: its bytes, and what may be in them (`arrays`, `skops` parts, or `pickle` parts)."""
+    """A stored value: its bytes, and what may be in them (`arrays` alone, or also `pickle` parts)."""
 
     format: str
     data: bytes
@@ -47,8 +47,6 @@ def encode(value: Any, *, trusted: Iterable[str] = ()) -> Encoded:
     writer = Writer(trust.as_trusted(trusted))
     try:
         node = writer.write(value)
-    except Unsupported as error:
-        raise ModelFormatError(str(error)) from error
     except RecursionError as error:
         raise ModelFormatError(f"{trust.name_of(type(value))} cannot be stored: it is nested too deeply") from error
     tree = {"version": _VERSION, "value": node}

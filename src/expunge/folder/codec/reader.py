@@ -20,10 +20,8 @@ from scipy.interpolate import BSpline
 from sklearn.utils import Bunch
 
 from expunge.core.errors import ModelFormatError
-from expunge.folder.codec import estimators, trust, zipped
-from expunge.folder.codec import values as frames
-from expunge.folder.codec import values as pickles
-from expunge.folder.codec.writer import FORMATS, PICKLE, SKOPS
+from expunge.folder.codec import estimators, trust, values
+from expunge.folder.codec.writer import FORMATS, PICKLE
 
 _DTYPE = re.compile(r"[<>|=][biufcSUmM][0-9]+(\[[a-zA-Z0-9]+\])?")
 _SPARSE = {"csr_matrix", "csr_array", "csc_matrix", "csc_array"}
@@ -191,6 +189,13 @@ def _call(reader: Reader, node: list[Any]) -> Any:
     return reader.keep(number, trust.called_class(name)(*arguments))
 
 
+def _named(reader: Reader, node: list[Any]) -> Any:
+    _, name, nodes = node
+    number = reader.promise()
+    kind: Any = trust.tuple_class(name)
+    return reader.keep(number, kind(*reader.all(nodes)))
+
+
 def _bunch(reader: Reader, node: list[Any]) -> Any:
     number = reader.promise()
     return reader.keep(number, Bunch(**reader.attributes(node[1])))
@@ -208,12 +213,8 @@ def _custom(reader: Reader, node: list[Any]) -> Any:
     return reader.keep(number, kind.from_arrays(reader.attributes(nodes)))
 
 
-def _skops(reader: Reader, node: list[Any]) -> Any:
-    return reader.keep(reader.promise(), zipped.load(reader.embedded(node[1], SKOPS), reader.trusted))
-
-
 def _pickle(reader: Reader, node: list[Any]) -> Any:
-    return reader.keep(reader.promise(), pickles.load(reader.embedded(node[1], PICKLE), reader.trusted))
+    return reader.keep(reader.promise(), values.load_pickle(reader.embedded(node[1], PICKLE), reader.trusted))
 
 
 _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
@@ -226,7 +227,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "custom": _custom,
     "dict": _dict,
     "dtype": lambda reader, node: _dtype(node[1]),
-    "frame": lambda reader, node: reader.keep(reader.promise(), frames.make_frame(*reader.all(node[1:3]))),
+    "frame": lambda reader, node: reader.keep(reader.promise(), values.make_frame(*reader.all(node[1:3]))),
     "frozenset": lambda reader, node: frozenset(reader.all(node[1:])),
     "function": _named_function,
     "generator": _generator,
@@ -236,6 +237,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "masked": lambda reader, node: np.ma.MaskedArray(
         reader.read(node[1]), reader.read(node[2]), fill_value=reader.read(node[3])
     ),
+    "named": _named,
     "object": _object,
     "objects": _objects,
     "partial": lambda reader, node: functools.partial(
@@ -248,7 +250,6 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "rows": _rows,
     "scalar": lambda reader, node: _dtype(node[1]).type(node[2]),
     "set": lambda reader, node: set(reader.all(node[1:])),
-    "skops": _skops,
     "slice": lambda reader, node: slice(*reader.all(node[1:4])),
     "sparse": _sparse,
     "spline": lambda reader, node: BSpline(*reader.all(node[1:6])),

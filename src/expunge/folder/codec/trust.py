@@ -50,7 +50,9 @@ _PLAIN = frozenset(
         "sklearn._loss.loss.AbsoluteError",
         "sklearn._loss.loss.ExponentialLoss",
         "sklearn._loss.loss.HalfBinomialLoss",
+        "sklearn._loss.loss.HalfGammaLoss",
         "sklearn._loss.loss.HalfMultinomialLoss",
+        "sklearn._loss.loss.HalfPoissonLoss",
         "sklearn._loss.loss.HalfSquaredError",
         "sklearn.calibration._CalibratedClassifier",
         "sklearn.compose._column_transformer.make_column_selector",
@@ -79,7 +81,9 @@ _CALLED = frozenset(
         "sklearn._loss._loss.CyAbsoluteError",
         "sklearn._loss._loss.CyExponentialLoss",
         "sklearn._loss._loss.CyHalfBinomialLoss",
+        "sklearn._loss._loss.CyHalfGammaLoss",
         "sklearn._loss._loss.CyHalfMultinomialLoss",
+        "sklearn._loss._loss.CyHalfPoissonLoss",
         "sklearn._loss._loss.CyHalfSquaredError",
         "sklearn._loss._loss.CyHuberLoss",
         "sklearn.linear_model._sgd_fast.EpsilonInsensitive",
@@ -89,6 +93,8 @@ _CALLED = frozenset(
         "sklearn.linear_model._sgd_fast.SquaredHinge",
     }
 )
+# Named tuples of scikit-learn, rebuilt by calling them with their fields.
+_TUPLES = frozenset({"sklearn.impute._iterative._ImputerTriplet"})
 
 
 def as_trusted(trusted: Iterable[str]) -> Trusted:
@@ -135,6 +141,13 @@ def called_class(name: str) -> type:
 def is_called(name: str) -> bool:
     """Whether the class is rebuilt by a call."""
     return name in _CALLED
+
+
+def tuple_class(name: str) -> type:
+    """The named tuple of that name, if it may be rebuilt."""
+    if name not in _TUPLES:
+        raise refusal(name)
+    return _imported_class(name)
 
 
 @lru_cache(maxsize=1024)

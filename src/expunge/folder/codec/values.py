@@ -23,18 +23,18 @@ from expunge.folder.codec import trust
 _KINDS = re.compile(r"object|str|string|boolean|U?Int(8|16|32|64)|Float(32|64)")
 
 
-def is_pandas_frame(value: Any) -> bool:
+def is_frame(value: Any) -> bool:
     """Whether this is a data frame of pandas, which is not imported to find out."""
     return type(value).__name__ == "DataFrame" and type(value).__module__.partition(".")[0] == "pandas"
 
 
-def frame_parts(frame: Any) -> tuple[list[Any], list[Any]]:
+def split_frame(frame: Any) -> tuple[list[Any], list[Any]]:
     """The names of the columns, and the columns as plain values; row labels are not kept."""
     return list(frame.columns), [_column_parts(frame.iloc[:, place]) for place in range(frame.shape[1])]
 
 
 def make_frame(names: list[Any], columns: list[Any]) -> Any:
-    """The data frame of `frame_parts`."""
+    """The data frame of `split_frame`."""
     import pandas as pd
 
     made = pd.concat([pd.Series(_column(parts)) for parts in columns], axis=1) if columns else pd.DataFrame()
@@ -83,9 +83,6 @@ _BUILDERS = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "scalar"),
     ("numpy._core.numeric", "_frombuffer"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy.core.numeric", "_frombuffer"),
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
     ("numpy", "float64"),
@@ -120,18 +117,18 @@ class _Unpickler(pickle.Unpickler):
         return trust.trusted_class(full, self._trusted)
 
 
-def dump(value: Any, trusted: trust.Trusted) -> bytes:
-    """The pickle of an object of a trusted class, after making sure that `load` will take it."""
+def dump_pickle(value: Any, trusted: trust.Trusted) -> bytes:
+    """The pickle of an object of a trusted class, after making sure that `load_pickle` will take it."""
     name = trust.name_of(type(value))
     trust.trusted_class(name, trusted)
     try:
         data = pickle.dumps(value, protocol=_PROTOCOL)
     except Exception as error:
         raise ModelFormatError(f"{name} cannot be pickled: {type(error).__name__}: {error}") from error
-    load(data, trusted)
+    load_pickle(data, trusted)
     return data
 
 
-def load(data: bytes, trusted: trust.Trusted) -> Any:
+def load_pickle(data: bytes, trusted: trust.Trusted) -> Any:
     """The object, if it consists of admitted classes only."""
     return _Unpickler(data, trusted).load()
