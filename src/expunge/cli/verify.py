@@ -133,6 +133,6 @@ def _mark(found: Verification, check: Check) -> str:
 
 
 def _clean(text: str) -> str:
-    from expunge.evidence import shown
+    from expunge.core.html import make_visible
 
-    return shown(text)
+    return make_visible(text)

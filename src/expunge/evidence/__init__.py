@@ -28,7 +28,7 @@ from expunge.evidence.log import (
     check_ledger,
     genesis,
 )
-from expunge.evidence.page import render_page, shown
+from expunge.evidence.page import render_page
 from expunge.evidence.parsing import read_certificate
 from expunge.evidence.statements import Statements
 from expunge.evidence.verification import Check, Verification, verify
@@ -69,7 +69,6 @@ __all__ = [
     "request_key",
     "round_up",
     "seconds_of",
-    "shown",
     "utc",
     "verify",
 ]

@@ -15,16 +15,13 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, Self, get_args
 
 from expunge.core.errors import InputError, ParameterError
+from expunge.core.guarantee import Parameter, explain_vacuity
 from expunge.core.words import is_on_tick, require_tick
 from expunge.evidence import checks as _require
 from expunge.evidence.canonical import INFINITY
 
 State = Literal["pending", "applied", "cancelled"]
 Kind = Literal["deletion", "addition", "mixed"]
-Parameter = float | int | str | None
-
-#: A guarantee that lets an event of this probability under full retraining become certain is vacuous.
-SMALLEST_EVENT: Final = 1e-6
 _LARGEST_INTEGER: Final = 2**63 - 1
 
 
@@ -200,17 +197,7 @@ class GuaranteeFacts:
     @property
     def reason(self) -> str:
         """Why the guarantee is vacuous; empty when it is not. The rule is that of `Guarantee.reason`."""
-        if self.note:
-            return self.note
-        if self.gamma >= 1:
-            return f"gamma = {self.gamma:g} allows the claim to fail always"
-        if self.beta >= 1:
-            return f"beta = {self.beta:g} allows any event to become certain"
-        if math.isinf(self.alpha):
-            return "alpha is infinite: no bound is known for what was published"
-        if self.alpha + math.log(SMALLEST_EVENT) >= math.log1p(-self.beta):
-            return f"alpha = {self.alpha:.4g} lets an event with one chance in a million become certain"
-        return ""
+        return explain_vacuity(self.alpha, self.beta, self.gamma, note=self.note)
 
     @property
     def is_vacuous(self) -> bool:

@@ -84,8 +84,8 @@ def make_statements(
     )
 
 
-def asked(request: RequestFacts) -> str:
-    """To delete 2 records and add 1 record."""
+def describe_request(request: RequestFacts) -> str:
+    """Say what a request asked for, such as "to delete 2 records and add 1 record"."""
     parts = []
     if request.num_deletions:
         parts.append(f"delete {plural(request.num_deletions, 'record')}")
@@ -112,7 +112,7 @@ def _headline(request: RequestFacts | None, guarantee: GuaranteeFacts) -> str:
 
 
 def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[str]:
-    accepted = f"The request {asked(request)} was accepted at {request.accepted_at}"
+    accepted = f"The request {describe_request(request)} was accepted at {request.accepted_at}"
     if request.state == "cancelled":
         return [f"{accepted} and cancelled at {request.cancelled_at}, before it was applied; it changed nothing."]
     if request.state == "pending":
