@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from expunge.core.errors import InputError
-from expunge.evidence import FORMAT, PublicKey, read_certificate, verify
+from expunge.evidence import PublicKey, read_certificate, verify
+from expunge.evidence.certificate import FORMAT
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.glob("*.json"))

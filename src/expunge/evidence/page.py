@@ -8,7 +8,7 @@ from typing import Final
 from expunge.core.guarantee import Parameter
 from expunge.core.html import bullets, definitions, document, table, tag, tag_text
 from expunge.core.words import bound, day_and_time, percent, period
-from expunge.evidence.canonical import canonical
+from expunge.evidence.canonical import write_canonical
 from expunge.evidence.certificate import Certificate
 from expunge.evidence.statements import describe_request
 from expunge.evidence.verification import Verification
@@ -39,7 +39,20 @@ _STATES: Final = {"applied": "Applied", "pending": "Waiting to be applied", "can
 
 
 def render_page(certificate: Certificate, verification: Verification | None = None) -> str:
-    """The page; with `verification` it says what came of checking the file."""
+    """Make a page for people from a certificate. It stands alone, fits light and dark screens, and prints on A4.
+
+    Parameters
+    ----------
+    certificate
+        The certificate.
+    verification
+        The result of `verify`, to show it on the page. A wrong certificate gets a warning at the top.
+
+    Returns
+    -------
+    str
+        The whole HTML file.
+    """
     title = _title(certificate)
     body = "\n".join(
         [
@@ -126,7 +139,7 @@ def _promised(certificate: Certificate) -> str:
 
 
 def _alarm_table(certificate: Certificate) -> str:
-    """What the three numbers mean for somebody who tests for traces."""
+    """Show what the three numbers mean for a test for traces of deleted records."""
     rows = []
     for probability, words in _FALSE_ALARMS:
         most = bound(certificate.guarantee, probability)
@@ -145,7 +158,7 @@ def _not_promised(certificate: Certificate) -> str:
 
 
 def _appendix(certificate: Certificate, verification: Verification | None) -> str:
-    """Everything that an auditor needs beside the file itself."""
+    """List everything that an auditor needs besides the file itself."""
     parts = [
         tag_text("h2", "Technical appendix"),
         _guarantee(certificate),
@@ -186,7 +199,7 @@ def _assumptions(certificate: Certificate) -> str:
 def _ledger(certificate: Certificate) -> str:
     ledger = certificate.ledger
     rows = [
-        (f"{entry.sequence:,}", entry.at, entry.event, canonical(entry.facts).decode("utf-8"))
+        (f"{entry.sequence:,}", entry.at, entry.event, write_canonical(entry.facts).decode("utf-8"))
         for entry in ledger.entries[:_MOST_ENTRIES]
     ]
     more = len(ledger.entries) - len(rows)
@@ -251,4 +264,4 @@ def _signature(certificate: Certificate, verification: Verification | None) -> s
 def _number(value: Parameter) -> str:
     if value is None:
         return "none"
-    return value if isinstance(value, str) else canonical(value).decode("utf-8").strip('"')
+    return value if isinstance(value, str) else write_canonical(value).decode("utf-8").strip('"')

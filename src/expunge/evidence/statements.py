@@ -1,8 +1,8 @@
 """What is promised and what is not, as sentences made from the numbers.
 
-The sentences are part of the format of a certificate: a verifier makes them again from the numbers and compares, so
-that the operator cannot sign better words than the numbers bear out. Changing a word here, or a digit of a number in
-words, therefore changes the format.
+The sentences are part of the format of a certificate. A verifier makes them again from the numbers and compares. So the
+operator cannot sign better words than the numbers support. Changing a word here, or a digit of a number in words,
+changes the format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from expunge.core import words
 from expunge.core.words import period, plural
-from expunge.evidence import checks as _require
+from expunge.evidence import checks
 from expunge.evidence.facts import CountFacts, DeploymentFacts, GuaranteeFacts, PublicationFacts, RequestFacts
 
 _WEAK_FACTOR: Final = 10.0
@@ -49,17 +49,27 @@ ONE_ROUND: Final = "It holds for the models of each round taken by itself, not f
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """A headline, what is promised, and what is not."""
+    """What a certificate says in sentences.
+
+    Parameters
+    ----------
+    headline
+        The most important thing, in one or two sentences.
+    promised
+        What is promised.
+    not_promised
+        What is not promised.
+    """
 
     headline: str
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "headline", _require.text("headline", self.headline))
+        object.__setattr__(self, "headline", checks.text("headline", self.headline))
         for name in ("promised", "not_promised"):
-            sentences = _require.sequence_of(name, getattr(self, name))
-            object.__setattr__(self, name, tuple(_require.text(f"a sentence of {name}", item) for item in sentences))
+            sentences = checks.sequence_of(name, getattr(self, name))
+            object.__setattr__(self, name, tuple(checks.text(f"a sentence of {name}", item) for item in sentences))
 
 
 def make_statements(
@@ -70,7 +80,7 @@ def make_statements(
     request: RequestFacts | None,
     counts: CountFacts | None,
 ) -> Statements:
-    """The sentences that the facts bear out."""
+    """Make the sentences that the facts support."""
     about = _about_request(request, deployment) if request is not None else _about_counts(counts, publication)
     return Statements(
         headline=_headline(request, guarantee),
