@@ -1,8 +1,8 @@
 """From a value to a tree of plain JSON and a list of arrays.
 
-Numbers, texts, None and booleans stand for themselves; everything else is a list that starts with a tag (see
-`reader`). An array or object that occurs twice is written once, so that what was shared stays shared, and numbers are
-given in the order of appearance, never by memory address: the same value gives the same bytes.
+Numbers, texts, None and booleans are written as they are. Everything else is a list that starts with a tag (see
+`reader`). An array or object that occurs twice is written once, so that shared parts stay shared. Parts are numbered in
+the order of appearance, never by memory address: the same value gives the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FUNCTIONS = (np.ufunc, type(np.mean), FunctionType, BuiltinFunctionType, Method
 
 
 class Writer:
-    """Writes one value; afterwards `arrays`, `format` and `has_scikit` describe the file."""
+    """Write one value. Afterwards `arrays`, `format` and `has_scikit` describe the file."""
 
     def __init__(self, trusted: trust.Trusted) -> None:
         self.trusted = trusted
@@ -41,10 +41,10 @@ class Writer:
         self.has_scikit = False
         self._array_numbers: dict[int, Any] = {}  # address -> node
         self._object_numbers: dict[int, int] = {}
-        self._alive: list[Any] = []  # an address is a name only as long as its object lives
+        self._alive: list[Any] = []  # an address identifies an object only as long as the object lives
 
     def write(self, value: Any) -> Any:
-        """The value's node."""
+        """Make the node of a value."""
         kind = type(value)
         if kind in _PLAIN_TYPES:
             return value
@@ -73,7 +73,7 @@ class Writer:
         return self._object(value)
 
     def embed(self, data: bytes) -> int:
-        """The number under which bytes are stored as an array."""
+        """Store bytes as an array, and return its number."""
         self.arrays.append(np.frombuffer(data, dtype=np.uint8))
         return len(self.arrays) - 1
 
@@ -113,7 +113,7 @@ class Writer:
         if isinstance(value, Bunch):
             return ["bunch", self._attributes(dict(value))]
         if estimators.is_tree(value):
-            return ["tree", *(self.write(part) for part in estimators.tree_parts(value))]
+            return ["tree", *(self.write(part) for part in estimators.split_tree(value))]
         is_tuple = isinstance(value, tuple)
         try:
             trust.tuple_class(name) if is_tuple else trust.object_class(name, self.trusted)
@@ -164,7 +164,7 @@ def _dict(writer: Writer, value: dict[Any, Any]) -> Any:
 
 
 def _items(writer: Writer, items: list[Any]) -> Any:
-    """A plain list of nodes, or an array where all are numbers of one NumPy type (as in a vocabulary)."""
+    """Write a list of nodes, or an array if all items are numbers of one NumPy type (as in a vocabulary)."""
     kinds = {type(item) for item in items}
     if len(items) > 1 and len(kinds) == 1 and issubclass(kinds.pop(), np.number):
         return writer.write(np.array(items))
@@ -196,7 +196,7 @@ def _new_array(writer: Writer, value: NDArray[Any]) -> Any:
 
 
 def _packed(value: NDArray[Any]) -> NDArray[Any]:
-    """A structured array without gaps: what lies in them is left over from whatever was in memory before."""
+    """Copy a structured array without gaps: the gaps hold what was in memory before."""
     if value.dtype.names is None:
         return value
     packed = np.empty(value.shape, dtype=[(name, value.dtype[name].str) for name in value.dtype.names])
