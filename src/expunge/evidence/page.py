@@ -145,8 +145,7 @@ def _alarm_table(certificate: Certificate) -> str:
         most = bound(certificate.guarantee, probability)
         rows.append((words, "no limit" if most >= 1 else percent(most)))
     caption = (
-        "In other words: suppose somebody has a test that is meant to show traces of deleted records. How often does "
-        "it raise an alarm?"
+        "In other words: take a test that is meant to show traces of deleted records. How often does it raise an alarm?"
     )
     if certificate.guarantee.gamma > 0:
         caption += " But for the chance γ, no more often than this:"
