@@ -56,7 +56,7 @@ def test_the_page_stands_alone(name):
     checker.feed(page)
     assert checker.open == []
     assert not {"script", "link", "img", "iframe", "object"} & checker.seen
-    assert "http" not in page
+    assert "http" not in page.replace('<meta http-equiv="Content-Security-Policy"', "")
     assert "url(" not in page
     assert "@import" not in page
 

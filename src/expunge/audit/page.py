@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +21,13 @@ from expunge.audit.report import (
     rate_words,
     requester_words,
 )
+from expunge.core.html import document, escape
 from expunge.core.version import __version__
 
 WIDTH = 640
 _LEFT, _RIGHT, _ROW, _TOP = 24, 24, 52, 10
 _NAME = 20  # the height of a row's name, above the drawing; it must be readable on a phone, where letters are enlarged
-COLOURS = {"before": "#7a7a7a", "unlearned": "#c0392b", "retrained": "#2166ac"}
+COLOURS = {"before": "#7a7a7a", "unlearned": "#d0493a", "retrained": "#2f7bc2"}
 
 
 def interval_plot(rows: Sequence[tuple[str, str, float, float, float]], *, label: str) -> str:
@@ -60,7 +60,7 @@ def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None
         base = top + row * (place + 1) - 6
         seen = arm[np.isfinite(arm)]
         parts.append(_text(_LEFT, base - row + _NAME + 2, name if len(seen) else f"{name}: never defined"))
-        parts.append(_line(_LEFT, base, WIDTH - _RIGHT, base, "#cccccc"))
+        parts.append(_line(_LEFT, base, WIDTH - _RIGHT, base, "#999999"))
         counts, _ = np.histogram(seen, bins=edges)
         tallest = max(1, int(counts.max()))
         for count, left, right in zip(counts.tolist(), edges[:-1], edges[1:], strict=True):
@@ -73,7 +73,7 @@ def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None
                 )
     if cut is not None and math.isfinite(cut):
         x = _x(cut, low, high)
-        parts.append(_line(x, _TOP, x, height - 40, "#000000", dash=True))
+        parts.append(_line(x, _TOP, x, height - 40, "currentColor", dash=True))
         is_right = x > WIDTH - 120
         parts.append(_text(x - 4 if is_right else x + 4, _TOP + 10, "cut-off", anchor="end" if is_right else "start"))
     return _picture(parts, height, label)
@@ -122,10 +122,10 @@ def _x(value: float, low: float, high: float) -> float:
 
 
 def _scale(y: float, ticks: Sequence[float], low: float, high: float) -> str:
-    marks = [_line(_LEFT, y, WIDTH - _RIGHT, y, "#333333")]
+    marks = [_line(_LEFT, y, WIDTH - _RIGHT, y, "currentColor")]
     for tick in ticks:
         x = _x(tick, low, high)
-        marks += [_line(x, y, x, y + 5, "#333333"), _text(x, y + 20, f"{tick:.6g}", anchor="middle", size=11)]
+        marks += [_line(x, y, x, y + 5, "currentColor"), _text(x, y + 20, f"{tick:.6g}", anchor="middle", size=11)]
     return "".join(marks)
 
 
@@ -143,26 +143,22 @@ def _text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 
 
 def _picture(parts: Sequence[str], height: float, label: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label, quote=True)}" '
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
         f'font-family="sans-serif">{"".join(parts)}</svg>'
     )
 
 
 _STYLE = """
-body { font: 16px/1.5 sans-serif; color: #1b1b1b; max-width: 46em; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 .verdict { padding: .8em 1em; border-left: 6px solid; margin: 1em 0; }
-.fine { border-color: #2e7d32; background: #edf7ee; } .found { border-color: #b26a00; background: #fff6e5; }
-.alarm { border-color: #b00020; background: #fdecee; }
-table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .25em .8em; border-bottom: 1px solid #ddd; }
-th { text-align: left; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
-svg { width: 100%; height: auto; max-width: 42em; } code { background: #f3f3f3; padding: 0 .2em; }
-.small { color: #555; font-size: .9em; }
-@media (max-width: 40em) { svg text { font-size: 22px; } td, th { padding: .25em .4em; } ul { padding-left: 1.2em; }
-  td:not(.n) { overflow-wrap: anywhere; } }
-@page { size: A4; margin: 18mm; }
-@media print { body { font-size: 10.5pt; margin: 0; max-width: none; padding: 0; } svg { max-width: 42em; }
-  h2, h3 { break-after: avoid; } svg, li, tr, .verdict { break-inside: avoid; }
+.fine { border-color: var(--good); background: var(--good-back); }
+.found { border-color: var(--wait); background: var(--wait-back); }
+.alarm { border-color: var(--bad); background: var(--bad-back); }
+table { width: auto; } td.n { text-align: right; padding-left: 1rem; }
+svg { width: 100%; height: auto; max-width: 42em; } svg text { fill: currentColor; }
+.small { color: var(--soft); font-size: .9em; }
+@media (max-width: 40em) { svg text { font-size: 22px; }
+  td, th { padding: .25em .4em .25em 0; } td.n { padding-left: 0; } }
+@media print { svg, .verdict { break-inside: avoid; }
   .verdict, rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 _NAMES = {
@@ -207,11 +203,7 @@ def to_html(report: AuditReport, *, command: str = "") -> str:
         _reading(report),
         _repeat(report, command),
     ]
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(sections) + "\n</body></html>\n"
-    )
+    return document(title, "\n".join(sections), style=_STYLE)
 
 
 def _verdict(report: AuditReport) -> str:

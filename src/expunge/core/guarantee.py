@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-import numpy as np
-
 from expunge.core.checks import require_choice, require_number
 from expunge.core.errors import ParameterError
 
@@ -88,17 +86,7 @@ class Guarantee:
         The rule: γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1. In words, a guarantee says nothing useful if it may always fail, or if
         it lets an event with one chance in a million after honest retraining become certain.
         """
-        if self.note:
-            return self.note
-        if self.gamma >= 1:
-            return f"gamma = {self.gamma:g} allows the claim to fail always"
-        if self.beta >= 1:
-            return f"beta = {self.beta:g} allows any event to become certain"
-        if math.isinf(self.alpha):
-            return "alpha is infinite: no bound is known for what was published"
-        if self.alpha + math.log(SMALLEST_EVENT) >= math.log1p(-self.beta):
-            return f"alpha = {self.alpha:.4g} lets an event with one chance in a million become certain"
-        return ""
+        return explain_vacuity(self.alpha, self.beta, self.gamma, note=self.note)
 
     @property
     def is_vacuous(self) -> bool:
@@ -148,6 +136,43 @@ class Guarantee:
         return _rebuild, (*claim, self.theorem, dict(self.parameters), self.assumptions, self.note, self.form)
 
 
+def explain_vacuity(alpha: float, beta: float, gamma: float, *, note: str = "") -> str:
+    """Say why a guarantee with these numbers is vacuous.
+
+    The rule is γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1.
+
+    Parameters
+    ----------
+    alpha, beta, gamma
+        The numbers of the guarantee.
+    note
+        Why a bound could not be given. A note makes the guarantee vacuous.
+
+    Returns
+    -------
+    str
+        One sentence, or empty text if the guarantee is not vacuous.
+
+    Examples
+    --------
+    >>> explain_vacuity(1.0, 0.001, 0.001)
+    ''
+    >>> explain_vacuity(1.0, 0.001, 1.0)
+    'gamma = 1 allows the claim to fail always'
+    """
+    if note:
+        return note
+    if gamma >= 1:
+        return f"gamma = {gamma:g} allows the claim to fail always"
+    if beta >= 1:
+        return f"beta = {beta:g} allows any event to become certain"
+    if math.isinf(alpha):
+        return "alpha is infinite: no bound is known for what was published"
+    if alpha + math.log(SMALLEST_EVENT) >= math.log1p(-beta):
+        return f"alpha = {alpha:.4g} lets an event with one chance in a million become certain"
+    return ""
+
+
 def _rebuild(
     alpha: float,
     beta: float,
@@ -165,7 +190,7 @@ def _rebuild(
 
 def _plain(value: Any) -> Parameter:
     """Turn NumPy numbers into Python's own, which JSON can hold."""
-    plain: Parameter = value.item() if isinstance(value, np.generic) else value
+    plain: Parameter = value.item() if hasattr(value, "item") else value
     return plain
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from expunge.core.words import round_up, seconds_of, utc
 from expunge.evidence import (
     TICKED,
     Certificate,
@@ -24,12 +25,9 @@ from expunge.evidence import (
     RequestFacts,
     SigningKey,
     append,
-    canonical,
     genesis,
     issue,
-    round_up,
-    seconds_of,
-    utc,
+    write_canonical,
 )
 from expunge.folder.store import Request, RequestBook, Store
 from expunge.theory import Guarantee
@@ -105,7 +103,7 @@ class LedgerBook:
     def write(self, event: str, at: str, **facts: Any) -> None:
         """The next entry; inside the caller's transaction."""
         line = append(self.head, at=at, event=event, facts=facts)
-        content = canonical(line.entry.to_data()).decode()
+        content = write_canonical(line.entry.to_data()).decode()
         self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
 
     def excerpt(self, request: str) -> Excerpt:

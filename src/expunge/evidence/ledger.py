@@ -1,14 +1,14 @@
-"""The ledger: what happened to a deployment, in order, chained by hashes so that nothing can be changed afterwards.
+"""The ledger: what happened to a deployment, in order, chained by hashes so that later changes are detected.
 
-    digest_i = SHA-256(canonical(entry_i))
+    digest_i = SHA-256(canonical JSON of entry_i)
     link_0   = SHA-256("expunge ledger genesis 1" 0x00 deployment-id)      i = 1, 2, … is the entry's sequence number
     link_i   = SHA-256(link_{i-1} digest_i)
 
-Entries hold public facts only: `EVENTS` lists, for every event, the facts that may be told. Nothing on the list depends
-on the secret randomness but what a certificate tells too (`facts`); what shows the end of a retraining is dated by the
-clock tick (`TICKED`).
+Entries hold public facts only: `EVENTS` lists the facts that each event may tell. A fact on the list depends on the
+secret randomness only if a certificate tells it too (see `facts`). An event that shows the end of a retraining is dated
+by the clock tick (`TICKED`).
 
-The stretch of a ledger that a certificate carries: some entries in full, the others as digests.
+A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from expunge.core.errors import InputError, ParameterError
-from expunge.evidence import checks as _require
-from expunge.evidence.canonical import canonical
+from expunge.evidence import checks
+from expunge.evidence.canonical import write_canonical
 
 _GENESIS: Final = b"expunge ledger genesis 1\x00"
 _LINK_BYTES: Final = 32
 
-#: The facts that an entry may tell, by event. A fact that depends on the secret randomness must never be added here.
+#: The facts that an entry may tell, by event. Never add a fact that depends on the secret randomness.
 EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
@@ -41,7 +41,6 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
-        "migrated": frozenset({"software", "store_format"}),
     }
 )
 
@@ -51,23 +50,43 @@ TICKED: Final = frozenset({"applied", "generation"})
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the chain stands after `sequence` entries."""
+    """Where the chain stands after a number of entries.
+
+    Parameters
+    ----------
+    sequence
+        The number of entries; 0 is the beginning of the ledger.
+    link
+        The link that they lead to, 32 bytes.
+    """
 
     sequence: int
     link: bytes
 
     def __post_init__(self) -> None:
-        _require.count("the sequence number of a head", self.sequence)
+        checks.count("the sequence number of a head", self.sequence)
         _require_link(self.link)
 
     def to_data(self) -> dict[str, Any]:
-        """For canonical JSON."""
+        """The plain data that is written as canonical JSON."""
         return {"sequence": self.sequence, "link": self.link.hex()}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened: when, what, and public facts about it."""
+    """One thing that happened to a deployment.
+
+    Parameters
+    ----------
+    sequence
+        Its place in the ledger, from 1.
+    at
+        When it happened, such as 2026-11-16T02:00:00Z.
+    event
+        What happened: one of `EVENTS`.
+    facts
+        Public facts about it. `EVENTS` lists their names.
+    """
 
     sequence: int
     at: str
@@ -75,8 +94,8 @@ class Entry:
     facts: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        _require.count("the sequence number of an entry", self.sequence, least=1)
-        _require.moment(f"entry {self.sequence}", self.at)
+        checks.count("the sequence number of an entry", self.sequence, least=1)
+        checks.moment(f"entry {self.sequence}", self.at)
         if not isinstance(self.event, str) or self.event not in EVENTS:
             raise ParameterError(f"entry {self.sequence}: there is no event {self.event!r:.80}")
         if not isinstance(self.facts, Mapping):
@@ -87,30 +106,46 @@ class Entry:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical entry."""
-        return hashlib.sha256(canonical(self.to_data())).digest()
+        """The SHA-256 of the entry in canonical JSON."""
+        return hashlib.sha256(write_canonical(self.to_data())).digest()
 
     def to_data(self) -> dict[str, Any]:
-        """For canonical JSON."""
+        """The plain data that is written as canonical JSON."""
         return {"sequence": self.sequence, "at": self.at, "event": self.event, "facts": dict(self.facts)}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An entry as it is kept: with the link that it led to."""
+    """An entry together with the link of the chain after it.
+
+    Parameters
+    ----------
+    entry
+        The entry.
+    link
+        The link that it leads to, 32 bytes.
+    """
 
     entry: Entry
     link: bytes
 
     @property
     def head(self) -> Head:
-        """The chain right after this entry."""
+        """Where the chain stands after this entry."""
         return Head(self.entry.sequence, self.link)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The first entry of a ledger that is wrong, and why."""
+    """An entry of a ledger that is wrong, and why.
+
+    Parameters
+    ----------
+    sequence
+        The place of the entry.
+    why
+        What is wrong with it.
+    """
 
     sequence: int
     why: str
@@ -120,25 +155,90 @@ class Fault:
 
 
 def genesis(deployment_id: str) -> Head:
-    """The chain before the first entry, bound to one deployment."""
+    """Start the ledger of a deployment.
+
+    Parameters
+    ----------
+    deployment_id
+        The deployment that the ledger is bound to.
+
+    Returns
+    -------
+    Head
+        The chain before its first entry.
+
+    Examples
+    --------
+    >>> genesis("0f8fad5b").sequence
+    0
+    """
     return Head(0, hashlib.sha256(_GENESIS + deployment_id.encode("utf-8")).digest())
 
 
 def append(head: Head, *, at: str, event: str, facts: Mapping[str, Any]) -> Line:
-    """The next line of the ledger; its `head` is where the chain then stands."""
+    """Make the next entry of a ledger.
+
+    Parameters
+    ----------
+    head
+        Where the chain stands.
+    at
+        When it happened, such as 2026-11-16T02:00:00Z.
+    event
+        What happened: one of `EVENTS`.
+    facts
+        Public facts about it. `EVENTS` lists their names.
+
+    Returns
+    -------
+    Line
+        The entry and its link. Its `head` is where the chain then stands.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such event, or the event may not tell such a fact.
+
+    Examples
+    --------
+    >>> line = append(genesis("0f8fad5b"), at="2026-11-16T02:00:00Z", event="created", facts={"name": "churn"})
+    >>> line.head.sequence
+    1
+    """
     entry = Entry(head.sequence + 1, at, event, facts)
     return Line(entry, next_link(head.link, entry.digest))
 
 
 def next_link(link: bytes, digest: bytes) -> bytes:
-    """link_i from link_{i-1} and the digest of entry i."""
+    """Compute link_i from link_{i-1} and the digest of entry i."""
     return hashlib.sha256(_require_link(link) + _require_link(digest)).digest()
 
 
 def check_ledger(start: Head, lines: Iterable[Line], *, head: Head | None = None) -> Fault | None:
-    """The first wrong line after `start` (`genesis(deployment_id)` for a whole ledger), or None.
+    """Follow a ledger and find the first entry that is wrong.
 
-    `head`, if given, is where the ledger must end: without it nobody notices that the last lines are missing.
+    Parameters
+    ----------
+    start
+        Where the chain stands before the first line; `genesis(deployment_id)` for a whole ledger.
+    lines
+        The lines, in order.
+    head
+        Where the ledger must end. Without it, missing lines at the end are not noticed.
+
+    Returns
+    -------
+    Fault or None
+        The first fault, or None if the ledger is sound.
+
+    Examples
+    --------
+    >>> start = genesis("0f8fad5b")
+    >>> line = append(start, at="2026-11-16T02:00:00Z", event="created", facts={})
+    >>> check_ledger(start, [line], head=line.head) is None
+    True
+    >>> print(check_ledger(start, [], head=line.head))
+    entry 1: is missing; the ledger has 1 entries and ends after 0
     """
     at = start
     for line in lines:
@@ -173,10 +273,18 @@ def _require_link(link: object) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A stretch of a ledger that can be followed offline.
+    """A stretch of a ledger that can be followed offline. `Excerpt.of` makes one from entries.
 
-    `start` stands for everything before (genesis: nothing is); `digests` are those of all entries after it, in order,
-    in hexadecimal; `entries` are some of the same entries in full; `head` is where they lead.
+    Parameters
+    ----------
+    start
+        Where the chain stands before the stretch.
+    digests
+        The digests of all entries of the stretch, in order, in hexadecimal.
+    entries
+        Some of these entries in full.
+    head
+        Where the chain stands at the end.
     """
 
     start: Head
@@ -186,7 +294,7 @@ class Excerpt:
 
     @classmethod
     def of(cls, start: Head, rows: Iterable[Entry | bytes] = ()) -> Self:
-        """The stretch after `start`: an `Entry` is shown in full, of the others the 32-byte digest is given."""
+        """Make the stretch after `start`. Give an `Entry` to show it in full, or its 32-byte digest."""
         digests, entries, link = [], [], start.link
         for place, row in enumerate(rows, start.sequence + 1):
             if isinstance(row, Entry):
@@ -204,7 +312,7 @@ class Excerpt:
         return self.start.sequence == 0 and len(self.entries) == self.head.sequence
 
     def faults(self, deployment_id: str) -> list[Fault]:
-        """Everything that does not fit together; empty for a sound excerpt of that deployment's ledger."""
+        """List everything that does not fit together; empty for a sound excerpt of that deployment's ledger."""
         found = [fault for entry in self.entries if (fault := self._entry_fault(entry)) is not None]
         numbers = [entry.sequence for entry in self.entries]
         found += [
@@ -234,7 +342,7 @@ class Excerpt:
         return [] if link == self.head.link else [Fault(length, "the chain does not lead to the head that is stated")]
 
     def to_data(self) -> dict[str, Any]:
-        """For canonical JSON."""
+        """The plain data that is written as canonical JSON."""
         return {
             "start": self.start.to_data(),
             "digests": list(self.digests),
@@ -244,12 +352,12 @@ class Excerpt:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """From what `to_data` gave; the chain is not checked here."""
-        digests = _require.sequence_of("digests", data["digests"])
-        entries = _require.sequence_of("entries", data["entries"])
+        """Read what `to_data` gave. This does not check the chain; `faults` does."""
+        digests = checks.sequence_of("digests", data["digests"])
+        entries = checks.sequence_of("entries", data["entries"])
         return cls(
             start=_read_head("start", data["start"]),
-            digests=tuple(_require.digest("a digest of the ledger", digest) for digest in digests),
+            digests=tuple(checks.digest("a digest of the ledger", digest) for digest in digests),
             entries=tuple(map(_read_entry, entries)),
             head=_read_head("head", data["head"]),
         )
@@ -258,8 +366,8 @@ class Excerpt:
 def _read_head(name: str, data: Any) -> Head:
     if not isinstance(data, dict) or set(data) != {"sequence", "link"}:
         raise InputError(f"{name} must have a sequence and a link, and nothing else")
-    link = _require.digest(f"the link of {name}", data["link"])
-    return Head(_require.count(f"the sequence of {name}", data["sequence"]), bytes.fromhex(link))
+    link = checks.digest(f"the link of {name}", data["link"])
+    return Head(checks.count(f"the sequence of {name}", data["sequence"]), bytes.fromhex(link))
 
 
 def _read_entry(data: Any) -> Entry:

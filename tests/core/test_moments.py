@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.core.errors import ParameterError
-from expunge.core.words import is_on_tick, seconds_of
-from expunge.evidence import round_up, utc
+from expunge.core.words import is_on_tick, round_up, seconds_of, utc
 
 SECONDS = st.integers(0, 4_000_000_000)
 
