@@ -309,18 +309,16 @@ def test_a_request_that_could_not_be_applied_and_is_cancelled_leaves_nothing(fol
     request = deployment.submit([addition(kind, [80])])
     written = []
 
-    def write_some(
-        path: Path, data: bytes, *, flush: bool, write: Any = expunge.folder.store.stages.write_file
-    ) -> None:
+    def write_some(path: Path, content: bytes, *, write: Any = expunge.folder.store.stages.write_new) -> None:
         written.append(path)
-        write(path, data, flush=flush) if len(written) < 3 else full_disk()
+        write(path, content) if len(written) < 3 else full_disk()
 
     for switched in (False, True):  # full before the switch, and at the very commit of it
         with monkeypatch.context() as patch:
             if switched:
                 patch.setattr(expunge.folder.store.database.Database, "_commit", fail_to_commit)
             else:
-                patch.setattr(expunge.folder.store.stages, "write_file", write_some)
+                patch.setattr(expunge.folder.store.stages, "write_new", write_some)
             with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
                 deployment.apply()
     assert deployment.request(request.request).state == "pending"

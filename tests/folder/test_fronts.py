@@ -67,7 +67,7 @@ def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytes
     deployment.close()
 
 
-def test_a_student_of_an_earlier_version_is_not_kept_for_long(folder: Path) -> None:
+def test_a_student_that_may_not_be_kept_is_trained_again(folder: Path) -> None:
     """It was taught with coins that people may have chosen their deletions by."""
     centres = np.array([[0.1, 0.1, 0.1], [3.1, 3.1, 3.1]])
     front = StudentFront(centres, expunge.training.learners.as_learner(GaussianNB()), selection_share=0.0)
@@ -78,7 +78,7 @@ def test_a_student_of_an_earlier_version_is_not_kept_for_long(folder: Path) -> N
     deployment.delete([2])
     assert not deployment.student.was_trained
     student = deployment.student
-    lesson = encode((student.kept, student.labels))  # as it was written down before
+    lesson = encode((student.kept, student.labels, False))
     deployment._store.put_object("lesson", lesson.format, lesson.data)
     deployment = reopened(deployment)
     assert np.array_equal(deployment.student.kept, student.kept)

@@ -78,7 +78,7 @@ class FailsAtTheThird:
 
 ON_ITS_WAY = {
     "training": (LookupTableLearner, "fit"),
-    "a model's file": (stages, "write_file"),
+    "a model's file": (stages, "write_new"),
     "a model's bytes": (stages, "encode_model"),
     "the records": (slabs, "_append"),
     "a folder's list": (stages, "flush_file"),

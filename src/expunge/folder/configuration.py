@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from expunge.core.checks import require_count
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.privacy.accounting import ACCOUNTANT_NAMES, Accountant
 from expunge.privacy.accounting import accountant as accountant_by_name
@@ -35,7 +34,7 @@ def dump_settings(
         "budget": None if budget is None else [float(budget.epsilon), float(budget.delta)],
         "accountant": _accountant_name(settings.accountant),
         "on_exhausted": settings.on_exhausted,
-        "max_generations": _whole("max_generations", settings.max_generations),
+        "max_generations": require_count("max_generations", settings.max_generations),
     }
 
 
@@ -52,12 +51,6 @@ def load_settings(data: dict[str, Any]) -> Settings:
         )
     except (TypeError, KeyError, IndexError, InputError) as error:
         raise FormatError(f"the deployment's settings are damaged: {error}") from None
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ParameterError(f"{name} must be a whole number, got {value!r}")
-    return int(value)
 
 
 def _dump_mechanism(settings: Settings, num_shards: int, num_classes: int) -> Any:

@@ -42,8 +42,7 @@ from expunge.folder.policy import ApplyPolicy
 from expunge.folder.rounds import RoundWriter
 from expunge.folder.store import BookKeeper, ClosedBooks, Request, Store, erase
 from expunge.folder.store.steps import reach
-from expunge.serving.deployment import _SEEDED as _SEED_IN_USE
-from expunge.serving.deployment import Deployment, Following, Receipt, Status
+from expunge.serving.deployment import SEED_IS_SECRET, Deployment, Following, Receipt, Status
 from expunge.serving.publishing import Front, Publisher, Round
 from expunge.theory import Guarantee
 from expunge.training.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress
@@ -120,8 +119,12 @@ def finish(store: Store, evidence: Evidence) -> None:
 def write_guarantee(store: Store, found: Guarantee) -> None:
     """For those who only look at the folder."""
     numbers = {name: getattr(found, name) for name in ("alpha", "beta", "gamma", "theorem", "note")}
-    form = {} if found.form == "paper" else {"form": found.form}
-    known = {**numbers, **form, "parameters": dict(found.parameters), "assumptions": list(found.assumptions)}
+    known = {
+        **numbers,
+        "form": found.form,
+        "parameters": dict(found.parameters),
+        "assumptions": list(found.assumptions),
+    }
     store.state_fact("guarantee", known)
 
 
@@ -467,7 +470,7 @@ class DurableDeployment(Deployment):
 
     def _own_assumptions(self) -> list[str]:
         seeded = [] if self._store.fact("is_system") else [_SEEDED]
-        others = [each for each in super()._own_assumptions()[1:] if each != _SEED_IN_USE]
+        others = [each for each in super()._own_assumptions()[1:] if each != SEED_IS_SECRET]
         return [_ONE_FOLDER, *others, *seeded]
 
     def __getstate__(self) -> dict[str, Any]:

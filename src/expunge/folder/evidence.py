@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from expunge.core.files import write_new
 from expunge.evidence import (
     TICKED,
     Certificate,
@@ -202,10 +203,5 @@ def make_keys(store: Store) -> str:
     key = SigningKey.generate()
     key.save(folder / _SIGNING_KEY)
     key.public_key.save(folder / _PUBLIC_KEY)
-    descriptor = os.open(folder / _HASH_KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, os.urandom(32))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_new(folder / _HASH_KEY, os.urandom(32))
     return key.public_key.fingerprint

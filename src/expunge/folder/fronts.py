@@ -32,7 +32,6 @@ from expunge.training.fallback.protocol import rows_of_records
 from expunge.training.learners.protocol import for_classes
 
 _FRONT, _STUDENT, _LESSON = "front", "student", "lesson"
-_TEACHING = 1  # how students are taught; one that was taught in another way is not kept after the next update
 
 
 def put_front(store: Store, front: Front, trusted: Sequence[str]) -> None:
@@ -59,7 +58,7 @@ def put_round(store: Store, front: Front, serving: Round, classes: Any, trusted:
     if isinstance(serving, StudentRound):
         student = for_classes(cast("StudentFront", front).student, classes)  # type: ignore[arg-type]
         model = encode_model(student, serving.model, trusted=trusted)
-        lesson = encode((serving.kept, serving.labels, _TEACHING * serving.can_be_kept), trusted=trusted)
+        lesson = encode((serving.kept, serving.labels, serving.can_be_kept), trusted=trusted)
         store.put_object(_STUDENT, model.format, model.data)
         store.put_object(_LESSON, lesson.format, lesson.data)
     return {}
@@ -76,9 +75,9 @@ def get_round(store: Store, front: Front, opening: Opening, trusted: Sequence[st
         if student is None or lesson is None:
             raise FormatError(f"{store.folder} has no student: it is damaged")
         learner = for_classes(front.student, opening.state.records.classes)  # type: ignore[arg-type]
-        kept, labels, *teaching = decode(*lesson, trusted=trusted)
+        kept, labels, can_be_kept = decode(*lesson, trusted=trusted)
         taught = decode_model(learner, *student, trusted=trusted)
-        return StudentRound(taught, kept, labels, was_trained=False, can_be_kept=teaching == [_TEACHING])
+        return StudentRound(taught, kept, labels, was_trained=False, can_be_kept=can_be_kept)
     return front.open_round(opening)
 
 

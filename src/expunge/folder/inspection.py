@@ -79,8 +79,8 @@ class DeploymentView:
         data = self._store.fact("guarantee")
         try:
             values = [float(data[name]) for name in ("alpha", "beta", "gamma")]
-            rest = {name: data[name] for name in ("theorem", "parameters", "assumptions", "note")}
-            return Guarantee(*values, **rest, form=data.get("form", "paper"))
+            rest = {name: data[name] for name in ("theorem", "parameters", "assumptions", "note", "form")}
+            return Guarantee(*values, **rest)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{self._store.folder}: the guarantee that was written down is damaged: {error}"

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.errors import ParameterError, StoreError
 from expunge.core.features import Features, take
+from expunge.core.files import flush_file
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
@@ -36,7 +37,6 @@ from expunge.folder.store import (
     Store,
     dump_classes,
     explained,
-    flush_file,
     flush_files,
     read_state,
     settle,

@@ -31,7 +31,9 @@ from expunge.training.learners import Learner, SlicedLearner
 from expunge.training.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
-_SEEDED = "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+SEED_IS_SECRET = (
+    "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+)
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
@@ -271,7 +273,7 @@ class Deployment:
         strange = [type(p).__name__ for p in parts if p is not None and not type(p).__module__.startswith("expunge.")]
         return [
             _ONE_COPY,
-            *([] if self._rng.is_system else [_SEEDED]),
+            *([] if self._rng.is_system else [SEED_IS_SECRET]),
             *(f"{name}, which is not part of this package, keeps to its contract." for name in strange),
         ]
 

@@ -136,13 +136,13 @@ def test_a_stage_that_fails_says_why_and_is_swept(
 ) -> None:
     before, written = models(store), []
 
-    def write_some(path: Path, data: bytes, *, flush: bool, write: Any = stages.write_file) -> None:
+    def write_some(path: Path, content: bytes, *, write: Any = stages.write_new) -> None:
         written.append(path)
         if len(written) > 1:
             raise OSError(errno.ENOSPC, "full")
-        write(path, data, flush=flush)
+        write(path, content)
 
-    monkeypatch.setattr(stages, "write_file", write_some)
+    monkeypatch.setattr(stages, "write_new", write_some)
     with Stage(store, trusted=()) as begun:
         after, _ = update(state, [Delete(record) for record in range(10)], rng=Randomness.from_seed(2), follower=begun)
         with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):

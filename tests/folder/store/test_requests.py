@@ -11,7 +11,7 @@ import pytest
 
 from expunge.core.errors import FormatError, RecordError, RequestError, StoreError
 from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
-from expunge.folder.store import Batch, RequestBook, Store, database
+from expunge.folder.store import Batch, RequestBook, Store
 from expunge.folder.store.requests import Request
 
 NOW = "2030-01-01T00:00:00Z"
@@ -100,26 +100,6 @@ def test_nothing_at_all_is_left_of_a_request_that_was_cancelled(store: Store, bo
     assert row == (None, None, b"")
     assert store.database.rows("SELECT * FROM hashes") == []
     assert book.hashes_of(request) == ()
-
-
-def test_a_folder_of_the_first_format_keeps_its_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "older"
-    folder.mkdir()
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "MIGRATIONS", database.MIGRATIONS[:1])
-        patch.setattr(database, "VERSION", 1)
-        older = database.Database(folder, is_new=True)
-        columns = "request, fingerprint, kind, state, accepted_at, deletions, additions, hashes"
-        for request, hashes in (("a", '["00", "11"]'), ("b", "[]")):
-            row = (request, b"", "deletion", "applied", NOW, 2, 0, hashes)
-            older.execute(f"INSERT INTO requests ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-        older.close()
-    newer = database.Database(folder)
-    book = RequestBook(Store(folder, newer, None), KEY)
-    assert (book.hashes_of("a"), book.hashes_of("b")) == (("00", "11"), ())
-    assert [(one.request, one.state) for one in book.all()] == [("a", "applied"), ("b", "applied")]
-    assert newer.rows("SELECT DISTINCT hashes FROM requests") == [("[]",)]
-    newer.close()
 
 
 def test_unknown_requests_are_named(book: RequestBook) -> None:

@@ -3,7 +3,7 @@
 from expunge.folder.store.batches import Batch, Name, lasting_names
 from expunge.folder.store.columns import Form
 from expunge.folder.store.ensembles import dump_classes, erase, load_classes, read_records, read_state, switch
-from expunge.folder.store.files import FolderLock, explained, flush_file, flush_files
+from expunge.folder.store.files import FolderLock, explained, flush_files
 from expunge.folder.store.replacement import exchange, hidden, is_vacant, settle
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.folder.store.stages import FirstStage, Stage, Staged, stage
@@ -27,7 +27,6 @@ __all__ = [
     "erase",
     "exchange",
     "explained",
-    "flush_file",
     "flush_files",
     "hidden",
     "is_vacant",

@@ -11,7 +11,7 @@ import os
 import struct
 from pathlib import Path
 
-from expunge.folder.store.files import flush_file
+from expunge.core.files import flush_file
 
 _FORM = struct.Struct("<QB")  # the generation, and whether it is dirty
 
@@ -27,7 +27,7 @@ class DirtyMark:
         """Whether this generation is marked, for all that can be known."""
         try:
             return self._read() == (self._generation, 1)
-        except FileNotFoundError:  # from before there was a mark
+        except FileNotFoundError:  # the disk had no room for it
             return False
         except OSError:
             return True

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from expunge.core.errors import FolderBusyError, FormatError, StoreError
+from expunge.core.files import flush_file
 from expunge.folder.store.steps import reach
 from expunge.folder.store.threads import each_of
 
@@ -113,40 +114,8 @@ def _database_reason(error: sqlite3.DatabaseError) -> str:
     return f"the database says: {text}"
 
 
-def write_file(path: Path, data: bytes, *, flush: bool = False) -> None:
-    """Write a new file, or none; its content is not on the disk before it is flushed, its name before its folder is."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        write_all(descriptor, data)
-        if flush:
-            os.fsync(descriptor)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def write_all(descriptor: int, data: Any, offset: int | None = None) -> None:
-    """Every byte, at the given place or at the file's own position."""
-    view = memoryview(data).cast("B")
-    while len(view):
-        done = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
-        view = view[done:]
-        offset = None if offset is None else offset + done
-
-
-def flush_file(path: Path) -> None:
-    """Have a file's content, or a folder's list of files, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def flush_files(paths: Iterable[Path]) -> None:
-    """The same for many at once: the disk does them together."""
+    """Flush many files and folders at once: the disk does them together."""
     each_of(flush_file, list(paths))
 
 

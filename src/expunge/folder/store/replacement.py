@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from expunge.core.errors import StoreError
-from expunge.folder.store.files import FolderLock, explained, flush_file
+from expunge.core.files import flush_file
+from expunge.folder.store.files import FolderLock, explained
 
 
 def settle(folder: Path) -> None:

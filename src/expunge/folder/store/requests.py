@@ -24,11 +24,12 @@ import numpy as np
 
 from expunge.core.blocks import Block
 from expunge.core.errors import FormatError, RecordError, RequestError
+from expunge.core.files import write_new
 from expunge.core.records import RecordId
 from expunge.evidence import hash_ids, keyed_hash, request_key
 from expunge.folder.store.batches import Batch, Name, Part
 from expunge.folder.store.columns import Form
-from expunge.folder.store.files import flush_files, write_file
+from expunge.folder.store.files import flush_files
 from expunge.folder.store.steps import reach
 from expunge.folder.store.store import Store
 
@@ -134,12 +135,12 @@ class RequestBook:
         if batch.block is not None:
             file = f"{request}.block"
             with self._store.explained():
-                write_file(self._store.folder / "waiting" / file, pack(batch.block))
+                write_new(self._store.folder / "waiting" / file, pack(batch.block), flush=False)
                 flush_files([self._store.folder / "waiting" / file, self._store.folder / "waiting"])
         reach("accept.staged")
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "hashes, content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, '[]', ?, ?)",
+            "content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?)",
             (
                 request,
                 self._key(key),

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block
 from expunge.core.errors import FormatError
+from expunge.core.files import write_all
 from expunge.folder.store.columns import Column, Form
-from expunge.folder.store.files import flush_files, write_all
+from expunge.folder.store.files import flush_files
 from expunge.folder.store.steps import reach
 from expunge.folder.store.threads import each_of
 

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.errors import StoreError
+from expunge.core.files import flush_file, write_new
 from expunge.core.records import Change, Records
 from expunge.folder.codec import encode_model
 from expunge.folder.store.columns import Form
-from expunge.folder.store.files import flush_file, flush_files, write_file
+from expunge.folder.store.files import flush_files
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.steps import reach
 from expunge.folder.store.store import Present, Store
@@ -202,6 +203,6 @@ def _write_model(
 ) -> ModelFile:
     encoded = encode_model(learner, model, trusted=trusted)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-    write_file(store.folder / "models" / name, encoded.data, flush=True)
+    write_new(store.folder / "models" / name, encoded.data)
     reach("stage.model")
     return name, encoded.format, hashlib.sha256(encoded.data).digest()
