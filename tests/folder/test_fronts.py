@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,6 @@ Y = np.arange(120) % 2
 X = RNG.normal(size=(120, 3)) + 3 * Y[:, None]
 POOL = RNG.normal(size=(40, 3)) + 3 * (np.arange(40) % 2)[:, None]
 GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 0.3, "target": Guarantee(8.0, 0.05, 0.05)}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    shared = Path("/dev/shm")  # where flushing costs nothing
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
-        yield Path(name) / "deployment"
 
 
 def make(folder: Path, **options: Any) -> DurableDeployment:

@@ -15,7 +15,8 @@ opened next. Predictions are paid for in blocks that are on the disk before the 
 Memory and disk of one deployment are of the same round, or memory is of no more use.
 
 The end of an update on the disk: what was replaced is erased, then the requests behind it count as applied.
-"""
+
+A round on its way to the disk: staged while it is trained, then switched to in one transaction."""
 
 from __future__ import annotations
 
@@ -35,14 +36,16 @@ from expunge.core.features import Features
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, RecordId, Update, as_batch, deletions
 from expunge.evidence import Certificate
-from expunge.folder.evidence import Evidence, Standing
-from expunge.folder.fronts import Admission
+from expunge.folder.evidence import CurrentFacts, Evidence
+from expunge.folder.fronts import Admission, moved_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.policy import ApplyPolicy
-from expunge.folder.rounds import RoundWriter
-from expunge.folder.store import BookKeeper, ClosedBooks, Request, Store, erase
-from expunge.folder.store.steps import reach
-from expunge.serving.deployment import SEED_IS_SECRET, Deployment, Following, Receipt, Status
+from expunge.folder.store import Store
+from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, write_ensemble
+from expunge.folder.store.requests import Batch, Request, lasting_names
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.store import ClosedJournal, DurableJournal
+from expunge.serving.deployment import SEED_IS_SECRET, Deployment, NextRound, Receipt, Status
 from expunge.serving.publishing import Front, Publisher, Round
 from expunge.theory import Guarantee
 from expunge.training.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress
@@ -100,7 +103,7 @@ class Alignment:
         self._is_switching = False
 
 
-def finish(store: Store, evidence: Evidence) -> None:
+def complete_erasure(store: Store, evidence: Evidence) -> None:
     """Erase what a switch replaced; then, and only then, the requests behind it count as applied."""
     switched = evidence.requests.in_state("switched")
     if not switched and store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:
@@ -108,12 +111,12 @@ def finish(store: Store, evidence: Evidence) -> None:
     erase(store)
     tick = evidence.clock.done()
     with store.database.transaction():
-        reach("applied.open")
+        report_step("applied.open")
         store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
         for one in switched:
-            evidence.requests.finish(one.request, applied_by=tick)
+            evidence.requests.mark_applied(one.request, applied_by=tick)
             evidence.ledger.write("applied", tick, request=one.request, generation=one.generation, round=one.round)
-    reach("applied.done")
+    report_step("applied.done")
 
 
 def write_guarantee(store: Store, found: Guarantee) -> None:
@@ -125,7 +128,7 @@ def write_guarantee(store: Store, found: Guarantee) -> None:
         "parameters": dict(found.parameters),
         "assumptions": list(found.assumptions),
     }
-    store.state_fact("guarantee", known)
+    store.write_fact("guarantee", known)
 
 
 _ONE_FOLDER = "The folder is served once: nobody serves a copy of it, or sets it back to an earlier state."
@@ -143,7 +146,7 @@ class DurableDeployment(Deployment):
     _evidence: Evidence
     _policy: ApplyPolicy
     _trusted: tuple[str, ...]
-    _journal: BookKeeper
+    _journal: DurableJournal
     _inbox: Inbox
     _writer: RoundWriter
     _clock: threading.Thread | None = None
@@ -165,7 +168,7 @@ class DurableDeployment(Deployment):
         reserved: int,
     ) -> Self:
         """The deployment of a folder whose contents were read; `expunge.open` does that."""
-        self, present = cls.__new__(cls), store.present
+        self, present = cls.__new__(cls), store.position
         self._configure(learner, state.num_shards, state.sampler, publisher, rng, front, max_generations, executor)
         self._state, self._serving = state, serving
         self._generation, self._round, self._models_trained = present.generation, present.round, present.models_trained
@@ -179,9 +182,9 @@ class DurableDeployment(Deployment):
         self._writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
         self._closed = threading.Event()
         self._alignment = Alignment(store)
-        self._journal = self._publisher.journal = BookKeeper(store, self._generation, reserved)
-        self._finish()
-        self._inbox.follow(self._state.records)
+        self._journal = self._publisher.journal = DurableJournal(store, self._generation, reserved)
+        self._complete_erasure()
+        self._inbox.start_from(self._state.records)
         write_guarantee(store, self.guarantee())
         if self._policy.mode == "every":
             self._clock = threading.Thread(target=self._apply_on_a_clock, daemon=True)
@@ -308,7 +311,7 @@ class DurableDeployment(Deployment):
     def apply(self, *, advance: Advance = ignore_progress) -> int | None:
         """Apply everything pending as one round; the round's number, None if nothing was pending."""
         with self._working():
-            self._finish()
+            self._complete_erasure()
             self._inbox.catch_up(self._state.records)
             requests = self._evidence.requests
             applying = tuple((one, requests.batch_of(one.request)) for one in requests.in_state("pending"))
@@ -320,8 +323,8 @@ class DurableDeployment(Deployment):
                 receipt = super().update(batch, advance=advance)
                 with self._inbox.lock:
                     self._name_classes()
-                    self._inbox.follow(self._state.records)
-                self._finish()
+                    self._inbox.start_from(self._state.records)
+                self._complete_erasure()
                 return receipt.round
             finally:
                 self._writer.applying = ()
@@ -344,12 +347,12 @@ class DurableDeployment(Deployment):
 
     def certificate(self, request: str | None = None) -> Certificate:
         """A signed certificate about a request, or about the whole deployment."""
-        return self._evidence.certificate(request, guarantee=self.guarantee(), standing=self._standing)
+        return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
 
-    def _standing(self) -> Standing:
+    def _current_facts(self) -> CurrentFacts:
         with self._lock:
             predictions, capacity = self._publisher.status.predictions, self._publisher.capacity
-            return Standing(self._generation, self._round, predictions, capacity, len(self._state.records))
+            return CurrentFacts(self._generation, self._round, predictions, capacity, len(self._state.records))
 
     def retrain(self, *, advance: Advance = ignore_progress) -> None:
         """Retrain everything now, with fresh randomness: a new generation of the same round."""
@@ -383,8 +386,8 @@ class DurableDeployment(Deployment):
 
     def _remove_replaced(self) -> None:
         """The files of models that a retraining outside of any request has replaced."""
-        self._finish()
-        with self._store.explained():
+        self._complete_erasure()
+        with self._store.explain_errors():
             self._store.sweep()
 
     def close(self) -> None:
@@ -404,9 +407,9 @@ class DurableDeployment(Deployment):
             try:
                 if self._publisher.must_retrain and not is_lost:  # an interruption may have come before the mark
                     self._journal.mark_dirty()
-                self._journal.settle(None if is_lost else self._publisher.status.predictions)
+                self._journal.close(None if is_lost else self._publisher.status.predictions)
             finally:
-                self._publisher.journal = ClosedBooks(self._store.folder)
+                self._publisher.journal = ClosedJournal(self._store.folder)
                 self._store.close()
 
     def __enter__(self) -> Self:
@@ -421,7 +424,7 @@ class DurableDeployment(Deployment):
             raise StoreError(f"{self._store.folder} has been closed")
         self._alignment.check()
 
-    def _updated(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
+    def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
         """R_A, with what it makes put on the disk as it comes."""
         self._follower = self._writer.begin()
         try:
@@ -432,26 +435,26 @@ class DurableDeployment(Deployment):
         finally:
             self._follower = None
 
-    def _keep(self, following: Following, round_: int) -> Following:
-        """Stage and switch on the disk, before the switch in memory."""
-        reach("apply.trained")
+    def _keep(self, following: NextRound, round_: int) -> NextRound:
+        """EnsembleWriter and switch on the disk, before the switch in memory."""
+        report_step("apply.trained")
         self._require_open()
         self._alignment.require(self._generation, self._round)
         is_new, trained = following.generation != self._generation, self._models_trained + len(following.touched)
         return self._writer.write(following, self._state, round=round_, is_new=is_new, trained=trained)
 
-    def _switch(self, following: Following, **more: Any) -> None:
+    def _switch(self, following: NextRound, **more: Any) -> None:
         with self._alignment.switching():
             if following.generation != self._generation:
                 # Before anybody can ask it: no publisher is in service without its books.
                 publisher = following.publisher
-                more["_journal"] = BookKeeper(self._store, following.generation, publisher.status.predictions)
+                more["_journal"] = DurableJournal(self._store, following.generation, publisher.status.predictions)
                 publisher.journal = more["_journal"]
             super()._switch(following, **more)
 
-    def _finish(self) -> None:
+    def _complete_erasure(self) -> None:
         self._alignment.require(self._generation, self._round)
-        finish(self._store, self._evidence)
+        complete_erasure(self._store, self._evidence)
 
     def _apply_on_a_clock(self) -> None:
         beats = self._policy.beats(time.monotonic)
@@ -475,3 +478,83 @@ class DurableDeployment(Deployment):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a deployment on disk is not pickled: open its folder instead")
+
+
+class RoundWriter:
+    """Writes the rounds of one deployment; one at a time, by whoever updates."""
+
+    def __init__(self, store: Store, evidence: Evidence, inbox: Inbox, front: Front, trusted: Sequence[str]) -> None:
+        self._store = store
+        self._evidence = evidence
+        self._inbox = inbox
+        self._front = front
+        self._trusted = trusted
+        self._stage: EnsembleWriter | None = None
+        self.applying: tuple[tuple[Request, Batch], ...] = ()  # what the round is made of
+
+    def begin(self) -> EnsembleWriter:
+        """The follower of an update that begins to train."""
+        self._stage = EnsembleWriter(self._store, trusted=self._trusted)
+        return self._stage
+
+    def drop(self) -> None:
+        """After a failure: whatever was staged is removed."""
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+        self._store.tidy()
+
+    def stop(self) -> None:
+        """Before the folder is let go of: what a thread still writes would be written into somebody else's folder.
+
+        Whoever closes it may be in the middle of an update: the handler of a signal is.
+        """
+        if self._stage is not None:
+            self._stage.halt()
+            self._store.tidy()
+
+    def write(
+        self, next_round: NextRound, before: EnsembleState, *, round: int, is_new: bool, trained: int
+    ) -> NextRound:
+        """Stage and switch from `before`; the round returned is the one to go on with. What fails leaves no files."""
+        try:
+            return self._stage_and_switch(next_round, before, round, is_new, trained)
+        except BaseException:
+            self.drop()
+            raise
+
+    def _stage_and_switch(
+        self, next_round: NextRound, before: EnsembleState, round_: int, is_new: bool, trained: int
+    ) -> NextRound:
+        store, requests, generation = self._store, self._evidence.requests, next_round.generation
+        staged, publisher, classes = self._staged(next_round), next_round.publisher, before.records.classes
+        if staged.state is not next_round.state:
+            next_round = replace(next_round, state=staged.state, serving=moved_round(next_round.serving, staged.state))
+        gone, back = lasting_names([asked for _, asked in self.applying], before.records, staged.state.records)
+        # Nothing is accepted meanwhile, so that the labels kept are those of everything accepted.
+        with self._inbox.lock, store.database.transaction():
+            report_step("switch.open")
+            serving = put_round(store, self._front, next_round.serving, classes, tuple(self._trusted))
+            activate(store, staged, generation=generation, round=round_, models_trained=trained, serving=serving)
+            if is_new:
+                store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+                done = self._evidence.clock.done()
+                self._evidence.ledger.write("generation", done, generation=generation, round=round_)
+            for one, _ in self.applying:
+                requests.mark_switched(one.request, generation=generation, round=round_)
+            self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])
+            requests.readmit(back)
+            requests.remember(gone)  # last: what came and went in one round is gone
+        report_step("switch.done")
+        return next_round
+
+    def _staged(self, next_round: NextRound) -> StagedEnsemble:
+        begun = self._stage
+        if begun is None:
+            return write_ensemble(
+                self._store, next_round.state, next_round.touched, next_round.change, trusted=self._trusted
+            )
+        with begun:
+            staged = begun.collect(next_round.state)
+        self._stage = None
+        return staged

@@ -32,13 +32,14 @@ from expunge.evidence import (
     seconds_of,
     utc,
 )
-from expunge.folder.store import Request, RequestBook, Store
+from expunge.folder.store import Store
+from expunge.folder.store.requests import Request, RequestBook
 from expunge.theory import Guarantee
 
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 
 
-class Standing(NamedTuple):
+class CurrentFacts(NamedTuple):
     """Where a deployment stands, read at one moment."""
 
     generation: int
@@ -132,12 +133,12 @@ class Evidence:
         self.deployment_id: str = store.fact("deployment")
         self.clock = Clock(store.fact("clock_seconds"))
         self.ledger = LedgerBook(store, self.deployment_id)
-        with store.explained():
+        with store.explain_errors():
             hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
         self.requests = RequestBook(store, hash_key)
 
     def certificate(
-        self, request: str | None, *, guarantee: Guarantee, standing: Callable[[], Standing]
+        self, request: str | None, *, guarantee: Guarantee, read_facts: Callable[[], CurrentFacts]
     ) -> Certificate:
         """A signed statement about a request, or about the whole deployment.
 
@@ -147,7 +148,7 @@ class Evidence:
         store = self._store
         with store.database.snapshot():
             about: dict[str, Any] = self._about(request)
-        now = standing()
+        now = read_facts()
         if request is None:
             about["counts"] = self._counts(about["counts"], now.num_records)
         return issue(

@@ -67,7 +67,7 @@ def put_round(store: Store, front: Front, serving: Round, classes: Any, trusted:
 def get_round(store: Store, front: Front, opening: Opening, trusted: Sequence[str]) -> Round:
     """The round as it was."""
     if isinstance(front, RouterFront):
-        threshold, share, chance = store.present.serving["calibration"]
+        threshold, share, chance = store.position.serving["calibration"]
         model = front.fallback.fit_records(opening.state.records)
         return RoutedRound(opening.settled(), front.fallback, model, Calibration(threshold, share, chance), Traffic())
     if isinstance(front, StudentFront):

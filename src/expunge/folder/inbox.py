@@ -23,8 +23,10 @@ from expunge.core.errors import InputError, RequestError
 from expunge.core.records import Add, AddMany, Records, Update
 from expunge.folder.evidence import Evidence
 from expunge.folder.fronts import Admission
-from expunge.folder.store import Batch, Name, Request, RequestBook, Store, dump_classes, load_classes
-from expunge.folder.store.steps import reach
+from expunge.folder.store import Store
+from expunge.folder.store.ensembles import dump_classes, load_classes
+from expunge.folder.store.requests import Batch, Name, Request, RequestBook
+from expunge.folder.store.steps import report_step
 
 _FACT = "classes"
 _ERASED = "erased label "
@@ -76,7 +78,7 @@ class Vocabulary:
         kept = _with(self.names, {code: self._placeholder(self.names[code]) for code in bare})
         data = dump_classes(kept)
         if data != self._store.fact(_FACT):
-            self._store.state_fact(_FACT, data)
+            self._store.write_fact(_FACT, data)
 
     def _placeholder(self, label: Any) -> str:
         return _ERASED + self._book.hash_of("label", str(label)).hex()[:32]
@@ -129,7 +131,7 @@ class Inbox:
         assert self._expected is not None
         return self._expected
 
-    def follow(self, records: Records) -> None:
+    def start_from(self, records: Records) -> None:
         """Go on from this dataset: what was applied is no longer pending."""
         with self.lock:
             self._expected, self._leaving = self._with_all(records, self._evidence.requests.in_state("pending"))
@@ -138,7 +140,7 @@ class Inbox:
     def catch_up(self, records: Records) -> None:
         """Read again what is pending if accepting or cancelling was interrupted half-way."""
         if not self._is_current:
-            self.follow(records)
+            self.start_from(records)
 
     def submit(self, updates: list[Update], current: Records, *, key: str | None, readmit: bool, now: str) -> Request:
         """Have a request on the disk, pending since `now`; `current` is the dataset in force."""
@@ -159,7 +161,7 @@ class Inbox:
             self._refuse_return(asked)
         self._is_current = False
         request = self._accept(asked, [expected, current], key, now)
-        reach("accept.done")
+        report_step("accept.done")
         self._expected, self._leaving = expected, self._leaving | set(asked.deleted)
         self._is_current = True
         return request
@@ -205,13 +207,13 @@ class Inbox:
         now = max(now, requests.get(request).accepted_at)  # whatever the system's clock does
         self._is_current = False
         with self._store.database.transaction():
-            requests.cancel(request, now=now)
+            requests.mark_cancelled(request, now=now)
             self.vocabulary.write([expected[0], current])
             self._evidence.ledger.write("cancelled", now, request=request)
-        reach("cancel.done")
+        report_step("cancel.done")
         self._expected, self._leaving = expected
         self._is_current = True
-        with self._store.explained():
+        with self._store.explain_errors():
             self._store.sweep()  # what waited, and what an attempt to apply it has left
         self._store.database.checkpoint()
 

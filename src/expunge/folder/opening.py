@@ -18,37 +18,28 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.errors import ParameterError, StoreError
+from expunge.core.errors import FormatError, ParameterError, StoreError
 from expunge.core.features import Features, take
 from expunge.core.files import flush_file
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
-from expunge.folder.codec import encode, encode_model
+from expunge.folder.codec import decode, encode, encode_model
 from expunge.folder.configuration import dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, make_keys
 from expunge.folder.fronts import get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
-from expunge.folder.recipe import read_learner
-from expunge.folder.store import (
-    FirstStage,
-    FolderLock,
-    Store,
-    dump_classes,
-    explained,
-    flush_files,
-    read_state,
-    settle,
-    switch,
-)
-from expunge.folder.store.steps import reach
+from expunge.folder.store import FolderLock, Store, recover_replacement
+from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
+from expunge.folder.store.files import explain_errors, flush_files
+from expunge.folder.store.steps import report_step
 from expunge.serving.publishing import Opening, Publisher
 from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.settings import Settings
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import make_executor
-from expunge.training.learners import SlicedLearner, as_learner
+from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes
 
 _PROBE_ROWS = 50
@@ -95,9 +86,9 @@ def create(
     with (
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
-        FirstStage(store, trusted=trusted) as made,
+        FirstEnsembleWriter(store, trusted=trusted) as made,
     ):
-        reach("create.folder")
+        report_step("create.folder")
         stored = encode(base, trusted=trusted)
         records = Records.build(
             X,
@@ -121,7 +112,7 @@ def create(
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)
             records = made.write(records)
-        reach("create.records")
+        report_step("create.records")
         deployment = DurableDeployment(
             records,
             base,
@@ -157,19 +148,23 @@ def create(
 
 
 def _write_down(
-    store: Store, deployment: DurableDeployment, made: FirstStage, facts: dict[str, Any], trusted: tuple[str, ...]
+    store: Store,
+    deployment: DurableDeployment,
+    made: FirstEnsembleWriter,
+    facts: dict[str, Any],
+    trusted: tuple[str, ...],
 ) -> None:
     inside = deployment.inside
-    staged = made.finish(inside.state)
-    reach("create.models")
+    staged = made.write_models(inside.state)
+    report_step("create.models")
     publisher: Publisher = deployment._publisher
     identity = uuid4().hex
     with store.database.transaction():
         for name, value in {**facts, "deployment": identity}.items():
-            store.state_fact(name, value)
+            store.write_fact(name, value)
         serving = put_round(store, deployment._front, inside.serving, deployment.classes, trusted)
-        switch(store, staged, generation=1, round=0, models_trained=inside.models_trained, serving=serving)
-        store.open_books(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+        activate(store, staged, generation=1, round=0, models_trained=inside.models_trained, serving=serving)
+        store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
         LedgerBook(store, identity).write(
             "created",
             facts["created_at"],
@@ -197,10 +192,10 @@ def open(
     requests that are pending and due are applied. `trust` must name the code of your own that the folder was created
     with.
     """
-    settle(Path(path))
+    recover_replacement(Path(path))
     store = Store.open(Path(path))
     try:
-        with store.explained():
+        with store.explain_errors():
             deployment = _resumed(store, tuple(trust), n_jobs)
     except BaseException:
         store.close()
@@ -211,7 +206,7 @@ def open(
     except BaseException:
         deployment.close()
         raise
-    reach("open.done")
+    report_step("open.done")
     return deployment
 
 
@@ -220,8 +215,8 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     learner = read_learner(store, trusted)
     sampler = settings.make_sampler(settings.inclusion_probability)
     state = read_state(store, learner, sampler, trusted=trusted)
-    reach("open.read")
-    publisher, reserved = make_books(store, settings, state.records.num_classes)
+    report_step("open.read")
+    publisher, reserved = restore_publisher(store, settings, state.records.num_classes)
     front = get_front(store, trusted)
     rng, executor = Randomness.from_system(), make_executor(n_jobs)
     opening = Opening(state, publisher, rng, Randomness.from_system(), executor)
@@ -241,13 +236,22 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     )
 
 
-def make_books(store: Store, settings: Settings, num_classes: int) -> tuple[Publisher, int]:
+def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:
+    """What the folder trains."""
+    found = store.object("learner")
+    if found is None:
+        raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
+    learner: Learner | SlicedLearner = decode(*found, trusted=trusted)
+    return learner
+
+
+def restore_publisher(store: Store, settings: Settings, num_classes: int) -> tuple[Publisher, int]:
     """The generation's publisher as the books have it: what was reserved counts as published."""
     assert isinstance(settings.n_shards, int)
     publisher = settings.make_publisher(
         settings.n_shards, num_classes, Randomness.from_system(), cache_folder=store.folder / "design"
     )
-    reserved, dirty, secret = store.reserved(store.present.generation)
+    reserved, dirty, secret = store.reserved(store.position.generation)
     publisher.restore(predictions=reserved, dirty=dirty, secret=secret)
     return publisher, reserved
 
@@ -255,7 +259,7 @@ def make_books(store: Store, settings: Settings, num_classes: int) -> tuple[Publ
 def _vacant(path: str | os.PathLike[str]) -> Path:
     """A place that nothing is at, nor anything that is only out of sight: a deployment whose replacement was killed."""
     folder = Path(path)
-    settle(folder)
+    recover_replacement(folder)
     if folder.is_dir() and not any(folder.iterdir()):
         return folder
     if folder.exists():
@@ -271,8 +275,8 @@ def _under_construction(folder: Path) -> Iterator[Path]:
     partial = absolute.with_name(f".{absolute.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
-        reach("create.written")
-        with explained(folder):
+        report_step("create.written")
+        with explain_errors(folder):
             flush_files([partial, *(path for path in partial.iterdir() if path.is_dir())])
             try:
                 partial.rename(absolute)
@@ -281,7 +285,7 @@ def _under_construction(folder: Path) -> Iterator[Path]:
                     raise
                 raise StoreError(f"{folder} exists already: somebody else has made it meanwhile") from error
             flush_file(absolute.parent)
-        reach("create.renamed")
+        report_step("create.renamed")
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, StoreError):  # about the folder that was asked for

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from expunge.core.errors import FormatError, StoreError
-from expunge.folder.store.files import explained, keep_for_good, own, require_not_inherited, require_own
+from expunge.folder.store.files import explain_errors, keep_for_good, own, require_not_inherited, require_own
 
 VERSION = 1
 _SCHEMA = (
@@ -25,7 +25,7 @@ _SCHEMA = (
     # Learner and front, in formats that cannot run code.
     "CREATE TABLE objects (name TEXT PRIMARY KEY, format TEXT NOT NULL, data BLOB NOT NULL)",
     # Where the deployment stands; one row.
-    "CREATE TABLE present (only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, "
+    "CREATE TABLE position (only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, "
     "round INTEGER NOT NULL, epoch INTEGER NOT NULL, num_slots INTEGER NOT NULL, "
     "models_trained INTEGER NOT NULL, serving TEXT)",
     # The books of every generation: how many predictions are paid for, whether it is dirty. The gate is secret.
@@ -79,7 +79,7 @@ class Database:
         self._lock = threading.RLock()
         self._depth = 0
         self._is_closed = False
-        with explained(folder):
+        with explain_errors(folder):
             mode = "rwc" if is_new else "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
             target = f"file:{_quoted(self._path)}?mode={mode}"
             self._connection = sqlite3.connect(
@@ -158,7 +158,7 @@ class Database:
     def _held(self) -> Iterator[None]:
         """The connection for one thread, and what the disk says as one line."""
         require_own(self._process, self._folder)  # before the lock, which a thread that is not here may hold
-        with self._lock, explained(self._folder):
+        with self._lock, explain_errors(self._folder):
             if self._is_closed:
                 raise StoreError(f"{self._folder} has been closed")
             yield
@@ -220,7 +220,7 @@ def require_deployment(folder: Path) -> None:
     if not path.is_file():
         missing = "does not exist" if not folder.exists() else f"is not a deployment: it has no {NAME}"
         raise FormatError(f"{folder} {missing}")
-    with explained(folder), path.open("rb") as file:
+    with explain_errors(folder), path.open("rb") as file:
         header = file.read(_HEADER)
     if header.startswith(_MAGIC) and int.from_bytes(header[_AT]) != APPLICATION:
         raise _foreign(folder)

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 from expunge.core.errors import FolderBusyError, FormatError, StoreError
 from expunge.core.files import flush_file
-from expunge.folder.store.steps import reach
-from expunge.folder.store.threads import each_of
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.threads import for_each
 
 
 class Owned(Protocol):
@@ -75,7 +75,7 @@ _MODELS = "models"  # the folder with one file a model
 
 
 @contextlib.contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def explain_errors(folder: Path) -> Iterator[None]:
     """Turn what the disk says into one line that names the folder."""
     try:
         yield
@@ -116,13 +116,13 @@ def _database_reason(error: sqlite3.DatabaseError) -> str:
 
 def flush_files(paths: Iterable[Path]) -> None:
     """Flush many files and folders at once: the disk does them together."""
-    each_of(flush_file, list(paths))
+    for_each(flush_file, list(paths))
 
 
 def remove_paths(paths: Iterable[Path]) -> None:
     """Remove files, and folders with all that is in them, for good: also from their folders' lists on the disk."""
     paths = list(paths)
-    each_of(_remove_path, paths)  # freeing what is on the disk takes its time
+    for_each(_remove_path, paths)  # freeing what is on the disk takes its time
     flush_files({path.parent for path in paths})
 
 
@@ -131,7 +131,7 @@ def _remove_path(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-    reach("remove.file")
+    report_step("remove.file")
 
 
 class FolderLock:
@@ -142,7 +142,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "lock"
-        with explained(folder):
+        with explain_errors(folder):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,7 +5,8 @@
     .NAME.xxxxxxxx.gone       what is being removed
 
 The old one steps aside, the new one takes its name, the old one is removed. A process that is killed in between leaves
-these behind; `settle` puts things right before the folder is used again. Whoever works on one of them holds its lock.
+these behind; `recover_replacement` puts things right before the folder is used again. A process that works on one of
+them holds its lock.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from pathlib import Path
 
 from expunge.core.errors import StoreError
 from expunge.core.files import flush_file
-from expunge.folder.store.files import FolderLock, explained
+from expunge.folder.store.files import FolderLock, explain_errors
 
 
-def settle(folder: Path) -> None:
-    """Put right what an exchange at this name left that was killed half-way."""
+def recover_replacement(folder: Path) -> None:
+    """Put right what an replace_folder at this name left that was killed half-way."""
     home = folder.resolve()
     if not home.parent.is_dir():
         return
     for old in _leftovers(home, "old"):
         with _held(old) as is_free:
             if is_free and is_vacant(home) and (old / "state.db").exists():
-                with explained(home):
+                with explain_errors(home):
                     old.rename(home)  # the new one never came
                     flush_file(home.parent)
             elif is_free and (home / "state.db").exists():
@@ -43,11 +44,11 @@ def settle(folder: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def exchange(place: Path, home: Path) -> None:
+def replace_folder(place: Path, home: Path) -> None:
     """Put the deployment at `place`, closed, where another one is, which is removed."""
     lock = FolderLock(home)  # nobody opens it from here on, nor settles what is half done
     try:
-        aside = home.rename(hidden(home, "old"))
+        aside = home.rename(hidden_name(home, "old"))
         try:
             place.rename(home)
         except BaseException:
@@ -61,12 +62,12 @@ def exchange(place: Path, home: Path) -> None:
 
 def _remove(old: Path, home: Path) -> None:
     """Remove it under a name by which it would never be taken for a whole one."""
-    gone = old.rename(hidden(home, "gone"))
+    gone = old.rename(hidden_name(home, "gone"))
     shutil.rmtree(gone)
 
 
-def hidden(home: Path, ending: str) -> Path:
-    """A name beside the folder that `settle` knows."""
+def hidden_name(home: Path, ending: str) -> Path:
+    """A name beside the folder that `recover_replacement` knows."""
     return home.with_name(f".{home.name}.{secrets.token_hex(4)}.{ending}")
 
 

@@ -19,8 +19,8 @@ from expunge.core.errors import FormatError
 from expunge.core.files import write_all
 from expunge.folder.store.columns import Column, Form
 from expunge.folder.store.files import flush_files
-from expunge.folder.store.steps import reach
-from expunge.folder.store.threads import each_of
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.threads import for_each
 
 _CHUNK = 1 << 26
 
@@ -104,7 +104,7 @@ class RecordFolder:
         if len(slots) == 0:
             return
         slots = np.sort(slots)
-        each_of(lambda column: self._erase_column(column, slots), list(self.form.columns))
+        for_each(lambda column: self._erase_column(column, slots), list(self.form.columns))
 
     def _erase_column(self, column: Column, slots: NDArray[np.int64]) -> None:
         descriptor = os.open(self._file(column, "slab"), os.O_RDWR)
@@ -128,7 +128,7 @@ class RecordFolder:
             os.fsync(heap)
         finally:
             os.close(heap)
-        reach("erase.heap")
+        report_step("erase.heap")
 
     def _read_heap(self, column: Column, num_slots: int, dead: Sequence[int]) -> list[bytes]:
         raw = self._file(column, "heap").read_bytes()

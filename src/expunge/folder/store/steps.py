@@ -1,6 +1,6 @@
 """The named steps of the protocol, so that a test can stop the process dead at every one of them.
 
-`reach(name)` does nothing in real use. A test's own process sets `watch` to something that kills it.
+`report_step(name)` does nothing in real use. A test's own process sets `on_step` to something that kills it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = (
     "applied.done",
     "reserve.open",
     "reserve.done",
-    "dirty.marked",
+    "dirty.flagged",
     "dirty.done",
     "cancel.done",
     "close.open",
@@ -51,9 +51,9 @@ def _pass_by(_: str) -> None:
     pass
 
 
-watch: Callable[[str], None] = _pass_by
+on_step: Callable[[str], None] = _pass_by
 
 
-def reach(name: str) -> None:
+def report_step(name: str) -> None:
     """Say that a step is reached."""
-    watch(name)
+    on_step(name)

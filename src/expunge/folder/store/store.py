@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.errors import FormatError, StoreError
+from expunge.core.files import flush_file
 from expunge.folder.store.columns import Form
 from expunge.folder.store.database import Database, require_deployment
-from expunge.folder.store.dirty_flag import DirtyMark
-from expunge.folder.store.files import FolderLock, explained, remove_paths, require_own
+from expunge.folder.store.files import FolderLock, explain_errors, remove_paths, require_own
 from expunge.folder.store.slabs import RecordFolder
-from expunge.folder.store.steps import reach
-from expunge.folder.store.threads import each_of
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.threads import for_each
 
 _FOLDERS = ("records", "models", "waiting", "design", "keys")
 _WAITING = "SELECT file FROM requests WHERE file IS NOT NULL"
@@ -42,7 +43,7 @@ _LARGEST_BLOCK = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class Position:
     """Where the deployment stands."""
 
     generation: int
@@ -65,7 +66,7 @@ class Store:
     @classmethod
     def new(cls, folder: Path) -> Store:
         """An empty folder made ready; it must not exist."""
-        with explained(folder):
+        with explain_errors(folder):
             folder.mkdir(mode=0o700, parents=True)
             for name in _FOLDERS:
                 (folder / name).mkdir(mode=0o700)
@@ -85,8 +86,8 @@ class Store:
             lock.release()
             raise
         try:
-            reach("open.locked")
-            with explained(folder):
+            report_step("open.locked")
+            with explain_errors(folder):
                 store._check_writable()
                 store._recover()
             return store
@@ -110,7 +111,7 @@ class Store:
         self.overwrite()
         with contextlib.suppress(StoreError):
             self.database.checkpoint()
-        reach("open.swept")
+        report_step("open.swept")
 
     def close(self) -> None:
         """Leave nothing in the log, and let go. In a forked child there is nothing to let go of."""
@@ -139,7 +140,7 @@ class Store:
             raise FormatError(f"{self.folder} lacks the fact {name!r}: it is damaged")
         return json.loads(row[0])
 
-    def state_fact(self, name: str, value: Any) -> None:
+    def write_fact(self, name: str, value: Any) -> None:
         """Write a fact down."""
         self.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
@@ -153,19 +154,19 @@ class Store:
         self.database.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?)", (name, form, data))
 
     @property
-    def present(self) -> Present:
+    def position(self) -> Position:
         """Where the deployment stands."""
         row = self.database.row(
-            "SELECT generation, round, epoch, num_slots, models_trained, serving FROM present WHERE only = 1"
+            "SELECT generation, round, epoch, num_slots, models_trained, serving FROM position WHERE only = 1"
         )
         if row is None:
             raise FormatError(f"{self.folder} was never finished: create it again")
         generation, round_, epoch, num_slots, models_trained, serving = row
-        return Present(generation, round_, epoch, num_slots, models_trained, json.loads(serving))
+        return Position(generation, round_, epoch, num_slots, models_trained, json.loads(serving))
 
     def is_at(self, generation: int, round: int) -> bool:
         """Whether the folder stands there: an interruption between disk and memory parts the two for good."""
-        row = self.database.row("SELECT generation, round FROM present WHERE only = 1")
+        row = self.database.row("SELECT generation, round FROM position WHERE only = 1")
         return row == (generation, round)
 
     @property
@@ -176,7 +177,7 @@ class Store:
     @property
     def records(self) -> RecordFolder:
         """The records' columns."""
-        return RecordFolder(self.epoch_path(self.present.epoch), self.form)
+        return RecordFolder(self.epoch_path(self.position.epoch), self.form)
 
     def epoch_path(self, epoch: int) -> Path:
         """Where an epoch's columns are."""
@@ -187,12 +188,12 @@ class Store:
 
         Only while nothing is being staged. Requests may be accepted meanwhile.
         """
-        num_slots, strays, records = self.present.num_slots, self._strays(), self.records
+        num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         self.remove(strays)
         records.cut(num_slots)
 
     def _strays(self) -> list[Path]:
-        current = self.epoch_path(self.present.epoch)
+        current = self.epoch_path(self.position.epoch)
         old = [path for path in (self.folder / "records").iterdir() if path != current]
         return [*self._unknown("models", "SELECT file FROM shards"), *self._unknown("waiting", _WAITING), *old]
 
@@ -205,23 +206,23 @@ class Store:
 
         Nothing of it depends on the rest, and all of it may be repeated at will.
         """
-        num_slots, strays, records = self.present.num_slots, self._strays(), self.records
+        num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         slots = self._slots_to_erase()
 
         def overwrite() -> None:
             records.erase(slots)
             records.cut(num_slots)  # after it: rows that are erased at the end of a file go altogether
-            reach("erase.slots")
+            report_step("erase.slots")
 
         def sweep() -> None:
             self.remove(strays)
-            reach("erase.files")
+            report_step("erase.files")
 
         def empty_log() -> None:
             self.database.checkpoint()
-            reach("erase.checkpoint")
+            report_step("erase.checkpoint")
 
-        each_of(lambda act: act(), [overwrite, sweep, empty_log])
+        for_each(lambda act: act(), [overwrite, sweep, empty_log])
 
     def overwrite(self) -> None:
         """Zeros over every deleted record that is not known to be overwritten. May be repeated at will."""
@@ -249,7 +250,7 @@ class Store:
     def _unknown(self, folder: str, query: str) -> list[Path]:
         """Files are listed before the database is asked, which answers when the transaction that wrote one is over."""
         there = list((self.folder / folder).iterdir())
-        reach("sweep.listed")
+        report_step("sweep.listed")
         known = {row[0] for row in self.database.rows(query)}
         return [path for path in there if path.name not in known]
 
@@ -258,9 +259,9 @@ class Store:
         row = self.database.row("SELECT reserved, dirty, gate FROM generations WHERE generation = ?", (generation,))
         if row is None:
             raise FormatError(f"{self.folder} lacks the books of generation {generation}: it is damaged")
-        return row[0], bool(row[1]) or DirtyMark(self.folder, generation).is_set, json.loads(row[2])
+        return row[0], bool(row[1]) or DirtyFlag(self.folder, generation).is_set, json.loads(row[2])
 
-    def open_books(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
+    def add_generation(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
         """The books of a new generation. The secret of the one before has served its time."""
         self.database.execute("UPDATE generations SET gate = '{}'")
         self.database.execute(
@@ -268,13 +269,13 @@ class Store:
         )
 
     @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
+    def explain_errors(self) -> Iterator[None]:
         """What the disk says, as one line."""
-        with explained(self.folder):
+        with explain_errors(self.folder):
             yield
 
 
-class BookKeeper:
+class DurableJournal:
     """The `Journal` of one generation's publisher: reserves predictions in durable blocks, before they are released.
 
     A crash forfeits the rest of a block: the reserved number counts as published from then on.
@@ -285,9 +286,9 @@ class BookKeeper:
         self._generation = generation
         self._reserved = reserved
         self._block = block
-        self._mark = DirtyMark(store.folder, generation)
-        self._mark.prepare()
-        self._owes_dirty = self._mark.is_set  # and the database may not know
+        self._flag = DirtyFlag(store.folder, generation)
+        self._flag.prepare()
+        self._owes_dirty = self._flag.is_set  # and the database may not know
 
     def reserve(self, total: int, limit: float) -> None:
         """Have `total` on the disk, and a block more if the limit leaves room."""
@@ -298,12 +299,12 @@ class BookKeeper:
             return
         block = self._block if self._block is not None else int(max(min(limit / _BLOCKS, _LARGEST_BLOCK), 1))
         wanted = int(max(total, min(total + block - 1, limit)))
-        reach("reserve.open")
+        report_step("reserve.open")
         self._store.database.execute(
             "UPDATE generations SET reserved = MAX(reserved, ?) WHERE generation = ?", (wanted, self._generation)
         )
         self._reserved = wanted
-        reach("reserve.done")
+        report_step("reserve.done")
 
     def mark_dirty(self) -> None:
         """Have it on the disk before the answer that made it so leaves; if the disk fails, before any later answer.
@@ -312,18 +313,18 @@ class BookKeeper:
         """
         self._store.require_own()
         self._owes_dirty = True
-        is_marked = self._mark.set()
-        reach("dirty.marked")
+        is_flagged = self._flag.set()
+        report_step("dirty.flagged")
         try:
             self._store.database.execute("UPDATE generations SET dirty = 1 WHERE generation = ?", (self._generation,))
         except (StoreError, sqlite3.Error):
-            if not is_marked:
+            if not is_flagged:
                 raise
             return
         self._owes_dirty = False
-        reach("dirty.done")
+        report_step("dirty.done")
 
-    def settle(self, predictions: int | None) -> None:
+    def close(self, predictions: int | None) -> None:
         """At an orderly end, give the unused rest of the block back; None if it is not known what was used.
 
         Only what this very object has reserved is given back: if the disk says another number, somebody else has.
@@ -331,17 +332,17 @@ class BookKeeper:
         self._store.require_own()
         if self._owes_dirty:
             self.mark_dirty()
-        reach("close.open")
+        report_step("close.open")
         if predictions is not None:
             self._store.database.execute(
                 "UPDATE generations SET reserved = CASE reserved WHEN ? THEN ? ELSE MAX(reserved, ?) END "
                 "WHERE generation = ?",
                 (self._reserved, predictions, predictions, self._generation),
             )
-        reach("close.done")
+        report_step("close.done")
 
 
-class ClosedBooks:
+class ClosedJournal:
     """The journal of a deployment that has been closed: nothing may be released any more."""
 
     def __init__(self, folder: Path) -> None:
@@ -354,3 +355,55 @@ class ClosedBooks:
     def mark_dirty(self) -> None:
         """Refuse."""
         raise StoreError(f"{self._folder} has been closed")
+
+
+_FORM = struct.Struct("<QB")  # the generation, and whether it is dirty
+
+
+class DirtyFlag:
+    """Of one generation; setting it takes no new space, on file systems that overwrite in place."""
+
+    def __init__(self, folder: Path, generation: int) -> None:
+        self._path, self._generation = folder / "dirty", generation
+
+    @property
+    def is_set(self) -> bool:
+        """Whether this generation is marked, for all that can be known."""
+        try:
+            return self._read() == (self._generation, 1)
+        except FileNotFoundError:  # the disk had no room for it
+            return False
+        except OSError:
+            return True
+
+    def prepare(self) -> None:
+        """Set the byte aside, unless it is there; a disk that has no room even for that keeps nobody from going on."""
+        with contextlib.suppress(OSError):
+            if not self._path.exists() or self._read()[0] != self._generation:
+                self._write(dirty=False)
+
+    def set(self) -> bool:
+        """Whether it is on the disk."""
+        try:
+            self._write(dirty=True)
+        except OSError:
+            return False
+        return True
+
+    def _read(self) -> tuple[int, int]:
+        """Generation and mark; none of either in a file that is cut short."""
+        content = self._path.read_bytes()[: _FORM.size]
+        return _FORM.unpack(content) if len(content) == _FORM.size else (-1, -1)
+
+    def _write(self, *, dirty: bool) -> None:
+        is_new = not self._path.exists()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            content = _FORM.pack(self._generation, dirty)
+            if os.pwrite(descriptor, content, 0) != len(content):
+                raise OSError("the mark was not written whole")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if is_new:
+            flush_file(self._path.parent)

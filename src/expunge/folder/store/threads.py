@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 
-class Crew:
+class ThreadGroup:
     """A few threads for work that mostly waits for the disk. To be closed, whatever happens.
 
     Who is interrupted while it waits for them, however often, is interrupted when they are done: a thread that went on
@@ -54,7 +54,7 @@ class Crew:
         self.close()
 
 
-def each_of(act: Callable[[T], None], things: list[T], *, most: int = 8) -> None:
+def for_each(act: Callable[[T], None], things: list[T], *, most: int = 8) -> None:
     """Do it to all of them side by side: the disk waits for many at once as long as for one.
 
     All are tried; the first failure is told when all have ended.
@@ -63,8 +63,8 @@ def each_of(act: Callable[[T], None], things: list[T], *, most: int = 8) -> None
         for thing in things:
             act(thing)
         return
-    with Crew(min(most, len(things))) as crew:
-        jobs = [crew.start(act, thing) for thing in things]
+    with ThreadGroup(min(most, len(things))) as threads:
+        jobs = [threads.start(act, thing) for thing in things]
         wait(jobs)
     for job in jobs:
         job.result()
