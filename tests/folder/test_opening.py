@@ -242,7 +242,7 @@ def test_who_is_second_to_make_a_folder_is_told_so(folder: Path, monkeypatch: py
             (folder / "state.db").write_text("another's")
 
     monkeypatch.setattr("expunge.folder.opening.report_step", report_step)
-    with pytest.raises(StoreError, match="exists already: somebody else has made it meanwhile"):
+    with pytest.raises(StoreError, match="exists already: another process made it in the meantime"):
         expunge.create(folder, LookupTableLearner(), [[0.0], [1.0]], [0, 1], n_shards=2)
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert (folder / "state.db").read_text() == "another's"

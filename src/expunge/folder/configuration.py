@@ -1,4 +1,4 @@
-"""A deployment's settings as plain data, so that a folder says how it was made and opens as it was."""
+"""A deployment's settings as plain data, so that a folder opens with the options that it was created with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from expunge.theory import Guarantee
 def dump_settings(
     settings: Settings, *, num_shards: int, probability: float | None, num_classes: int
 ) -> dict[str, Any]:
-    """The settings with everything that was found for them filled in; what has no name cannot be written down."""
+    """Return the settings as plain data, with the values that were found for them. Options must have names."""
     if not isinstance(settings.sampling, str):
         raise ParameterError(f"a deployment on disk takes sampling by its name, got {settings.sampling!r}")
     budget, is_independent = as_budget(settings.budget), settings.sampling == "independent"
@@ -39,7 +39,7 @@ def dump_settings(
 
 
 def load_settings(data: dict[str, Any]) -> Settings:
-    """What `dump_settings` wrote; the front is kept elsewhere."""
+    """Read what `dump_settings` wrote. The front is stored separately."""
     try:
         target, mechanism = data["target"], data["mechanism"]
         loaded = Settings(**{**data, "target": None, "mechanism": "consensus"})

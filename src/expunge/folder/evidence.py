@@ -1,4 +1,4 @@
-"""What a deployment can show for itself: its ledger, and certificates made from its books. Reads; trains nothing."""
+"""The ledger of a deployment, and certificates made from its requests and budgets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key
 
 
 class CurrentFacts(NamedTuple):
-    """Where a deployment stands, read at one moment."""
+    """What a certificate says about the present, read at one moment."""
 
     generation: int
     round: int
@@ -50,10 +50,10 @@ class CurrentFacts(NamedTuple):
 
 
 class Clock:
-    """Time as the outside may know it.
+    """The times that requesters may see.
 
-    How long a retraining takes depends on r. So its end is dated from its beginning: by the tick after the next one,
-    which is fixed before anything is trained. Only work that is not done by then goes on to a later tick.
+    How long a retraining takes depends on r. So its end is dated from its beginning, by the tick after the next one:
+    that is fixed before anything is trained. Work that takes longer is dated by a later tick.
     """
 
     def __init__(self, tick_seconds: int) -> None:
@@ -61,20 +61,20 @@ class Clock:
         self._work = threading.local()
 
     def now(self) -> str:
-        """This second."""
+        """Return the current second."""
         return utc(time.time())
 
     def age(self, at: str) -> float:
-        """Seconds since a moment that `now` gave."""
+        """Return the seconds since a time that `now` gave."""
         return max(0.0, time.time() - seconds_of(at))
 
     def tick(self) -> str:
-        """The next tick."""
+        """Return the next tick."""
         return round_up(time.time(), tick_seconds=self.tick_seconds)
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """This thread's work begins; to be entered before any lock that others hold while they train."""
+        """Note when this thread's work begins. Enter it before taking a lock that is held during trainings."""
         if hasattr(self._work, "begun"):
             yield
             return
@@ -85,7 +85,7 @@ class Clock:
             del self._work.begun
 
     def done(self) -> str:
-        """By when this thread's work, which is done now, counts as done."""
+        """Return the date of the end of this thread's work, which ends now."""
         now = time.time()
         first = seconds_of(round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds))
         return max(utc(first + self.tick_seconds), self.tick())
@@ -100,18 +100,18 @@ class LedgerBook:
 
     @property
     def head(self) -> Head:
-        """Where the chain stands."""
+        """The last entry's number and link."""
         row = self._store.database.row("SELECT sequence, link FROM ledger ORDER BY sequence DESC LIMIT 1")
         return genesis(self._deployment) if row is None else Head(row[0], bytes(row[1]))
 
     def write(self, event: str, at: str, **facts: Any) -> None:
-        """The next entry; inside the caller's transaction."""
+        """Append an entry, inside the caller's transaction."""
         line = append(self.head, at=at, event=event, facts=facts)
         content = canonical(line.entry.to_data()).decode()
         self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
 
     def excerpt(self, request: str) -> Excerpt:
-        """From just before the request's first entry to the head, its own entries in full."""
+        """Return the chain from just before the request's first entry to the head. Only its own entries are in full."""
         rows = self._store.database.rows("SELECT entry, link FROM ledger ORDER BY sequence")
         entries = [Entry(**json.loads(row[0])) for row in rows]
         own = [entry for entry in entries if entry.facts.get("request") == request]
@@ -120,13 +120,13 @@ class LedgerBook:
         return Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
 
     def whole(self) -> Excerpt:
-        """Every entry."""
+        """Return all entries."""
         rows = self._store.database.rows("SELECT entry FROM ledger ORDER BY sequence")
         return Excerpt.of(genesis(self._deployment), [Entry(**json.loads(row[0])) for row in rows])
 
 
 class Evidence:
-    """The books of one deployment, for certificates."""
+    """Issues certificates from the requests and the ledger of one deployment."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -140,10 +140,10 @@ class Evidence:
     def certificate(
         self, request: str | None, *, guarantee: Guarantee, read_facts: Callable[[], CurrentFacts]
     ) -> Certificate:
-        """A signed statement about a request, or about the whole deployment.
+        """Issue a signed statement about a request, or about the whole deployment.
 
-        The books are read at one moment, and where the deployment stands after it: so nothing is said to have been
-        applied in a round that is yet to come.
+        The requests and the ledger are read first, and the current round after them. So the certificate never names a
+        round later than the current one.
         """
         store = self._store
         with store.database.snapshot():
@@ -167,7 +167,7 @@ class Evidence:
                 predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
             guarantee=GuaranteeFacts.of(guarantee),
-            # On the tick as well, and not before what it tells: what is done counts as done by a tick yet to come.
+            # On a tick, and not before the events in it: these may be dated by a tick that is still to come.
             issued_at=max([self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in TICKED)]),
             **about,
         )
@@ -199,7 +199,7 @@ class Evidence:
 
 
 def make_keys(store: Store) -> str:
-    """Keys for a new deployment, each readable by its owner only; the public key's fingerprint."""
+    """Make the keys of a new deployment, readable by their owner only. Return the public key's fingerprint."""
     folder = store.folder / "keys"
     key = SigningKey.generate()
     key.save(folder / _SIGNING_KEY)

@@ -1,4 +1,4 @@
-"""Whoever answers, kept between two openings of a folder: nothing is calibrated, taught or charged for twice."""
+"""Storing the front of a deployment, so that no router or student is made, or paid for, twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FRONT, _STUDENT, _LESSON = "front", "student", "lesson"
 
 
 def put_front(store: Store, front: Front, trusted: Sequence[str]) -> None:
-    """Write the front itself down, at creation."""
+    """Store the front when the folder is created."""
     if not isinstance(front, DirectFront | RouterFront | StudentFront):
         raise ParameterError(f"a deployment on disk publishes direct, by router or by student, got {front!r}")
     encoded = encode(front, trusted=trusted)
@@ -43,15 +43,15 @@ def put_front(store: Store, front: Front, trusted: Sequence[str]) -> None:
 
 
 def get_front(store: Store, trusted: Sequence[str]) -> Front:
-    """The front that was written down."""
+    """Read the front."""
     found = store.object(_FRONT)
     if found is None:
-        raise FormatError(f"{store.folder} does not say who answers: it is damaged")
+        raise FormatError(f"{store.folder} does not say what answers queries: it is damaged")
     return cast("Front", decode(*found, trusted=trusted))
 
 
 def put_round(store: Store, front: Front, serving: Round, classes: Any, trusted: Sequence[str]) -> dict[str, Any]:
-    """Write down what the round found out; inside the caller's transaction. What is returned goes with the round."""
+    """Store what a round has learned, inside the caller's transaction. Return what goes into the round's own row."""
     if isinstance(serving, RoutedRound):
         found = serving.calibration
         return {"calibration": [found.threshold, found.ensemble_share, found.dirty_chance]}
@@ -65,7 +65,7 @@ def put_round(store: Store, front: Front, serving: Round, classes: Any, trusted:
 
 
 def get_round(store: Store, front: Front, opening: Opening, trusted: Sequence[str]) -> Round:
-    """The round as it was."""
+    """Read the round that was stored."""
     if isinstance(front, RouterFront):
         threshold, share, chance = store.position.serving["calibration"]
         model = front.fallback.fit_records(opening.state.records)
@@ -82,7 +82,7 @@ def get_round(store: Store, front: Front, opening: Opening, trusted: Sequence[st
 
 
 def moved_round(serving: Round, state: EnsembleState) -> Round:
-    """The round on the same dataset, whose records were written anew and may sit in other slots."""
+    """Return the round on the same dataset after its records were rewritten, perhaps into other slots."""
     if isinstance(serving, RoutedRound):
         opening, model = replace(serving.opening, state=state), serving.model
         if state.records.num_slots != serving.opening.state.records.num_slots:  # a model may know records by their slot
@@ -94,9 +94,9 @@ def moved_round(serving: Round, state: EnsembleState) -> Round:
 
 
 class Admission:
-    """Refuses records that whoever answers could never do with, when they are asked for.
+    """Refuses records that the front cannot handle when a request brings them.
 
-    Once accepted, such a record would keep everything that waits with it from being applied.
+    If such a record were accepted, it would keep all pending requests from being applied.
     """
 
     def __init__(self, front: Front, classes: NDArray[Any]) -> None:
@@ -105,7 +105,7 @@ class Admission:
         self._public: frozenset[bytes] | None = None
 
     def check(self, block: Block | None) -> None:
-        """An error that names the first record at fault."""
+        """Raise an error that names the first such record."""
         if block is None or len(block) == 0:
             return
         if isinstance(self._front, StudentFront):

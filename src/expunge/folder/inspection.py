@@ -1,7 +1,4 @@
-"""Looking at a folder without the right to change it: while another process serves it, or on a read-only disk.
-
-Where a deployment in a folder stands.
-"""
+"""Reading a deployment's folder without changing it, also while another process serves it or on a read-only disk."""
 
 from __future__ import annotations
 
@@ -31,9 +28,20 @@ from expunge.training.learners import Learner, SlicedLearner
 
 
 class DeploymentView:
-    """Status, requests, guarantee and certificates of a folder; no models, no predictions, nothing written.
+    """The status, requests, guarantee and certificates of a folder. It reads no models and writes nothing.
 
-    Predictions are counted as reserved: while another process serves, a few of them may not have left yet.
+    The number of predictions is the number reserved. While another process serves the folder, a few of them may not
+    have been released yet. Use the view as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    path
+        The folder.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment, has another format version, or is damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -50,13 +58,13 @@ class DeploymentView:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What the creator wrote down about where the data came from."""
+        """What `create` was told about the origin of the data."""
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
     @property
     def status(self) -> DurableStatus:
-        """Generation, round, records, budget, pending requests."""
+        """The current generation, round, number of records, budget and number of pending requests."""
         with self._store.database.snapshot():
             present = self._store.position
             return DurableStatus(
@@ -71,7 +79,7 @@ class DeploymentView:
             )
 
     def _publisher(self) -> Publisher:
-        """The books as they are now: another process may be writing them."""
+        """Read the publisher anew: another process may be serving the folder."""
         return restore_publisher(self._store, self._settings, self._num_classes)[0]
 
     def _current_facts(self) -> CurrentFacts:
@@ -85,7 +93,7 @@ class DeploymentView:
         return self._store.position.num_slots - (row[0] if row else 0)
 
     def guarantee(self) -> Guarantee:
-        """As it was in force when the folder was last open for writing."""
+        """Return the guarantee that held when the folder was last opened for writing."""
         data = self._store.fact("guarantee")
         try:
             values = [float(data[name]) for name in ("alpha", "beta", "gamma")]
@@ -97,20 +105,20 @@ class DeploymentView:
             ) from None
 
     def request(self, request: str) -> Request:
-        """What became of a request."""
+        """Return a request as it stands now, by its id."""
         return self._evidence.requests.get(request)
 
     def requests(self) -> list[Request]:
-        """All requests, oldest first."""
+        """Return all requests, oldest first."""
         return self._evidence.requests.all()
 
     def certificate(self, request: str | None = None) -> Certificate:
-        """A signed certificate about a request, or about the whole deployment."""
+        """Issue a signed certificate about a request, or about the whole deployment if none is named."""
         with self._store.database.snapshot():
             return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
 
     def close(self) -> None:
-        """Let go."""
+        """Close the folder."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -121,7 +129,36 @@ class DeploymentView:
 
 
 def open_view(path: str | os.PathLike[str]) -> DeploymentView:
-    """Look at a deployment's folder without the right to change it."""
+    """Open a deployment's folder for reading status, requests and certificates. Nothing in it is changed.
+
+    Parameters
+    ----------
+    path
+        The folder. Another process may be serving it.
+
+    Returns
+    -------
+    DeploymentView
+        The view; use it as a context manager.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment, has another format version, or is damaged.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from expunge.folder import create
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> with open_view(path) as view:
+    ...     view.status.round
+    0
+    """
     return DeploymentView(path)
 
 
@@ -130,9 +167,23 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that a deployment of the same kind on the same data would be made of. Inside the trust boundary.
+    """What a folder was made from: all that is needed to create the same kind of deployment on the same data.
 
-    The features of `records` may lie in the folder itself: copy what is needed for longer than `contents` is open.
+    It lies inside the trust boundary. The features of `records` may be mapped from files of the folder: copy what is
+    needed after `contents` has ended.
+
+    Attributes
+    ----------
+    name
+        The folder's name when it was created.
+    records
+        The current records.
+    learner
+        What trains a shard's model.
+    settings
+        The deployment's options.
+    front
+        What answers queries.
     """
 
     name: str
@@ -144,11 +195,42 @@ class Contents:
 
 @contextmanager
 def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iterator[Contents]:
-    """Read a deployment's folder, of one moment, without changing it, also while another process serves it.
+    """Read the records, learner and settings of a folder, as of one moment and without changing it.
 
-    Who serves it is not held up. An update that comes before the end of the block is an error there if the features
-    lie in the folder: some of them may have been erased before they were read.
-    `trust` must name the code of your own that the folder was created with.
+    Another process may be serving the folder; it is not delayed. If the features are mapped from files of the folder,
+    an update before the end of the block raises an error there: it may have erased features that were not read yet.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    trust
+        The modules or classes of your own that the folder was created with.
+
+    Yields
+    ------
+    Contents
+        The records, learner, settings and front.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment, has another format version, or is damaged.
+    StoreError
+        If the folder changes while it is read.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from expunge.folder import create
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> with contents(path) as found:
+    ...     found.settings.n_shards
+    3
     """
     store = Store.open(Path(path), read_only=True)
     try:
@@ -161,16 +243,17 @@ def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iter
 
 
 def _unchanged(store: Store, trusted: tuple[str, ...]) -> tuple[Contents, Position]:
-    """What is there, read between two switches, and where the folder stood: after a switch rows are overwritten.
+    """Read the contents between two switches, and return them with the position that they belong to.
 
-    Nothing is held for longer: a reader of the database would keep whoever serves the folder from erasing.
+    A switch overwrites rows, so a read that meets one is repeated. The database is not held open for longer: a reader
+    would keep the serving process from erasing.
     """
     for _ in range(_ATTEMPTS):
         at = store.position
         try:
             with store.explain_errors(), store.database.snapshot():
                 found = _read(store, trusted)
-        except Exception:  # whatever records say that are overwritten under the reader's eyes
+        except Exception:  # records that are overwritten while they are read may fail in any way
             if store.position == at:
                 raise
             continue

@@ -1,13 +1,10 @@
-"""Ensembles on disk: reading one, and switching to the next at once.
+"""Ensembles on disk: writing the next one, switching to it, and reading the one in force.
 
-What was staged (`stages`) counts for nothing until `switch` commits; what the commit replaces is removed by `erase`. A
-crash before the commit leaves the old ensemble and files that nobody knows; a crash after it leaves erasing to be
+An ensemble is written while it is trained, to files that nothing refers to. Writing mostly waits for the disk, so
+threads do it beside the training: the records as soon as they are known, each model as soon as it is trained. The
+ensemble counts when the transaction around `activate` commits, and `erase` removes what it replaced. A crash before the
+commit leaves the old ensemble and unused files, which the next opening removes. A crash after it leaves erasing to be
 finished.
-
-The files of an ensemble that is not in force yet: written while it is trained, and nothing refers to them.
-
-Writing is mostly waiting for the disk, so it is done by threads beside the training: the records as soon as they are
-known, every model as soon as it is trained. A crash leaves loose files, which the next opening removes.
 """
 
 from __future__ import annotations
@@ -41,13 +38,13 @@ from expunge.training.learners.protocol import for_classes
 from expunge.training.membership import Membership
 from expunge.training.sampling import Sampler
 
-_THREADS = 8  # the disk does so many flushes together
+_THREADS = 8  # the disk does this many flushes together
 ModelFile = tuple[str, str, bytes]  # name, format, digest
 
 
 @dataclass(frozen=True)
 class StagedEnsemble:
-    """The files of an ensemble that is not in force yet; `rewritten` if all records were written anew."""
+    """The files of an ensemble that is not in force yet; `rewritten` says whether all records were written anew."""
 
     state: EnsembleState
     epoch: int
@@ -58,9 +55,9 @@ class StagedEnsemble:
 
 
 class EnsembleWriter:
-    """The next ensemble on its way to the disk: a `Follower` of the update that makes it.
+    """Writes the next ensemble to the disk while an update makes it, as the update's `Follower`.
 
-    To be closed, whatever happens; what it wrote and nobody switched to is for `Store.tidy` to remove, after that.
+    The caller must always close it. If there was no switch, `Store.tidy` then removes what it wrote.
     """
 
     def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
@@ -73,19 +70,19 @@ class EnsembleWriter:
         self._records: Future[StagedEnsemble]
 
     def start(self, state: EnsembleState, change: Change | None) -> None:
-        """Begin with the records; the models of this state are not looked at."""
+        """Start to write the records. The models of this state are not used."""
         before, form = self._store.position, self._store.form
         self._learner = state.learner
         self._records = self._threads.start(_write_records, self._store, state, change, before, form)
 
     def add(self, shard: int, model: Model) -> None:
-        """A model that belongs to the state."""
+        """Start to write a model of the state."""
         if self._is_cut_short:
             raise self._cut_short()
         self._files[shard] = self._threads.start(_write_model, self._store, self._learner, shard, model, self._trusted)
 
     def collect(self, state: EnsembleState) -> StagedEnsemble:
-        """Have it all on the disk; the state in it, which has the models of the one given, is the one to go on with."""
+        """Wait until all is on the disk. Go on with the returned state, which has the models of the one given."""
         with self._store.explain_errors():
             try:
                 records = self._records.result()
@@ -99,11 +96,11 @@ class EnsembleWriter:
         return replace(records, state=kept, files=files)
 
     def close(self) -> None:
-        """Stop writing; when this returns, or is interrupted, nobody is."""
+        """Stop writing. When this returns or raises, no thread is writing."""
         self._threads.close()
 
     def halt(self) -> None:
-        """The same for the handler of a signal, which may have come in the middle of anything here."""
+        """Stop writing, from a signal handler: it may have interrupted any other method."""
         self._is_cut_short = True
         self._threads.halt()
 
@@ -120,7 +117,7 @@ class EnsembleWriter:
 def write_ensemble(
     store: Store, state: EnsembleState, touched: Iterable[int], change: Change | None, *, trusted: Sequence[str]
 ) -> StagedEnsemble:
-    """Write the records that came and the models that were trained, all of them now."""
+    """Write an ensemble that is already trained: the records that were added and the models of touched shards."""
     with store.explain_errors(), EnsembleWriter(store, trusted=trusted) as made:
         made.start(state, change)
         for shard in touched:
@@ -129,7 +126,7 @@ def write_ensemble(
 
 
 class FirstEnsembleWriter:
-    """A new deployment on its way to the disk: its records are flushed while its models are trained. To be closed."""
+    """Writes the first ensemble of a deployment. The records are flushed while models train. Always close it."""
 
     def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
         self._store = store
@@ -138,7 +135,7 @@ class FirstEnsembleWriter:
         self._flushing: Future[None]
 
     def write(self, records: Records) -> Records:
-        """The records into their files, and mapped from there; inside the caller's transaction."""
+        """Write the records to files and return them mapped from there; inside the caller's transaction."""
         with self._store.explain_errors():
             form = Form.of(records.blocks[0])
             folder = RecordFolder.write(self._store.epoch_path(1), form, [records.blocks[0]], flush=False)
@@ -147,7 +144,7 @@ class FirstEnsembleWriter:
             return _restored(folder, records, [])
 
     def write_models(self, state: EnsembleState) -> StagedEnsemble:
-        """Write all models; have everything on the disk."""
+        """Write all models, and wait until everything is on the disk."""
         with self._store.explain_errors():
             files = {
                 shard: self._threads.start(_write_model, self._store, state.learner, shard, model, self._trusted)
@@ -168,7 +165,7 @@ class FirstEnsembleWriter:
 def _write_records(
     store: Store, state: EnsembleState, change: Change | None, before: Position, form: Form
 ) -> StagedEnsemble:
-    """The records that came, behind the others; or all of them anew, if slots or columns have changed."""
+    """Append the records that were added, or write all records anew if slots or columns have changed."""
     added = None
     if change is not None and len(change.added):
         added = state.records.extract(np.arange(change.added.start, change.added.stop, dtype=np.int64))
@@ -177,7 +174,7 @@ def _write_records(
     else:
         if added is not None:
             folder = RecordFolder(store.epoch_path(before.epoch), form)
-            folder.cut(before.num_slots)  # what an attempt that failed has left
+            folder.cut(before.num_slots)  # remove what a failed attempt left behind
             folder.append(added)
         staged = StagedEnsemble(state, before.epoch, form, {}, change.removed, rewritten=False)
     report_step("stage.records")
@@ -185,7 +182,7 @@ def _write_records(
 
 
 def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
-    """All records into new files, without the deleted ones, and mapped from there."""
+    """Write all records that are left to new files, and map them from there."""
     if state.records.num_live < state.records.num_slots or len(state.records.blocks) > 1:
         state = state.compacted()
     block = state.records.blocks[0]
@@ -223,7 +220,7 @@ def _write_model(
 def activate(
     store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int, serving: dict[str, Any]
 ) -> None:
-    """Put what was staged in force; inside the caller's transaction."""
+    """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
     database.execute(
         "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
@@ -251,13 +248,13 @@ def _slices(state: EnsembleState, shard: int) -> bytes | None:
 
 
 def erase(store: Store) -> None:
-    """Overwrite deleted records, remove replaced files, empty the log. May be repeated at will."""
+    """Overwrite deleted records, remove replaced files and empty the log. This may be repeated."""
     with store.explain_errors():
         store.erase()
 
 
 def read_records(store: Store) -> Records:
-    """D^t, its features left on the disk where they are an array."""
+    """Read D^t. Features that are an array stay on the disk."""
     classes = store.fact("classes")
     form = store.form
     dead = [row[0] for row in store.database.rows("SELECT slot FROM dead")]
@@ -273,7 +270,7 @@ def read_records(store: Store) -> Records:
 def read_state(
     store: Store, learner: Learner | SlicedLearner, sampler: Sampler, *, trusted: Sequence[str]
 ) -> EnsembleState:
-    """The ensemble in force; a model file that is missing or changed is an error that names it."""
+    """Read the ensemble in force. A model file that is missing or changed raises an error that names it."""
     with store.explain_errors():
         records = read_records(store)
         bound: Any = for_classes(learner, records.classes)  # type: ignore[arg-type]
@@ -300,7 +297,7 @@ def _read_model(store: Store, learner: Any, name: str, form: str, digest: bytes,
 
 
 def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:
-    """The list of labels as plain data; those that would not be read as they were are refused."""
+    """Return the list of labels as plain data. Labels that could not be read back are refused."""
     found = {"dtype": "object" if classes.dtype == object else classes.dtype.str, "values": classes.tolist()}
     strange = [value for value in found["values"] if not isinstance(value, str | int | float)]
     if strange:
@@ -309,6 +306,6 @@ def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:
 
 
 def load_classes(data: dict[str, Any]) -> NDArray[Any]:
-    """What `dump_classes` wrote."""
-    is_text = np.dtype(data["dtype"]).kind == "U"  # its width is that of the longest, whatever that is now
+    """Read what `dump_classes` wrote."""
+    is_text = np.dtype(data["dtype"]).kind == "U"  # the width follows the longest label
     return np.array(data["values"], dtype=np.str_ if is_text else data["dtype"])

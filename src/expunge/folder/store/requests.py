@@ -1,15 +1,14 @@
-"""What was asked of the deployment: accepted, waiting, applied, cancelled.
+"""The requests of a deployment: accepted, pending, switched, applied, cancelled.
 
     pending ──▶ switched ──▶ applied
        └──▶ cancelled
 
-An accepted request is on the disk before it is acknowledged. `switched` is a request whose effect is in force and whose
-traces are being erased; to everybody outside it is still pending. Ids are kept in clear only until then; afterwards
-their keyed hashes remain, which also guard against bringing a deleted record back by accident.
+An accepted request is on the disk before it is acknowledged. A switched request is in force, and what it deleted is
+being erased; requesters still see it as pending. Ids are kept in clear until a request is switched. After that only
+their keyed hashes remain, which also keep a deleted record from coming back by accident.
 
-A block of records as one file: what an accepted addition waits in until it is applied.
-
-A batch of updates as plain data and one block of records, so that it can wait on the disk."""
+A request is stored as a `Batch`: plain data, and one file of records to be added.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ Part = dict[str, Any]
 
 @dataclass(frozen=True)
 class Batch:
-    """What a request asks for.
+    """The updates of one request, as plain data and one block of records.
 
     `content` lists, in order, runs of {"ids": deleted records}, {"subject": a deleted subject, "holds": its records at
     the time, also those that came in the same batch} and {"rows": [first, how many]} of `block`.
@@ -64,7 +63,7 @@ class Batch:
 
     @classmethod
     def dump(cls, updates: Sequence[Update], records: Records) -> Batch:
-        """Updates that `records.apply` takes, with the records they bring checked and in its number types."""
+        """Make a batch from updates that `records.apply` takes. Added records are checked against `records`."""
         content: list[Part] = []
         blocks: list[Block] = []
         num_rows = 0
@@ -84,7 +83,7 @@ class Batch:
         return cls(content, join_blocks(blocks, start=0) if blocks else None).found_in(records)
 
     def found_in(self, records: Records) -> Batch:
-        """The same batch, with the records that its subjects have when it meets this dataset."""
+        """Return the batch with the records that its subjects have in this dataset."""
         if not self.names_subjects:
             return self
         here, content = _Arrivals(self.block), list[Part]()
@@ -100,7 +99,7 @@ class Batch:
         return replace(self, content=content)
 
     def updates(self, classes: NDArray[Any]) -> list[Update]:
-        """The updates again."""
+        """Return the updates that the batch was made from."""
         updates: list[Update] = []
         block = self.block
         for part in self.content:
@@ -116,35 +115,35 @@ class Batch:
 
     @property
     def names_subjects(self) -> bool:
-        """Whether all records of somebody go."""
+        """Whether all records of a subject are deleted."""
         return any("subject" in part for part in self.content)
 
     @property
     def num_deleted(self) -> int:
-        """How many records go, each counted once; those of a subject as it had them when the request came."""
+        """How many records are deleted, each counted once. A subject counts with the records of `found_in`."""
         return len(self._leaving)
 
     @property
     def num_added(self) -> int:
-        """How many records come."""
+        """How many records are added."""
         return 0 if self.block is None else len(self.block)
 
     @property
     def kind(self) -> str:
-        """deletion, addition or mixed."""
+        """Either "deletion", "addition" or "mixed"."""
         if self.block is None:
             return "deletion"
         return "addition" if all("rows" in part for part in self.content) else "mixed"
 
     @property
     def deleted(self) -> list[Name]:
-        """What goes: every record, also those of a subject, and every subject."""
+        """All records that are deleted, with those of subjects, and the subjects."""
         records: list[Name] = [("record", record) for record in self._leaving]
         return records + [("subject", part["subject"]) for part in self.content if "subject" in part]
 
     @property
     def added(self) -> list[Name]:
-        """The records that come, and the subjects they belong to."""
+        """All records that are added, and their subjects."""
         if self.block is None or self.block.ids is None:
             return []
         subjects = [] if self.block.subjects is None else self.block.subjects.tolist()
@@ -153,14 +152,14 @@ class Batch:
 
     @property
     def returning(self) -> list[Name]:
-        """What comes without having been deleted in the same batch: a correction is no return."""
+        """What is added and not deleted in the same batch: a correction is not a return."""
         coming = self.added
         corrected = set(self.deleted) if coming else set()
         return [name for name in coming if name not in corrected]
 
     @property
     def records(self) -> list[RecordId]:
-        """Every record that the request is about, by id."""
+        """The id of each record that the request deletes or adds."""
         coming = [] if self.block is None or self.block.ids is None else self.block.ids.tolist()
         return [*self._leaving, *coming]
 
@@ -171,7 +170,7 @@ class Batch:
 
 
 class _Arrivals:
-    """The records that have come so far in a batch and not gone again, by subject."""
+    """The records that a batch has added so far and not deleted again, by subject."""
 
     def __init__(self, block: Block | None) -> None:
         self._ids = [] if block is None or block.ids is None else block.ids.tolist()
@@ -180,18 +179,18 @@ class _Arrivals:
         self._held: dict[RecordId, dict[RecordId, None]] = {}
 
     def pass_by(self, part: Part) -> None:
-        """A run of deletions or additions."""
+        """Follow a run of deletions or additions."""
         for record in part.get("ids", []):
             self._held.get(self._owner.pop(record, ""), {}).pop(record, None)
         first, count = part.get("rows", (0, 0))
         rows = slice(first, first + count)
-        for record, subject in zip(self._ids[rows], self._subjects[rows], strict=False):  # no subjects: nobody's
+        for record, subject in zip(self._ids[rows], self._subjects[rows], strict=False):  # a block may have no subjects
             if subject is not None:
                 self._owner[record] = subject
                 self._held.setdefault(subject, {})[record] = None
 
     def leave(self, subject: RecordId) -> list[RecordId]:
-        """A subject goes, with these."""
+        """Delete a subject, and return its records."""
         gone = list(self._held.pop(subject, {}))
         for record in gone:
             del self._owner[record]
@@ -215,9 +214,10 @@ def _plain(name: RecordId) -> RecordId:
 
 
 def lasting_names(batches: list[Batch], before: Records, after: Records) -> tuple[list[Name], list[Name]]:
-    """What a round takes out for good, and what it brings in.
+    """Return what a round deletes for good, and what it adds.
 
-    Of a subject, the records that it really has when its turn comes: another request may have been cancelled since.
+    A subject counts with the records that it has when its batch is applied: another request may have been cancelled
+    after it was accepted.
     """
     batches = _found(batches, before)
     back = [name for batch in batches for name in batch.added]
@@ -232,7 +232,7 @@ def lasting_names(batches: list[Batch], before: Records, after: Records) -> tupl
 
 
 def _found(batches: list[Batch], records: Records) -> list[Batch]:
-    """Every batch as it meets the dataset that those before it leave."""
+    """Return each batch with the records that its subjects have after the batches before it."""
     last = max((place for place, batch in enumerate(batches) if batch.names_subjects), default=-1)
     found = []
     for place, batch in enumerate(batches):
@@ -250,7 +250,7 @@ _HEAD = struct.Struct("<Q")
 
 
 def pack(block: Block) -> bytes:
-    """The block's columns one after another, behind a header that says how to read them."""
+    """Write a block as bytes: a header that says how to read its columns, then the columns."""
     form = Form.of(block)
     split = form.split(block)
     bodies = [_raw(split[column.name]) for column in form.columns]
@@ -259,7 +259,7 @@ def pack(block: Block) -> bytes:
 
 
 def unpack(data: bytes) -> Block:
-    """What `pack` wrote."""
+    """Read what `pack` wrote."""
     try:
         (size,) = _HEAD.unpack_from(data)
         header = json.loads(data[_HEAD.size : _HEAD.size + size])
@@ -278,7 +278,7 @@ def unpack(data: bytes) -> Block:
         return form.join(parts)
     except FormatError:
         raise
-    except Exception as error:  # whatever numpy, scipy or pandas make of bytes that `pack` did not write
+    except Exception as error:  # other bytes may fail in numpy, scipy or pandas in any way
         raise FormatError(f"a waiting addition is damaged: {' '.join(str(error).split())}") from None
 
 
@@ -302,7 +302,25 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as the books have it."""
+    """One request, as it stands now.
+
+    Attributes
+    ----------
+    request
+        Its id.
+    kind
+        "deletion", "addition" or "mixed".
+    state
+        "pending", "switched", "applied" or "cancelled"; see `public_state`.
+    accepted_at
+        When it was accepted.
+    applied_by
+        The date of its application, or of its cancellation; None while it is pending.
+    generation, round
+        Where it was applied; None before that.
+    deletions, additions
+        How many records it deletes and adds.
+    """
 
     request: str
     kind: str
@@ -316,12 +334,12 @@ class Request:
 
     @property
     def public_state(self) -> str:
-        """What the requester is told: a request counts as applied once its traces are erased."""
+        """The state that the requester sees: a request counts as applied when what it deleted is erased."""
         return "pending" if self.state == "switched" else self.state
 
 
 _COLUMNS = "request, kind, state, accepted_at, applied_by, generation, round, deletions, additions"
-# All of them in one statement, out of one value: their number makes the difference.
+# One statement with one value for all hashes: there may be many.
 _REMEMBER = (
     "WITH RECURSIVE place(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) "
     "INSERT OR IGNORE INTO forgotten SELECT substr(?1, 1 + 32 * i, 32) FROM place"
@@ -329,7 +347,7 @@ _REMEMBER = (
 
 
 class RequestBook:
-    """The requests of one deployment."""
+    """The requests of one deployment, in its database."""
 
     def __init__(self, store: Store, hash_key: bytes) -> None:
         self._store = store
@@ -337,12 +355,12 @@ class RequestBook:
         self._digest = keyed_hash(hash_key)
 
     def hash_of(self, what: str, name: RecordId) -> bytes:
-        """The keyed hash (HMAC-SHA256) under which a record or a subject is remembered."""
+        """Return the keyed hash (HMAC-SHA256) that stands for a record or a subject."""
         kind = "i" if isinstance(name, int) else "s"
         return self._digest(f"{what}:{kind}:{name}".encode())
 
     def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
-        """Have a request on the disk; inside the caller's transaction."""
+        """Write a request to the disk, inside the caller's transaction."""
         report_step("accept.begin")
         request, file = secrets.token_hex(16), None
         if batch.block is not None:
@@ -371,14 +389,14 @@ class RequestBook:
         return self.get(request)
 
     def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
-        """The keyed hashes of all records that a batch names, under a key of the request's own."""
+        """Return the keyed hashes of all records that a batch names, under a key of the request's own."""
         return hash_ids(request_key(self._hash_key, request), batch.records)
 
     def _key(self, key: str | None) -> bytes | None:
         return None if key is None else hmac.digest(self._hash_key, f"key:{key}".encode(), "sha256")
 
     def fingerprint(self, batch: Batch) -> bytes:
-        """A keyed hash of all that is asked for, to tell a repeated request from another one under the same key."""
+        """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
         return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
 
     def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
@@ -386,7 +404,7 @@ class RequestBook:
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
 
     def is_same(self, request: str, batch: Batch) -> bool:
-        """Whether the request asked for this batch; once records were added, as far as their ids tell."""
+        """Return whether the request asked for this batch. Once records were added, only their ids are compared."""
         row = self._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (request,))
         if row is None:
             return False
@@ -398,17 +416,17 @@ class RequestBook:
         return batch.names_subjects or self.hashes_of(request) == self.hashes(request, batch)
 
     def by_key(self, key: str) -> Request | None:
-        """The request that was accepted under this idempotency key."""
+        """Return the request with this idempotency key, or None."""
         row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE key = ?", (self._key(key),))
         return None if row is None else Request(*row)
 
     def hashes_of(self, request: str) -> tuple[str, ...]:
-        """The keyed hashes that were kept of a request."""
+        """Return the keyed hashes that were kept of a request."""
         row = self._store.database.row("SELECT hashes FROM hashes WHERE request = ?", (request,))
         return () if row is None else tuple(json.loads(row[0]))
 
     def get(self, request: str) -> Request:
-        """The request of that id; an unknown one is an error that names it."""
+        """Return the request with this id. An unknown id raises an error that names it."""
         if not isinstance(request, str):
             raise RequestError(f"a request's id is a text (`receipt.request`), got {request!r:.80}")
         row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
@@ -417,21 +435,21 @@ class RequestBook:
         return Request(*row)
 
     def all(self) -> list[Request]:
-        """Every request, oldest first."""
+        """Return all requests, oldest first."""
         return [Request(*row) for row in self._store.database.rows(f"SELECT {_COLUMNS} FROM requests ORDER BY number")]
 
     def in_state(self, state: str) -> list[Request]:
-        """The requests in a state, oldest first."""
+        """Return the requests in a state, oldest first."""
         query = f"SELECT {_COLUMNS} FROM requests WHERE state = ? ORDER BY number"
         return [Request(*row) for row in self._store.database.rows(query, (state,))]
 
     def num_pending(self) -> int:
-        """How many wait."""
+        """Return how many requests are not applied yet."""
         row = self._store.database.row("SELECT COUNT(*) FROM requests WHERE state IN ('pending', 'switched')")
         return 0 if row is None else int(row[0])
 
     def batch_of(self, request: str) -> Batch:
-        """What a pending request asks for, exactly as it was accepted."""
+        """Return what a pending request asks for, exactly as it was accepted."""
         row = self._store.database.row("SELECT content, file, fingerprint FROM requests WHERE request = ?", (request,))
         assert row is not None
         content, rows = json.loads(row[0]), b""
@@ -443,9 +461,10 @@ class RequestBook:
         return Batch(content, unpack(rows) if rows else None)
 
     def mark_switched(self, request: str, *, generation: int, round: int) -> None:
-        """The request's effect is in force; inside the caller's transaction. Its ids in clear go now.
+        """Mark a request as in force, and erase its ids in clear; inside the caller's transaction.
 
-        So does the fingerprint of an addition, with which features could be guessed of records that are deleted later.
+        The fingerprint of an addition is erased too: the features of records that are deleted later could be guessed
+        with it.
         """
         self._store.database.execute(
             "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL, "
@@ -455,14 +474,14 @@ class RequestBook:
         )
 
     def mark_applied(self, request: str, *, applied_by: str) -> None:
-        """Nothing is left of what was deleted; inside the caller's transaction."""
+        """Mark a request as applied: what it deleted is erased. Inside the caller's transaction."""
         self._store.database.execute(
             "UPDATE requests SET state = 'applied', applied_by = ? WHERE request = ? AND state = 'switched'",
             (applied_by, request),
         )
 
     def mark_cancelled(self, request: str, *, now: str) -> None:
-        """Forget a pending request and free its key; inside the caller's transaction. The caller `sweep`s its file."""
+        """Cancel a pending request and free its key, inside the caller's transaction. The caller removes its file."""
         state = self.get(request).state
         if state != "pending":
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
@@ -474,19 +493,19 @@ class RequestBook:
         self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))
 
     def remember(self, names: Iterable[Name]) -> None:
-        """Guard these against coming back; inside the caller's transaction."""
+        """Remember that these were deleted, so that they do not come back; inside the caller's transaction."""
         hashes = sorted([self.hash_of(*name) for name in names])  # in the table's order: neighbours share a page
         if hashes:
             self._store.database.execute(_REMEMBER, (b"".join(hashes), len(hashes)))
 
     def readmit(self, names: Iterable[Name]) -> None:
-        """What came back on purpose is no longer guarded against; inside the caller's transaction."""
+        """Forget that these were deleted, because they came back on purpose; inside the caller's transaction."""
         if self._guards_anything():
             rows = [(self.hash_of(*name),) for name in names]
             self._store.database.execute_many("DELETE FROM forgotten WHERE hash = ?", rows)
 
     def refuse_forgotten(self, names: Iterable[Name]) -> None:
-        """An error that names the first of these which was deleted on request."""
+        """Raise an error that names the first of these that was deleted on request."""
         if not self._guards_anything():
             return
         for what, name in names:

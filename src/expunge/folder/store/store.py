@@ -1,15 +1,15 @@
-"""One deployment's folder: what is where, and the few things that are changed one by one.
+"""One deployment's folder: what is where, and the parts that are changed one by one.
 
-    state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, books, ledger
+    state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, budgets, ledger
     records/EPOCH/            the records as columns (`slabs`)
-    models/                   one file a model
+    models/                   one file for each model
     waiting/                  records of accepted additions that are not applied yet
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
-    dirty                     whether a consensus failed, for when state.db has no room (`mark`)
+    dirty                     whether a consensus failed, for when state.db has no room (`DirtyFlag`)
 
-Everything in it but keys/*.pub and certificates made from it is inside the trust boundary.
+Everything in it but the public key, and the certificates made from it, is inside the trust boundary.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _LARGEST_BLOCK = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the deployment stands."""
+    """Which generation, round and files are in force.
+
+    `epoch` counts how often all records were rewritten; `serving` is what the front keeps of its round.
+    """
 
     generation: int
     round: int
@@ -55,7 +58,17 @@ class Position:
 
 
 class Store:
-    """A deployment's folder, open; made by `new` or `open`."""
+    """A deployment's folder, open. Make one by `Store.new` or `Store.open`.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    database
+        Its open database.
+    lock
+        The lock of the process that may write; None if the store is read only.
+    """
 
     def __init__(self, folder: Path, database: Database, lock: FolderLock | None) -> None:
         self.folder = folder
@@ -65,7 +78,7 @@ class Store:
 
     @classmethod
     def new(cls, folder: Path) -> Store:
-        """An empty folder made ready; it must not exist."""
+        """Make an empty folder; it must not exist yet."""
         with explain_errors(folder):
             folder.mkdir(mode=0o700, parents=True)
             for name in _FOLDERS:
@@ -75,8 +88,8 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False) -> Store:
-        """An existing folder; for writing only one process at a time may have it."""
-        require_deployment(folder)  # before a lock is made in somebody else's folder
+        """Open an existing folder. Only one process at a time may open it for writing."""
+        require_deployment(folder)  # before a lock is made in a folder that is no deployment
         if read_only:
             return cls(folder, Database(folder, read_only=True), None)
         lock = FolderLock(folder)
@@ -96,16 +109,16 @@ class Store:
             raise
 
     def _check_writable(self) -> None:
-        """Find out now, and not after an hour of training."""
+        """Find out that the folder cannot be written to before anything is trained."""
         probe = self.folder / "models" / ".probe"
         probe.touch()
         probe.unlink()
 
     def _recover(self) -> None:
-        """Finish what a crash cut short, before anything is read: a row half overwritten is no row.
+        """Finish what a crash cut short, before anything is read: rows may be half overwritten.
 
-        A reader that holds the log keeps nobody from opening the folder: nothing counts as erased before the log is
-        empty.
+        A reader that holds the log does not keep the folder from being opened. Nothing counts as erased until the log
+        is empty.
         """
         self.sweep()
         self.overwrite()
@@ -114,7 +127,7 @@ class Store:
         report_step("open.swept")
 
     def close(self) -> None:
-        """Leave nothing in the log, and let go. In a forked child there is nothing to let go of."""
+        """Empty the log, close the database and release the lock. In a forked child, do nothing."""
         if not self.is_own:
             return
         with contextlib.suppress(StoreError, sqlite3.Error):
@@ -126,36 +139,36 @@ class Store:
 
     @property
     def is_own(self) -> bool:
-        """Whether this process opened it, and no process that it was forked from."""
+        """Whether this very process opened the folder, and not one that it was forked from."""
         return self._process == os.getpid()
 
     def require_own(self) -> None:
-        """An error in every other process."""
+        """Raise an error unless this process opened the folder."""
         require_own(self._process, self.folder)
 
     def fact(self, name: str) -> Any:
-        """A fact of the deployment."""
+        """Return a fact of the deployment by its name."""
         row = self.database.row("SELECT value FROM facts WHERE name = ?", (name,))
         if row is None:
             raise FormatError(f"{self.folder} lacks the fact {name!r}: it is damaged")
         return json.loads(row[0])
 
     def write_fact(self, name: str, value: Any) -> None:
-        """Write a fact down."""
+        """Write a fact, or replace one."""
         self.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
     def object(self, name: str) -> tuple[str, bytes] | None:
-        """An encoded object: format and bytes."""
+        """Return the format and the bytes of an encoded object, or None if there is none."""
         row = self.database.row("SELECT format, data FROM objects WHERE name = ?", (name,))
         return None if row is None else (row[0], row[1])
 
     def put_object(self, name: str, form: str, data: bytes) -> None:
-        """Write an encoded object down."""
+        """Write an encoded object, or replace one."""
         self.database.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?)", (name, form, data))
 
     @property
     def position(self) -> Position:
-        """Where the deployment stands."""
+        """Which generation, round and files are in force."""
         row = self.database.row(
             "SELECT generation, round, epoch, num_slots, models_trained, serving FROM position WHERE only = 1"
         )
@@ -165,28 +178,28 @@ class Store:
         return Position(generation, round_, epoch, num_slots, models_trained, json.loads(serving))
 
     def is_at(self, generation: int, round: int) -> bool:
-        """Whether the folder stands there: an interruption between disk and memory parts the two for good."""
+        """Return whether the folder is at this generation and round."""
         row = self.database.row("SELECT generation, round FROM position WHERE only = 1")
         return row == (generation, round)
 
     @property
     def form(self) -> Form:
-        """How the records are stored."""
+        """How records become columns in this folder."""
         return Form.from_json(self.fact("form"))
 
     @property
     def records(self) -> RecordFolder:
-        """The records' columns."""
+        """The files of the records in force."""
         return RecordFolder(self.epoch_path(self.position.epoch), self.form)
 
     def epoch_path(self, epoch: int) -> Path:
-        """Where an epoch's columns are."""
+        """Return the folder of an epoch's columns."""
         return self.folder / "records" / f"{epoch:06d}"
 
     def sweep(self) -> None:
-        """Remove all that the database does not know: replaced models, and leftovers of what never happened.
+        """Remove every file that the database does not name: replaced models, and leftovers of failed updates.
 
-        Only while nothing is being staged. Requests may be accepted meanwhile.
+        Nothing may be staged at the same time. Requests may be accepted.
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         self.remove(strays)
@@ -198,20 +211,20 @@ class Store:
         return [*self._unknown("models", "SELECT file FROM shards"), *self._unknown("waiting", _WAITING), *old]
 
     def remove(self, strays: list[Path]) -> None:
-        """These files and epochs, for good."""
+        """Remove these files and epochs for good."""
         remove_paths(strays)
 
     def erase(self) -> None:
-        """Overwrite deleted records, remove replaced files, empty the log: all at once, for it is waiting for the disk.
+        """Overwrite deleted records, remove replaced files and empty the log, all at the same time.
 
-        Nothing of it depends on the rest, and all of it may be repeated at will.
+        The three do not depend on one another, and each may be repeated.
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         slots = self._slots_to_erase()
 
         def overwrite() -> None:
             records.erase(slots)
-            records.cut(num_slots)  # after it: rows that are erased at the end of a file go altogether
+            records.cut(num_slots)  # afterwards, so that rows are erased before they are cut off
             report_step("erase.slots")
 
         def sweep() -> None:
@@ -225,7 +238,7 @@ class Store:
         for_each(lambda act: act(), [overwrite, sweep, empty_log])
 
     def overwrite(self) -> None:
-        """Zeros over every deleted record that is not known to be overwritten. May be repeated at will."""
+        """Write zeros over each deleted record that is not known to be overwritten. This may be repeated."""
         self.records.erase(self._slots_to_erase())
 
     def _slots_to_erase(self) -> NDArray[np.int64]:
@@ -233,36 +246,36 @@ class Store:
         return np.array(rows, dtype=np.int64).reshape(-1)
 
     def tidy(self) -> None:
-        """After a failure: remove what it has left, as far as the disk permits; only while nothing is being staged.
+        """Remove what a failure left behind, as far as the disk permits. Nothing may be staged at the same time.
 
-        The log is emptied first, so that a commit which failed half-way cannot come back from it without its files.
+        The log is emptied first. Otherwise a commit that failed half-way could come back from it without its files.
         """
         with contextlib.suppress(StoreError, OSError):
             self.database.checkpoint()
             self.sweep()
 
     def drop_refused(self) -> None:
-        """The same for a request that could not be accepted; also while something is being staged."""
+        """Remove what a refused request left behind. This may happen while something is staged."""
         with contextlib.suppress(StoreError, OSError):
             self.database.checkpoint()
             remove_paths(self._unknown("waiting", _WAITING))
 
     def _unknown(self, folder: str, query: str) -> list[Path]:
-        """Files are listed before the database is asked, which answers when the transaction that wrote one is over."""
+        """List the files that the database does not name. Files come first: their transaction may still be open."""
         there = list((self.folder / folder).iterdir())
         report_step("sweep.listed")
         known = {row[0] for row in self.database.rows(query)}
         return [path for path in there if path.name not in known]
 
     def reserved(self, generation: int) -> tuple[int, bool, dict[str, Any]]:
-        """The books of a generation: predictions paid for, dirty, and the secret of its gate."""
+        """Return how many predictions of a generation are paid for, whether it is dirty, and its gate's secret."""
         row = self.database.row("SELECT reserved, dirty, gate FROM generations WHERE generation = ?", (generation,))
         if row is None:
-            raise FormatError(f"{self.folder} lacks the books of generation {generation}: it is damaged")
+            raise FormatError(f"{self.folder} lacks the budget of generation {generation}: it is damaged")
         return row[0], bool(row[1]) or DirtyFlag(self.folder, generation).is_set, json.loads(row[2])
 
     def add_generation(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
-        """The books of a new generation. The secret of the one before has served its time."""
+        """Add a new generation, and erase the gate's secret of the one before."""
         self.database.execute("UPDATE generations SET gate = '{}'")
         self.database.execute(
             "INSERT INTO generations VALUES (?, ?, ?, ?)", (generation, predictions, int(dirty), json.dumps(secret))
@@ -270,15 +283,16 @@ class Store:
 
     @contextlib.contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """What the disk says, as one line."""
+        """Turn errors of the disk into one line that names the folder."""
         with explain_errors(self.folder):
             yield
 
 
 class DurableJournal:
-    """The `Journal` of one generation's publisher: reserves predictions in durable blocks, before they are released.
+    """The `Journal` of one generation's publisher: it reserves predictions on the disk before they are released.
 
-    A crash forfeits the rest of a block: the reserved number counts as published from then on.
+    Predictions are reserved in blocks. A crash forfeits the rest of a block: the reserved number then counts as
+    published.
     """
 
     def __init__(self, store: Store, generation: int, reserved: int, *, block: int | None = None) -> None:
@@ -288,10 +302,10 @@ class DurableJournal:
         self._block = block
         self._flag = DirtyFlag(store.folder, generation)
         self._flag.prepare()
-        self._owes_dirty = self._flag.is_set  # and the database may not know
+        self._owes_dirty = self._flag.is_set  # the database may not say so
 
     def reserve(self, total: int, limit: float) -> None:
-        """Have `total` on the disk, and a block more if the limit leaves room."""
+        """Reserve `total` predictions on the disk, and the rest of a block if the limit allows it."""
         self._store.require_own()
         if self._owes_dirty:
             self.mark_dirty()
@@ -307,9 +321,10 @@ class DurableJournal:
         report_step("reserve.done")
 
     def mark_dirty(self) -> None:
-        """Have it on the disk before the answer that made it so leaves; if the disk fails, before any later answer.
+        """Write that the generation is dirty, before the answer that made it so is released.
 
-        A disk that is full is no failure: an error here would be seen by whoever asked, at no other time than now.
+        If the disk fails, it is written before any later answer. A full disk is no failure if the flag could be set: an
+        error here would tell the requester that the consensus failed.
         """
         self._store.require_own()
         self._owes_dirty = True
@@ -325,9 +340,9 @@ class DurableJournal:
         report_step("dirty.done")
 
     def close(self, predictions: int | None) -> None:
-        """At an orderly end, give the unused rest of the block back; None if it is not known what was used.
+        """Give back the unused rest of the block; None if the number of predictions is not known.
 
-        Only what this very object has reserved is given back: if the disk says another number, somebody else has.
+        Only what this object reserved is given back. If the disk has another number, another process reserved it.
         """
         self._store.require_own()
         if self._owes_dirty:
@@ -343,7 +358,7 @@ class DurableJournal:
 
 
 class ClosedJournal:
-    """The journal of a deployment that has been closed: nothing may be released any more."""
+    """The journal of a closed deployment: it refuses every prediction."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -361,14 +376,19 @@ _FORM = struct.Struct("<QB")  # the generation, and whether it is dirty
 
 
 class DirtyFlag:
-    """Of one generation; setting it takes no new space, on file systems that overwrite in place."""
+    """A byte, set aside on the disk, that says whether a consensus failed in one generation.
+
+    It can be set when the disk has no room for anything else, on file systems that overwrite in place. The requester
+    has seen the answer, or the error, of the failed consensus. A folder that forgot it would go on with the same secret
+    threshold, and could be asked again.
+    """
 
     def __init__(self, folder: Path, generation: int) -> None:
         self._path, self._generation = folder / "dirty", generation
 
     @property
     def is_set(self) -> bool:
-        """Whether this generation is marked, for all that can be known."""
+        """Whether this generation is dirty. A file that cannot be read counts as set."""
         try:
             return self._read() == (self._generation, 1)
         except FileNotFoundError:  # the disk had no room for it
@@ -377,13 +397,13 @@ class DirtyFlag:
             return True
 
     def prepare(self) -> None:
-        """Set the byte aside, unless it is there; a disk that has no room even for that keeps nobody from going on."""
+        """Set the byte aside unless it is there. If the disk has no room for it, go on without."""
         with contextlib.suppress(OSError):
             if not self._path.exists() or self._read()[0] != self._generation:
                 self._write(dirty=False)
 
     def set(self) -> bool:
-        """Whether it is on the disk."""
+        """Set the flag, and return whether it is on the disk."""
         try:
             self._write(dirty=True)
         except OSError:
@@ -391,7 +411,7 @@ class DirtyFlag:
         return True
 
     def _read(self) -> tuple[int, int]:
-        """Generation and mark; none of either in a file that is cut short."""
+        """Read the generation and the flag; (-1, -1) from a file that is cut short."""
         content = self._path.read_bytes()[: _FORM.size]
         return _FORM.unpack(content) if len(content) == _FORM.size else (-1, -1)
 
@@ -401,7 +421,7 @@ class DirtyFlag:
         try:
             content = _FORM.pack(self._generation, dirty)
             if os.pwrite(descriptor, content, 0) != len(content):
-                raise OSError("the mark was not written whole")
+                raise OSError("the flag was not written whole")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
