@@ -185,7 +185,7 @@ class DurableDeployment(Deployment):
     _trusted: tuple[str, ...]
     _journal: DurableJournal
     _inbox: Inbox
-    _writer: RoundWriter
+    _round_writer: RoundWriter
     _clock: threading.Thread | None = None
 
     @classmethod
@@ -216,7 +216,7 @@ class DurableDeployment(Deployment):
         self._store, self._evidence, self._trusted = store, Evidence(store), tuple(trusted)
         self._policy = ApplyPolicy.parse(store.fact("apply"))
         self._inbox = Inbox(store, self._evidence, Admission(self._front, self.classes))
-        self._writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
+        self._round_writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
         self._closed = threading.Event()
         self._alignment = Alignment(store)
         self._journal = self._publisher.journal = DurableJournal(store, self._generation, reserved)
@@ -364,7 +364,7 @@ class DurableDeployment(Deployment):
 
         An "at" policy does not count requests that are being applied.
         """
-        under_way = {one.request for one, _ in self._writer.applying} if self._policy.mode == "at" else set()
+        under_way = {one.request for one, _ in self._round_writer.applying} if self._policy.mode == "at" else set()
         if not under_way and self._evidence.requests.in_state("switched"):
             return True
         waiting = [one for one in self._evidence.requests.in_state("pending") if one.request not in under_way]
@@ -380,7 +380,7 @@ class DurableDeployment(Deployment):
             applying = tuple((one, requests.batch_of(one.request)) for one in requests.in_state("pending"))
             if not applying:
                 return None
-            self._writer.applying = applying
+            self._round_writer.applying = applying
             try:
                 batch = [update for _, asked in applying for update in asked.updates(self.classes)]
                 receipt = super().update(batch, advance=advance)
@@ -390,7 +390,7 @@ class DurableDeployment(Deployment):
                 self._complete_erasure()
                 return receipt.round
             finally:
-                self._writer.applying = ()
+                self._round_writer.applying = ()
 
     def cancel(self, request: str) -> None:
         """Take back a pending request, unless a later one builds on it."""
@@ -444,7 +444,7 @@ class DurableDeployment(Deployment):
                 yield
             except BaseException:
                 self._alignment.after_failure(self._generation, self._round)
-                self._writer.drop()
+                self._round_writer.drop()
                 raise
 
     def _remove_replaced(self) -> None:
@@ -465,7 +465,7 @@ class DurableDeployment(Deployment):
             self._background.join()
         with self._updating, self._inbox.lock, self._lock:
             self._closed.set()
-            self._writer.stop()
+            self._round_writer.stop()
             is_lost = self._alignment.is_lost
             try:
                 if self._publisher.must_retrain and not is_lost:  # an interruption may have come before it was flagged
@@ -489,14 +489,14 @@ class DurableDeployment(Deployment):
 
     def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
         """R_A, which writes models and records to the disk as it makes them."""
-        self._follower = self._writer.begin()
+        self._state_writer = self._round_writer.begin()
         try:
             return super()._updated(batch, advance)
         except BaseException:
-            self._writer.drop()
+            self._round_writer.drop()
             raise
         finally:
-            self._follower = None
+            self._state_writer = None
 
     def _keep(self, following: NextRound, round_: int) -> NextRound:
         """Stage and switch on the disk. The switch in memory comes after it."""
@@ -504,7 +504,7 @@ class DurableDeployment(Deployment):
         self._require_open()
         self._alignment.require(self._generation, self._round)
         is_new, trained = following.generation != self._generation, self._models_trained + len(following.touched)
-        return self._writer.write(following, self._state, round=round_, is_new=is_new, trained=trained)
+        return self._round_writer.write(following, self._state, round=round_, is_new=is_new, trained=trained)
 
     def _switch(self, following: NextRound, **more: Any) -> None:
         with self._alignment.switching():

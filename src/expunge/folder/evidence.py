@@ -11,27 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from expunge import evidence
 from expunge.core.files import write_new
-from expunge.evidence import (
-    TICKED,
-    Certificate,
-    CountFacts,
-    DeploymentFacts,
-    Entry,
-    Excerpt,
-    GuaranteeFacts,
-    Head,
-    PublicationFacts,
-    RequestFacts,
-    SigningKey,
-    append,
-    canonical,
-    genesis,
-    issue,
-    round_up,
-    seconds_of,
-    utc,
-)
+from expunge.core.words import round_up, seconds_of, utc
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.theory import Guarantee
@@ -99,30 +81,32 @@ class LedgerBook:
         self._deployment = deployment
 
     @property
-    def head(self) -> Head:
+    def head(self) -> evidence.Head:
         """The last entry's number and link."""
         row = self._store.database.row("SELECT sequence, link FROM ledger ORDER BY sequence DESC LIMIT 1")
-        return genesis(self._deployment) if row is None else Head(row[0], bytes(row[1]))
+        return evidence.genesis(self._deployment) if row is None else evidence.Head(row[0], bytes(row[1]))
 
     def write(self, event: str, at: str, **facts: Any) -> None:
         """Append an entry, inside the caller's transaction."""
-        line = append(self.head, at=at, event=event, facts=facts)
-        content = canonical(line.entry.to_data()).decode()
+        line = evidence.append(self.head, at=at, event=event, facts=facts)
+        content = evidence.canonical(line.entry.to_data()).decode()
         self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
 
-    def excerpt(self, request: str) -> Excerpt:
+    def excerpt(self, request: str) -> evidence.Excerpt:
         """Return the chain from just before the request's first entry to the head. Only its own entries are in full."""
         rows = self._store.database.rows("SELECT entry, link FROM ledger ORDER BY sequence")
-        entries = [Entry(**json.loads(row[0])) for row in rows]
+        entries = [evidence.Entry(**json.loads(row[0])) for row in rows]
         own = [entry for entry in entries if entry.facts.get("request") == request]
         first = own[0].sequence - 1
-        start = genesis(self._deployment) if first == 0 else Head(first, bytes(rows[first - 1][1]))
-        return Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
+        start = evidence.genesis(self._deployment) if first == 0 else evidence.Head(first, bytes(rows[first - 1][1]))
+        return evidence.Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
 
-    def whole(self) -> Excerpt:
+    def whole(self) -> evidence.Excerpt:
         """Return all entries."""
         rows = self._store.database.rows("SELECT entry FROM ledger ORDER BY sequence")
-        return Excerpt.of(genesis(self._deployment), [Entry(**json.loads(row[0])) for row in rows])
+        return evidence.Excerpt.of(
+            evidence.genesis(self._deployment), [evidence.Entry(**json.loads(row[0])) for row in rows]
+        )
 
 
 class Evidence:
@@ -139,7 +123,7 @@ class Evidence:
 
     def certificate(
         self, request: str | None, *, guarantee: Guarantee, read_facts: Callable[[], CurrentFacts]
-    ) -> Certificate:
+    ) -> evidence.Certificate:
         """Issue a signed statement about a request, or about the whole deployment.
 
         The requests and the ledger are read first, and the current round after them. So the certificate never names a
@@ -151,24 +135,26 @@ class Evidence:
         now = read_facts()
         if request is None:
             about["counts"] = self._counts(about["counts"], now.num_records)
-        return issue(
-            key=SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
-            deployment=DeploymentFacts(
+        return evidence.issue(
+            key=evidence.SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
+            deployment=evidence.DeploymentFacts(
                 deployment_id=self.deployment_id,
                 name=store.fact("name"),
                 created_at=store.fact("created_at"),
                 tick_seconds=self.clock.tick_seconds,
                 sampler_is_independent=store.fact("settings")["sampling"] == "independent",
             ),
-            publication=PublicationFacts(
+            publication=evidence.PublicationFacts(
                 generation=now.generation,
                 round=now.round,
                 predictions_published=now.predictions,
                 predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
-            guarantee=GuaranteeFacts.of(guarantee),
+            guarantee=evidence.GuaranteeFacts.of(guarantee),
             # On a tick, and not before the events in it: these may be dated by a tick that is still to come.
-            issued_at=max([self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in TICKED)]),
+            issued_at=max(
+                [self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in evidence.TICKED)]
+            ),
             **about,
         )
 
@@ -177,9 +163,9 @@ class Evidence:
             return {"counts": self.requests.all(), "ledger": self.ledger.whole()}
         return {"request": self._request_facts(self.requests.get(request)), "ledger": self.ledger.excerpt(request)}
 
-    def _request_facts(self, request: Request) -> RequestFacts:
+    def _request_facts(self, request: Request) -> evidence.RequestFacts:
         applied = request.public_state == "applied"
-        return RequestFacts(
+        return evidence.RequestFacts(
             request_id=request.request,
             num_deletions=request.deletions,
             num_additions=request.additions,
@@ -192,16 +178,16 @@ class Evidence:
             id_hashes=self.requests.hashes_of(request.request),
         )
 
-    def _counts(self, requests: Sequence[Request], num_records: int) -> CountFacts:
+    def _counts(self, requests: Sequence[Request], num_records: int) -> evidence.CountFacts:
         states = [request.public_state for request in requests]
         counted = {state: states.count(state) for state in ("applied", "pending", "cancelled")}
-        return CountFacts(num_records=num_records, accepted=len(states), **counted)
+        return evidence.CountFacts(num_records=num_records, accepted=len(states), **counted)
 
 
 def make_keys(store: Store) -> str:
     """Make the keys of a new deployment, readable by their owner only. Return the public key's fingerprint."""
     folder = store.folder / "keys"
-    key = SigningKey.generate()
+    key = evidence.SigningKey.generate()
     key.save(folder / _SIGNING_KEY)
     key.public_key.save(folder / _PUBLIC_KEY)
     write_new(folder / _HASH_KEY, os.urandom(32))

@@ -25,7 +25,7 @@ from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
 from expunge.theory import Guarantee
-from expunge.training.ensemble import Advance, EnsembleState, Follower, UpdateReport, ignore_progress, learn, update
+from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import Learner, SlicedLearner
 from expunge.training.sampling import Sampler
@@ -90,7 +90,7 @@ class Deployment:
     every generation unless it is a fixed seed.
     """
 
-    _follower: Follower | None = None  # of the update that is going on
+    _state_writer: StateWriter | None = None  # of the update that is going on
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ class Deployment:
     def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
         """R_A: the touched shards retrained, in the same generation."""
         publisher, rng = self._publisher, self._rng
-        options: dict[str, Any] = {"executor": self._executor, "advance": advance, "follower": self._follower}
+        options: dict[str, Any] = {"executor": self._executor, "advance": advance, "writer": self._state_writer}
         state, report = update(self._state, batch, rng=rng, **options)
         serving = self._open_round(state, publisher, rng, report.change)
         return NextRound(state, publisher, rng, serving, self._generation, report.touched, report.change), report

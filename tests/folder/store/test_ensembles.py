@@ -119,7 +119,7 @@ def test_staged_files_count_for_nothing_until_they_are_switched(store: Store, st
 )
 def test_what_is_staged_while_it_is_trained_is_what_was_trained(store: Store, state: EnsembleState, batch: Any) -> None:
     with EnsembleWriter(store, trusted=()) as begun:
-        after, _ = update(state, batch, rng=Randomness.from_seed(2), follower=begun)
+        after, _ = update(state, batch, rng=Randomness.from_seed(2), writer=begun)
         assert_same(read(store), state)
         staged = begun.collect(after)
     assert_same(staged.state, after)
@@ -143,7 +143,7 @@ def test_a_stage_that_fails_says_why_and_is_swept(
 
     monkeypatch.setattr(ensembles, "write_new", write_some)
     with EnsembleWriter(store, trusted=()) as begun:
-        after, _ = update(state, [Delete(record) for record in range(10)], rng=Randomness.from_seed(2), follower=begun)
+        after, _ = update(state, [Delete(record) for record in range(10)], rng=Randomness.from_seed(2), writer=begun)
         with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
             begun.collect(after)
     assert len(models(store)) == len(before) + 1

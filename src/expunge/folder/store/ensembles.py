@@ -55,7 +55,7 @@ class StagedEnsemble:
 
 
 class EnsembleWriter:
-    """Writes the next ensemble to the disk while an update makes it, as the update's `Follower`.
+    """Writes the next ensemble to the disk while an update makes it, as the update's `StateWriter`.
 
     The caller must always close it. If there was no switch, `Store.tidy` then removes what it wrote.
     """
