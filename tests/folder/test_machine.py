@@ -30,7 +30,7 @@ from expunge.core.errors import (
     UnknownRecordError,
 )
 from expunge.evidence import Entry, Head, Line, check_ledger, genesis, verify
-from expunge.folder import DurableDeployment, look
+from expunge.folder import DurableDeployment, open_view
 from expunge.folder.store import steps
 from expunge.training.learners import as_learner
 from expunge.training.learners.lookup import LookupTableLearner
@@ -406,7 +406,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        with look(self.deployment.path) as view:
+        with open_view(self.deployment.path) as view:
             status = view.status
             assert status.budget.predictions >= self.model.predictions
             assert replace(status, budget=self.deployment.status.budget) == self.deployment.status
@@ -545,10 +545,10 @@ class watching:
         self.watch = watch
 
     def __enter__(self) -> None:
-        self.before, steps.watch = steps.watch, self.watch
+        self.before, steps.on_step = steps.on_step, self.watch
 
     def __exit__(self, *_: object) -> None:
-        steps.watch = self.before
+        steps.on_step = self.before
 
 
 @pytest.mark.parametrize("kind", ["array", "frame", "sparse", "texts"])

@@ -467,7 +467,7 @@ def test_a_follower_is_given_the_next_state_while_it_is_made(is_sliced, dead_all
             seen.append((shard, model))
 
     batch = [Delete(3), Delete(7), add(50)]
-    done, report = update(state, batch, rng=Randomness.from_seed(2), follower=Seen())
+    done, report = update(state, batch, rng=Randomness.from_seed(2), writer=Seen())
     (begun, change), *models = seen
     assert replace(begun, models=done.models) == done
     assert change is report.change

@@ -54,8 +54,8 @@ def ignore_progress(_: int) -> None:
     """Progress that nobody watches."""
 
 
-class Follower(Protocol):
-    """Somebody who puts the next state away while it is still being made. Inside the trust boundary."""
+class StateWriter(Protocol):
+    """Writes the next state down while an update makes it. Inside the trust boundary."""
 
     def start(self, state: EnsembleState, change: Change | None) -> None:
         """Records and shards are settled; the models in `state` are the old ones. `change` as in `UpdateReport`."""
@@ -240,7 +240,7 @@ def update(
     rng: Randomness,
     executor: Executor | None = None,
     advance: Advance = ignore_progress,
-    follower: Follower | None = None,
+    writer: StateWriter | None = None,
 ) -> tuple[EnsembleState, UpdateReport]:
     """R_A (Algorithm 3), for a batch of updates at once: retrain the touched shards only.
 
@@ -304,9 +304,9 @@ def update(
     renumbered = _has_too_many_dead(records)
     if renumbered:
         blank = blank.compacted()
-    if follower is not None:
-        follower.start(blank, None if renumbered else change)
-    trained = _train(blank, touched, first_slices, executor or Serial(), advance, follower)
+    if writer is not None:
+        writer.start(blank, None if renumbered else change)
+    trained = _train(blank, touched, first_slices, executor or Serial(), advance, writer)
     models = list(state.models)
     for shard, model in zip(touched, trained, strict=True):
         models[shard] = model
@@ -360,7 +360,7 @@ def _train(
     first_slices: Sequence[int],
     executor: Executor,
     advance: Advance,
-    follower: Follower | None = None,
+    writer: StateWriter | None = None,
 ) -> list[Model]:
     """Models for the given shards of `blank`, whose old models (where it has any) serve as checkpoints only."""
     size, unit = -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)), shards_at_once(blank.learner)
@@ -371,8 +371,8 @@ def _train(
     models: list[Model] = []
     for trained in executor.map(partial(_train_batch, blank.learner), tasks):
         for shard, model in zip(shards[len(models) :], trained, strict=False):
-            if follower is not None:
-                follower.add(shard, model)
+            if writer is not None:
+                writer.add(shard, model)
         models += trained
         advance(len(trained))
     return models

@@ -171,7 +171,7 @@ def _check_files(deployment: Any, folder: Path) -> None:
     """Every file is one that the database knows, and no longer than it says."""
     models = {row[0] for row in _rows(deployment, "SELECT file FROM shards")}
     waiting = {row[0] for row in _rows(deployment, "SELECT file FROM requests WHERE file IS NOT NULL")}
-    ((epoch, num_slots),) = _rows(deployment, "SELECT epoch, num_slots FROM present")
+    ((epoch, num_slots),) = _rows(deployment, "SELECT epoch, num_slots FROM position")
     assert {path.name for path in (folder / "models").iterdir()} == models
     assert {path.name for path in (folder / "waiting").iterdir()} == waiting
     assert len(waiting) == sum(one.state == "pending" and one.additions > 0 for one in deployment.requests())

@@ -13,7 +13,7 @@ import pytest
 
 import expunge
 from expunge.folder.store import slabs
-from expunge.folder.store.threads import Crew, each_of
+from expunge.folder.store.threads import ThreadGroup, for_each
 from expunge.training.learners import LookupTableLearner
 
 
@@ -53,7 +53,7 @@ def test_who_is_interrupted_twice_still_waits_for_the_end() -> None:
     work = Sluggish()
 
     def act() -> None:
-        with Crew(1) as crew:
+        with ThreadGroup(1) as crew:
             crew.start(work).result()
 
     interrupted(act)
@@ -64,7 +64,7 @@ def test_what_has_not_begun_is_not_begun_after_an_interruption() -> None:
     work, done = Sluggish(), list[int]()
 
     def act() -> None:
-        with Crew(1) as crew:
+        with ThreadGroup(1) as crew:
             jobs = [crew.start(work), *(crew.start(done.append, number) for number in range(3))]
             jobs[0].result()
 
@@ -75,7 +75,7 @@ def test_what_has_not_begun_is_not_begun_after_an_interruption() -> None:
 
 def test_side_by_side_is_no_less_patient() -> None:
     work = Sluggish()
-    interrupted(lambda: each_of(work, [1, 2]))
+    interrupted(lambda: for_each(work, [1, 2]))
     assert work.ended.is_set()
 
 
@@ -88,7 +88,7 @@ def test_all_are_tried_and_the_first_failure_is_told() -> None:
             raise ValueError(str(number))
 
     with pytest.raises(ValueError, match="3"):
-        each_of(act, list(range(20)), most=2)
+        for_each(act, list(range(20)), most=2)
     assert sorted(tried) == list(range(20))
 
 
