@@ -146,7 +146,7 @@ class LearnerSpec:
         Raises `ParameterError` if there is no such learner, an option is wrong, or the factory fails.
         """
         if ":" in self.name:
-            return _from_factory(self.name, self.options)
+            return _call_factory(self.name, self.options)
         return named_learner(self.name, columns=self.columns, **self.options)
 
 
@@ -187,15 +187,17 @@ def named_learner(
         raise ParameterError(
             f"unknown learner {name!r}: use one of {', '.join(_RECIPES)}, or package.module:factory for one of your own"
         )
-    classifier = _configured(name, recipe.classifier(), options)
+    classifier = _configure(name, recipe.classifier(), options)
     if columns is None or "category" not in columns.values():
         steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.needs_values
         learner = ScikitLearner(make_pipeline(*steps, classifier) if steps else classifier)
-        return ScikitLearner(_filling(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
-    return ScikitLearner(Pipeline([("columns", _transformer(recipe, columns)), ("classifier", classifier)]))
+        return (
+            ScikitLearner(_with_filled_gaps(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
+        )
+    return ScikitLearner(Pipeline([("columns", _make_transformer(recipe, columns)), ("classifier", classifier)]))
 
 
-def _configured(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
+def _configure(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
     known = sorted(set(classifier.get_params(deep=False)) - {"random_state", "warm_start"})
     for option in options:
         if option not in known:
@@ -208,12 +210,12 @@ def _configured(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
     return classifier
 
 
-def _transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTransformer:
+def _make_transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTransformer:
     for column, kind in columns.items():
         require_choice(f"the kind of column {column!r}", kind, ("number", "category"))
         if not isinstance(column, str):
             raise ParameterError(f"columns must have names that are texts, got {column!r}")
-    filled = _median()
+    filled = _make_imputer()
     numbers = make_pipeline(filled, StandardScaler()) if recipe.is_scaled else filled
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=recipe.takes_sparse)
     parts = [
@@ -253,13 +255,13 @@ def takes_gaps(learner: Learner | SlicedLearner) -> bool:
     return len(tags) == len(steps) and all(tags)
 
 
-def _filling(estimator: Any) -> Pipeline:
+def _with_filled_gaps(estimator: Any) -> Pipeline:
     """Put a step in front that fills gaps with the median of the shard."""
     steps = list(estimator.steps) if isinstance(estimator, Pipeline) else [("classifier", estimator)]
-    return Pipeline([("fill", _median()), *steps])
+    return Pipeline([("fill", _make_imputer()), *steps])
 
 
-def _median() -> SimpleImputer:
+def _make_imputer() -> SimpleImputer:
     """Fill gaps with medians. A column in which the shard has no value at all is kept."""
     return SimpleImputer(strategy="median", keep_empty_features=True)
 
@@ -343,8 +345,8 @@ def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
     return kinds
 
 
-def _from_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLearner:
-    factory = _factory(name)
+def _call_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLearner:
+    factory = _find_factory(name)
     try:
         made = factory(**options)
     except Exception as error:
@@ -360,7 +362,7 @@ def _from_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLear
     return learner
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def _find_factory(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

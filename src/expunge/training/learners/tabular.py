@@ -60,7 +60,7 @@ class Preprocessing:
             return None
         if type(steps[0]) is ColumnTransformer:
             return cls._of_columns(steps[0]) if len(steps) == 1 else None
-        found = _numbers_of(steps)
+        found = _read_number_steps(steps)
         return None if found is None else cls(Layout(len(found[0]), None, ()), *found, (), is_sparse=False)
 
     @classmethod
@@ -71,8 +71,8 @@ class Preprocessing:
             return None
         filling, names = parts.get("numbers", ([], ()))
         encoding, categories = parts.get("categories", ([], ()))
-        numbers = _numbers_of(filling) if names else (np.empty(0), ())
-        texts = _texts_of(encoding) if categories else ()
+        numbers = _read_number_steps(filling) if names else (np.empty(0), ())
+        texts = _read_category_steps(encoding) if categories else ()
         if numbers is None or texts is None or len(numbers[0]) != len(names):
             return None
         return cls(Layout(len(names), names, categories), *numbers, texts, is_sparse=bool(table.sparse_output_))
@@ -206,7 +206,7 @@ def _steps(step: Any) -> list[Any]:
     return [each for _, each in step.steps] if isinstance(step, Pipeline) else [step]
 
 
-def _numbers_of(steps: Sequence[Any]) -> tuple[Floats, tuple[StandardScaler, ...]] | None:
+def _read_number_steps(steps: Sequence[Any]) -> tuple[Floats, tuple[StandardScaler, ...]] | None:
     """The numbers that fill gaps, and the scalers that follow."""
     filler, *scalers = steps
     if type(filler) is not SimpleImputer or filler.add_indicator or not _is_nan(filler.missing_values):
@@ -221,7 +221,7 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and bool(np.isnan(value))
 
 
-def _texts_of(steps: Sequence[Any]) -> tuple[tuple[str, ...], ...] | None:
+def _read_category_steps(steps: Sequence[Any]) -> tuple[tuple[str, ...], ...] | None:
     """The categories that a shard knows, for each column."""
     if [type(step) for step in steps] != [AsText, OneHotEncoder]:
         return None
@@ -243,7 +243,7 @@ def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes
 
     Rows of a sparse matrix may be very wide, so `single` votes on them.
     """
-    found = [_split(shard) if isinstance(shard, Pipeline) else shard for shard in shards]
+    found = [_read_pipeline(shard) if isinstance(shard, Pipeline) else shard for shard in shards]
     if not all(shard is None or isinstance(shard, int | tuple) for shard in found):
         return None
     coder = RowCoder.of([shard[0] for shard in found if isinstance(shard, tuple)])
@@ -253,7 +253,7 @@ def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes
     return linear or PerShardVoter(found, coder, classes, num_classes, single)
 
 
-def _split(pipeline: Pipeline) -> tuple[Preprocessing, Any] | Pipeline:
+def _read_pipeline(pipeline: Pipeline) -> tuple[Preprocessing, Any] | Pipeline:
     *before, classifier = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
     preprocessing = Preprocessing.of(before)
     return pipeline if preprocessing is None else (preprocessing, classifier)
@@ -367,12 +367,12 @@ def _linear_voter(
         scores = linear_scores(shard[1], classes)
         if scores is None:
             return None
-        votes.append(_folded(shard[0], scores, coder))
+        votes.append(_fold_preprocessing(shard[0], scores, coder))
     is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
     return TableVoter(coder, LinearVoter(votes, num_classes, width), is_fixed, num_classes, single)
 
 
-def _folded(preprocessing: Preprocessing, scores: LinearScores, coder: RowCoder) -> LinearScores:
+def _fold_preprocessing(preprocessing: Preprocessing, scores: LinearScores, coder: RowCoder) -> LinearScores:
     """The scores as a linear function of the common coding."""
     weights, intercepts, codes = scores
     size = preprocessing.layout.num_numbers
