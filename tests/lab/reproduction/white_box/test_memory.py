@@ -12,7 +12,7 @@ from expunge.core.errors import InputError
 from expunge_lab import kernels as fused
 from expunge_lab.reproduction import EXPERIMENTS
 from expunge_lab.reproduction.white_box import WhiteBox, runner
-from expunge_lab.reproduction.white_box.memory import device_bytes, trial_bytes, trials_at_once, trials_in_an_array
+from expunge_lab.reproduction.white_box.runner import device_bytes, trial_bytes, trials_at_once, trials_in_an_array
 
 SHAPES = {"cifar-10": (32, 3), "mnist": (28, 1), "fashion-mnist": (28, 1)}
 NETWORKS = {each: fused.Shape(*SHAPES[each.dataset], 10, each.activation) for each in EXPERIMENTS}
