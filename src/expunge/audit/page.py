@@ -153,11 +153,12 @@ _STYLE = """
 .fine { border-color: var(--good); background: var(--good-back); }
 .found { border-color: var(--wait); background: var(--wait-back); }
 .alarm { border-color: var(--bad); background: var(--bad-back); }
-table { width: auto; } td.n { text-align: right; padding-left: 1rem; }
+table { width: auto; } td.n, th + th { text-align: right; padding-left: 1rem; }
+th, td.n { overflow-wrap: normal; }
 svg { width: 100%; height: auto; max-width: 42em; } svg text { fill: currentColor; }
 .small { color: var(--soft); font-size: .9em; }
 @media (max-width: 40em) { svg text { font-size: 22px; }
-  td, th { padding: .25em .4em .25em 0; } td.n { padding-left: 0; } }
+  td, th { padding: .25em .4em .25em 0; } td.n, th + th { padding-left: 0; } }
 @media print { svg, .verdict { break-inside: avoid; }
   .verdict, rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
