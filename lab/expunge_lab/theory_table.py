@@ -7,8 +7,7 @@ from typing import Final, TypedDict
 
 from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting.events import BoundedRange
-from expunge.theory.ceiling import paper_predictions, repeated_query_ceiling
-from expunge.theory.solve import max_predictions
+from expunge.theory import max_predictions, paper_predictions, repeated_query_ceiling
 
 #: The target of the table: a ≤ 1 at b = g = 1e-3, per generation.
 TABLE_TARGET: Final = Guarantee(1.0, 1e-3, 1e-3)

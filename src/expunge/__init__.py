@@ -12,6 +12,7 @@ from expunge.core.version import __version__
 if TYPE_CHECKING:
     from expunge.core.errors import ExpungeError
     from expunge.core.guarantee import Guarantee
+    from expunge.core.prf import RecipeKey
     from expunge.core.randomness import Randomness
     from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
     from expunge.folder import create, open
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from expunge.serving.estimator import UnlearningClassifier
     from expunge.theory.planning import Plan, plan
     from expunge.training.ensemble import EnsembleState, learn, update
+    from expunge.training.recipe import Recipe
     from expunge.training.sampling import IndependentSampler, PartitionSampler
 
 _HOMES = {
@@ -36,6 +38,8 @@ _HOMES = {
     "Plan": "theory.planning",
     "PrivacyBudget": "privacy.accounting",
     "Randomness": "core.randomness",
+    "Recipe": "training.recipe",
+    "RecipeKey": "core.prf",
     "Records": "core.records",
     "UnlearningClassifier": "serving.estimator",
     "create": "folder",
@@ -59,6 +63,8 @@ __all__ = [
     "Plan",
     "PrivacyBudget",
     "Randomness",
+    "Recipe",
+    "RecipeKey",
     "Records",
     "UnlearningClassifier",
     "__version__",

@@ -15,7 +15,7 @@ from expunge.audit import AuditRequest, audit, copy_deployment
 from expunge.cli import app
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.randomness import Randomness
-from expunge.folder import create, look
+from expunge.folder import create, open_view
 
 
 def fingerprint(folder):
@@ -60,7 +60,7 @@ def test_every_scenario_audits_a_copy_and_touches_nothing(folder, scenario):
     assert report.parameters["num_shards"] == 4
     assert "clinic" in report.about
     assert fingerprint(folder) == before
-    with look(folder) as view:
+    with open_view(folder) as view:
         assert view.status.budget.predictions == 0
 
 
@@ -73,7 +73,7 @@ def test_the_copy_holds_no_deleted_record_and_splits_the_rest(folder):
     assert list(copy.task.records.classes) == ["no", "yes"]
     assert len(copy_deployment(folder, num_records=30).task.records) == 30
     claimed = copy.scheme().guarantee(beta=1e-3, gamma=1e-3)
-    with look(folder) as view:
+    with open_view(folder) as view:
         assert claimed.alpha == view.guarantee().alpha
 
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_audited_is_said(folder, tmp_path):
         AuditRequest(scenario="membership", learner="tree", copy=copy_deployment(folder)).build()
     with pytest.raises(ParameterError, match="num_shards is for"):
         AuditRequest(scenario="membership", num_shards=3, copy=copy_deployment(folder)).build()
-    with pytest.raises(ParameterError, match="num_records must be between"):
+    with pytest.raises(ParameterError, match="num_records must be an integer from"):
         copy_deployment(folder, num_records=1000)
     with pytest.raises(FormatError, match="does not exist"):
         copy_deployment(tmp_path / "nothing")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expunge.audit import clopper_pearson, lower_limit, upper_limit
+from expunge.audit.inference import clopper_pearson, lower_limit, upper_limit
 from expunge.core.errors import ParameterError
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expunge.audit import DeleteCorrect, PublishVotes, attack_lookup, in_the_event, make_pairs
+from expunge.audit import DeleteCorrect, PublishVotes, attack_lookup, make_pairs
+from expunge.audit.scenarios import each_point_has_one_shard
 from expunge.core.randomness import Randomness
 from expunge.serving.interaction import EnsemblePair, interact
 from expunge.training.learners import LookupTableLearner
@@ -21,12 +22,12 @@ def test_the_event_has_exactly_the_stated_probability_under_retraining(exact_law
     """3^-m for m pairs, by enumeration of every assignment."""
     for pairs in (1, 2, 3):
         pair = EnsemblePair(LookupTableLearner(), SISA, 3)
-        law = exact_law(lambda rng, n=pairs, p=pair: in_the_event(p.learn(make_pairs(n), rng)))
+        law = exact_law(lambda rng, n=pairs, p=pair: each_point_has_one_shard(p.learn(make_pairs(n), rng)))
         assert law[True] == Fraction(1, 3**pairs)
 
 
 def test_the_event_is_certain_after_the_adaptive_sequence(exact_law):
-    """Probability one, by enumeration: whatever the partition was, the survivors are in the event."""
+    """Probability one, by enumeration: for every partition the survivors are in the event."""
 
     def attacked(rng):
         return attack_lookup(2, rng=rng).event_unlearned
@@ -59,7 +60,7 @@ def test_small_events_are_as_frequent_as_stated():
     """Retraining two pairs ends in the event with probability 1/9: exact test at 1e-6."""
     rng = Randomness.from_seed(10)
     pair = EnsemblePair(LookupTableLearner(), SISA, 3)
-    happened = sum(in_the_event(pair.learn(make_pairs(2), rng)) for _ in range(3000))
+    happened = sum(each_point_has_one_shard(pair.learn(make_pairs(2), rng)) for _ in range(3000))
     assert stats.binomtest(happened, 3000, 1 / 9).pvalue > 1e-6
 
 
@@ -69,7 +70,7 @@ def test_one_deletion_a_round_ends_in_the_same_place():
     pair = EnsemblePair(LookupTableLearner(), SISA, 3)
     requester = DeleteCorrect(records.ids(), codes, at_once=False)
     played = interact(pair, PublishVotes(points), requester, records, rng=Randomness.from_seed(3), max_rounds=100)
-    assert in_the_event(played.state)
+    assert each_point_has_one_shard(played.state)
     assert len(played.asked) == int((played.published[0] == codes).sum())
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from expunge.audit import Neighbourhood, NumberedTableLearner
+from expunge.audit.tasks import Neighbourhood, NumberedTableLearner
 from expunge.core.errors import ParameterError
 from expunge.training.learners import NearestTableLearner
 
@@ -22,7 +22,7 @@ def test_the_answers_are_those_of_the_plain_table(tau):
         assert quick.predict(rows.reshape(-1, 1).astype(float)).tolist() == plain.predict(queries[rows]).tolist()
 
 
-def test_nobody_asks():
+def test_no_queries_have_no_answers():
     learner = NumberedTableLearner(Neighbourhood.of(np.zeros((2, 1)), np.zeros((2, 1)), tau=1.0))
     assert learner.fit(np.array([[0.0]]), np.array([1]), 0).predict(np.empty((0, 1))).tolist() == []
 

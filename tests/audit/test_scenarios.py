@@ -9,17 +9,17 @@ from scipy import stats
 from expunge.audit import (
     SCHEME_NAMES,
     audit,
-    built_in_learner,
     digits_task,
     label_only_scenario,
     lookup_scenario,
     make_scheme,
     membership_scenario,
-    run_trials,
     slow_down_scenario,
     small_zeros_and_ones_task,
     white_box_scenario,
 )
+from expunge.audit.tasks import built_in_learner
+from expunge.audit.trials import run_trials
 from expunge.core.errors import ParameterError
 from expunge.theory import Guarantee
 
@@ -52,7 +52,7 @@ def num_trials(name):
 
 MATRIX = [(scenario, scheme) for scenario in SCENARIOS for scheme in SCHEME_NAMES if scheme != "broken"]
 # Every bound is above the true α with probability at most 1e-6 / len(MATRIX), so all of these tests together raise a
-# false alarm with probability at most 1e-6 (and 1e-6 more for the tests that nobody is rejected).
+# false alarm with probability at most 1e-6 (and 1e-6 more for the tests that perfect schemes pass).
 SURE = 1 - 1e-6 / len(MATRIX)
 
 

@@ -10,15 +10,15 @@ from sklearn.linear_model import LogisticRegression
 
 from expunge.audit import (
     SCHEME_NAMES,
-    AnyScheme,
     DeploymentScheme,
     EnsembleScheme,
     RetrainScheme,
-    SkippingLearner,
+    UserScheme,
     lookup_scenario,
     make_scheme,
 )
 from expunge.audit.requesters import class_probabilities, own_label_confidence
+from expunge.audit.schemes import SkippingLearner
 from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 from expunge.core.records import Delete, Records
@@ -131,7 +131,7 @@ class OwnPair:
 
 
 def test_a_users_pair_is_filled_in():
-    scheme = AnyScheme((OwnPair(), lambda state, points: np.zeros(len(points))), name="own")
+    scheme = UserScheme((OwnPair(), lambda state, points: np.zeros(len(points))), name="own")
     assert scheme.missing == []
     state = scheme.learn(records(4), Randomness.from_seed(0))
     assert scheme.release(state, np.zeros((2, 1))).tolist() == [0, 0]
@@ -139,7 +139,7 @@ def test_a_users_pair_is_filled_in():
     assert scheme.models(state) == ()
     assert scheme.ensemble(state) is None
     assert math.isinf(scheme.guarantee(beta=0.1, gamma=0.1).alpha)
-    assert AnyScheme(object(), name="nothing").missing == ["learn", "update", "records_of", "release"]
+    assert UserScheme(object(), name="nothing").missing == ["learn", "update", "records_of", "release"]
 
 
 def test_probabilities_of_every_kind_of_model():

@@ -172,5 +172,5 @@ def test_an_interrupt_that_comes_out_as_another_error(churn, expunge, monkeypatc
         except KeyboardInterrupt as error:
             raise ImportError("numpy could not be loaded") from error
 
-    monkeypatch.setattr("expunge.folder.look", load)
+    monkeypatch.setattr("expunge.folder.open_view", load)
     assert expunge("status", churn, code=130).err == "expunge: interrupted\n"

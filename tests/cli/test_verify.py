@@ -125,13 +125,13 @@ def test_another_key_exits_with_1(desk: Desk) -> None:
 def test_unusable_input_is_one_line_and_exit_code_2(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "other.json").write_text("{}")
-    (tmp_path / "newer.json").write_bytes(desk.certificate.read_bytes().replace(b'"format":2,', b'"format":99,'))
+    (tmp_path / "newer.json").write_bytes(desk.certificate.read_bytes().replace(b'"format":1,', b'"format":99,'))
     for arguments, word in [
         ([tmp_path / "gone"], "there is no file"),
         ([tmp_path], "cannot be read"),
         ([tmp_path / "text"], "not JSON"),
         ([tmp_path / "other.json"], "not a certificate"),
-        ([tmp_path / "newer.json"], "format 99, this software reads up to 2"),
+        ([tmp_path / "newer.json"], "format 99, this software reads up to 1"),
         ([desk.certificate, "--public-key", tmp_path / "gone"], "there is no public key"),
         ([desk.certificate, "--public-key", desk.certificate], "not a public key"),
         ([], "FILE"),

@@ -17,11 +17,11 @@ from expunge.core.errors import ExpungeError, FormatError, RecordError, Training
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_message_is_one_line_whatever_it_quotes(error):
+def test_a_message_is_one_line_also_when_it_quotes_input(error):
     assert str(error) == "the column 'a b' is damaged"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_what_is_no_text_is_kept():
+def test_other_arguments_are_kept():
     assert ExpungeError("a\nb", 3).args == ("a b", 3)
     assert RecordError("no", "x\ny").record == "x\ny"

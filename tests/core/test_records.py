@@ -318,8 +318,8 @@ def test_deleting_many_is_deleting_each(ids):
 
 
 @pytest.mark.parametrize("ids", ["17", b"17", 17, None, np.array("17"), np.array([["17"]])])
-def test_what_is_no_list_of_ids_names_nobody(ids: object) -> None:
-    """Least of all the letters of a text: "17" are the records "1" and "7" to whoever counts them."""
+def test_anything_but_a_list_of_ids_is_refused(ids: object) -> None:
+    """A text above all: taken as a list, "17" would name the records "1" and "7"."""
     with pytest.raises(InputError, match="ids must be a list, also of a single one"):
         DeleteMany(ids)  # type: ignore[arg-type]
 
@@ -349,7 +349,7 @@ def many_that_stay(count: int) -> list[object]:
 
 @pytest.mark.parametrize("asked", [one_big_household, many_small_ones, many_that_stay])
 def test_subjects_take_time_in_proportion(asked) -> None:
-    """Eight times as many take some eight times as long; if everybody met everybody it would be sixty-four."""
+    """Eight times as many records take about eight times as long; if the time were quadratic it would be 64 times."""
     records = Records.build(np.zeros((4, 2)), [0, 1, 0, 1])
 
     def seconds(count: int) -> float:
@@ -363,7 +363,7 @@ def test_subjects_take_time_in_proportion(asked) -> None:
     assert seconds(24_000) < 24 * seconds(3_000)
 
 
-def test_who_came_and_went_and_came_to_somebody_else_is_not_theirs() -> None:
+def test_a_record_that_returns_under_another_subject_is_not_deleted_with_the_first() -> None:
     records = Records.build(np.zeros((4, 2)), [0, 1, 0, 1])
 
     def add(subject: str) -> Add:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.core.errors import InputError
-from expunge.evidence import canonical, parse
+from expunge.evidence import read_canonical, write_canonical
 from expunge.evidence.canonical import MAX_DEPTH
 
 KEYS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=8)
@@ -26,24 +26,24 @@ VALUES = st.recursive(
 def test_the_bytes_are_exactly_these():
     value = {"b": [1, 1.0, 0.001, 1e-05, 5e-324, True, None], "a": 'é\n"\\\x01/', "c": math.inf}
     expected = '{"a":"é\\n\\"\\\\\\u0001/","b":[1,1.0,0.001,1e-05,5e-324,true,null],"c":"infinity"}'
-    assert canonical(value) == expected.encode()
+    assert write_canonical(value) == expected.encode()
 
 
 def test_minus_zero_is_zero_and_tuples_are_lists():
-    assert canonical(-0.0) == b"0.0"
-    assert canonical((1, (2,))) == canonical([1, [2]])
+    assert write_canonical(-0.0) == b"0.0"
+    assert write_canonical((1, (2,))) == write_canonical([1, [2]])
 
 
 @given(VALUES)
 def test_what_is_written_reads_back_and_is_written_the_same(value):
-    data = canonical(value)
-    assert parse(data) == value
-    assert canonical(parse(data)) == data
+    data = write_canonical(value)
+    assert read_canonical(data) == value
+    assert write_canonical(read_canonical(data)) == data
 
 
 @given(VALUES)
 def test_spaces_order_and_escapes_do_not_matter(value):
-    assert canonical(parse(json.dumps(value, indent=3).encode())) == canonical(value)
+    assert write_canonical(read_canonical(json.dumps(value, indent=3).encode())) == write_canonical(value)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_spaces_order_and_escapes_do_not_matter(value):
 )
 def test_what_cannot_be_written_is_refused(value, word):
     with pytest.raises(InputError, match=word):
-        canonical([value])
+        write_canonical([value])
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_what_cannot_be_written_is_refused(value, word):
 )
 def test_what_could_not_have_been_written_is_not_read(data, word):
     with pytest.raises(InputError, match=word):
-        parse(data)
+        read_canonical(data)

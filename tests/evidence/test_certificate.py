@@ -9,7 +9,7 @@ import pytest
 
 from expunge.core.errors import ParameterError
 from expunge.core.version import __version__
-from expunge.evidence import Excerpt, GuaranteeFacts, append, canonical, genesis, read_certificate, verify
+from expunge.evidence import Excerpt, GuaranteeFacts, append, genesis, read_certificate, verify, write_canonical
 
 
 @pytest.mark.parametrize("about", ["issue", "issue_for_deployment"])
@@ -29,17 +29,17 @@ def test_a_certificate_comes_back_as_it_was(office, about):
 
 def test_the_file_is_canonical_json_and_a_newline(office):
     data = office.issue().to_json()
-    assert data == canonical(json.loads(data)) + b"\n"
+    assert data == write_canonical(json.loads(data)) + b"\n"
 
 
 def test_what_is_signed_is_the_header_and_the_header_knows_every_field(office):
     document = json.loads(office.issue().to_json())
     signature = bytes.fromhex(document["signature"])
-    assert office.key.public_key.verifies(signature, canonical(document["header"]))
+    assert office.key.public_key.verifies(signature, write_canonical(document["header"]))
     for section, digests in document["header"]["digests"].items():
         assert set(digests) == set(document[section])
         for name, digest in digests.items():
-            assert hashlib.sha256(canonical(document[section][name])).hexdigest() == digest
+            assert hashlib.sha256(write_canonical(document[section][name])).hexdigest() == digest
     assert set(document["header"]["digests"]) == set(document) - {"header", "format", "signature"}
 
 

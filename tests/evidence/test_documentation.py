@@ -17,9 +17,9 @@ from expunge.evidence import (
     GuaranteeFacts,
     PublicationFacts,
     RequestFacts,
-    Statements,
     verify,
 )
+from expunge.evidence.statements import Statements
 
 PAGE = (Path(__file__).parents[2] / "docs" / "certificates.md").read_text(encoding="utf-8")
 PROGRAM = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "import" in block)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from expunge.core.errors import ParameterError
-from expunge.evidence import EVENTS, Entry, Excerpt, Fault, Head, Line, append, canonical, check_ledger, genesis
-from expunge.evidence.log import next_link
+from expunge.evidence import EVENTS, Entry, Excerpt, Fault, Head, Line, append, check_ledger, genesis, write_canonical
+from expunge.evidence.ledger import next_link
 
 AT = "2026-11-16T02:00:00Z"
 
@@ -17,7 +17,7 @@ def test_links_are_exactly_these_bytes():
     assert start == Head(0, hashlib.sha256(b"expunge ledger genesis 1\x00d1").digest())
     line = append(start, at=AT, event="accepted", facts={"request": "r", "num_deletions": 1})
     entry = b'{"at":"2026-11-16T02:00:00Z","event":"accepted","facts":{"num_deletions":1,"request":"r"},"sequence":1}'
-    assert canonical(line.entry.to_data()) == entry
+    assert write_canonical(line.entry.to_data()) == entry
     assert line.link == hashlib.sha256(start.link + hashlib.sha256(entry).digest()).digest()
     assert line.head == Head(1, line.link)
 

@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+import expunge
+from expunge.folder import DurableDeployment
+from expunge.training.learners import LookupTableLearner
 
 PROCESSES = Path(__file__).parent / "processes"
 Ask = Callable[..., dict[str, Any]]
@@ -26,6 +31,41 @@ def quick_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="expunge-", dir=memory if os.access(memory, os.W_OK) else None))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where a test's deployment goes: in memory if possible, where flushing costs nothing."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name) / "deployment"
+
+
+class Folders:
+    """Makes, opens again and copies a test's deployment of thirty records in three classes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make(self, learner: Any = None, **options: Any) -> DurableDeployment:
+        X = np.arange(60, dtype=np.float32).reshape(30, 2)
+        options = {"n_shards": 4, "mechanism": "exponential", **options}
+        return expunge.create(self.folder, learner or LookupTableLearner(), X, np.arange(30) % 3, **options)
+
+    @staticmethod
+    def reopen(deployment: DurableDeployment) -> DurableDeployment:
+        deployment.close()
+        return expunge.open(deployment.path)
+
+    @staticmethod
+    def copy(deployment: DurableDeployment, name: str) -> Path:
+        """The folder as a process that died right now would leave it."""
+        return Path(shutil.copytree(deployment.path, deployment.path.with_name(name)))
+
+
+@pytest.fixture
+def folders(folder: Path) -> Folders:
+    return Folders(folder)
 
 
 @pytest.fixture(scope="session")

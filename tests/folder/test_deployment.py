@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +15,25 @@ from sklearn.linear_model import SGDClassifier
 
 import expunge
 import expunge.training.ensemble
-from expunge import Add, Delete, Randomness
+from expunge import Add, Delete
 from expunge.core.errors import InputError, RecordError, StoreError, TrainingError
 from expunge.evidence import verify
-from expunge.folder import DurableDeployment
 from expunge.folder import evidence as evidence_module
 from expunge.folder.codec import encode_model
 from expunge.folder.store import steps
 from expunge.training.learners import LookupTableLearner, SlicedScikitLearner
 from expunge.training.learners.protocol import for_classes
-from expunge.training.learners.slices import SlicedShard, fit_slices
+from expunge.training.learners.slices import fit_slices
 
 X = np.arange(60, dtype=np.float32).reshape(30, 2)
 Y = np.arange(30) % 3
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    shared = Path("/dev/shm")  # where flushing costs nothing
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
-        yield Path(name) / "deployment"
-
-
-def make(folder: Path, learner: Any = None, **options: Any) -> DurableDeployment:
-    options = {"n_shards": 4, "mechanism": "exponential", **options}
-    return expunge.create(folder, learner or LookupTableLearner(), X, Y, **options)
-
-
-def reopened(deployment: DurableDeployment) -> DurableDeployment:
-    deployment.close()
-    return expunge.open(deployment.path)
-
-
-def image_of(deployment: DurableDeployment, name: str) -> Path:
-    """The folder as a process that died right now would leave it."""
-    return Path(shutil.copytree(deployment.path, deployment.path.with_name(name)))
-
-
 # Closing, and what comes after.
 
 
-def test_a_context_manager_closes(folder: Path) -> None:
-    with make(folder) as deployment:
+def test_a_context_manager_closes(folder: Path, folders: Any) -> None:
+    with folders.make() as deployment:
         deployment.predict(X[:2])
     with expunge.open(folder) as again:
         assert again.status.budget.predictions == 2
@@ -68,8 +42,8 @@ def test_a_context_manager_closes(folder: Path) -> None:
     deployment.close()  # a second time does nothing, whoever has the folder meanwhile
 
 
-def test_use_after_closing_is_one_clear_line(folder: Path) -> None:
-    deployment = make(folder)
+def test_use_after_closing_is_one_clear_line(folders: Any) -> None:
+    deployment = folders.make()
     deployment.close()
     uses: list[Any] = [
         lambda: deployment.predict(X[:1]),
@@ -89,8 +63,8 @@ def test_use_after_closing_is_one_clear_line(folder: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_pickling_and_copying_are_refused(folder: Path) -> None:
-    with make(folder) as deployment:
+def test_pickling_and_copying_are_refused(folder: Path, folders: Any) -> None:
+    with folders.make() as deployment:
         for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="open its folder instead"):
                 attempt(deployment)  # type: ignore[operator]
@@ -106,9 +80,9 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("error", [ValueError("odd data"), KeyboardInterrupt()])
 def test_an_error_in_training_leaves_the_folder_and_the_request(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    folder: Path, folders: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    deployment = make(folder, inclusion_probability=1.0)
+    deployment = folders.make(inclusion_probability=1.0)
     request = deployment.submit([Delete(3), Add(id=50, features=[1, 2], label=0)])
     before, status = everything_in(folder), deployment.status
 
@@ -126,7 +100,7 @@ def test_an_error_in_training_leaves_the_folder_and_the_request(
         deployment.predict(X[:1])
         if isinstance(error, ValueError):
             with pytest.raises(TrainingError):
-                expunge.open(image_of(deployment, "crashed"))
+                expunge.open(folders.copy(deployment, "crashed"))
             with expunge.open(deployment.path.with_name("crashed"), apply_pending=False) as image:  # the lock was freed
                 assert image.status.pending == 1
     assert deployment.apply() == 1
@@ -149,8 +123,8 @@ def test_an_error_in_training_leaves_the_folder_and_the_request(
         ([], "at least one record"),
     ],
 )
-def test_a_batch_is_all_or_nothing(folder: Path, batch: list[Any], error: str) -> None:
-    with make(folder) as deployment:
+def test_a_batch_is_all_or_nothing(folder: Path, folders: Any, batch: list[Any], error: str) -> None:
+    with folders.make() as deployment:
         before = everything_in(folder)
         with pytest.raises(InputError, match=error):
             deployment.update(batch)
@@ -160,21 +134,21 @@ def test_a_batch_is_all_or_nothing(folder: Path, batch: list[Any], error: str) -
         assert deployment.delete([0]).state == "applied"
 
 
-def test_a_request_about_nobody_is_refused(folder: Path) -> None:
-    with make(folder) as deployment, pytest.raises(InputError, match="at least one record"):
+def test_a_request_about_nobody_is_refused(folders: Any) -> None:
+    with folders.make() as deployment, pytest.raises(InputError, match="at least one record"):
         deployment.add(X[:0], Y[:0], [])
 
 
 # Storage.
 
 
-def test_large_arrays_stay_on_the_disk(folder: Path) -> None:
+def test_large_arrays_stay_on_the_disk(folder: Path, folders: Any) -> None:
     rows = 200_000
     table = np.arange(rows * 20, dtype=np.float32).reshape(rows, 20)
     deployment = expunge.create(
         folder, LookupTableLearner(), table, np.arange(rows) % 2, n_shards=2, inclusion_probability=1e-4
     )
-    for found in (deployment, reopened(deployment)):
+    for found in (deployment, folders.reopen(deployment)):
         features = found.records.blocks[0].features
         assert isinstance(features.base, np.memmap)
         assert Path(features.base.filename).name == "features.slab"
@@ -200,9 +174,11 @@ def resident_share(name: str) -> float:
     return shares[max(shares)]
 
 
-def test_many_deletions_have_the_records_written_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_deletions_have_the_records_written_anew(
+    folder: Path, folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(expunge.training.ensemble, "_DEAD_SLOTS_ALLOWED", 4)
-    deployment = make(folder, subjects=[f"s{n % 7}" for n in range(30)])
+    deployment = folders.make(subjects=[f"s{n % 7}" for n in range(30)])
     epochs = set()
     for record in range(12):
         deployment.delete([record])
@@ -210,13 +186,13 @@ def test_many_deletions_have_the_records_written_anew(folder: Path, monkeypatch:
         assert deployment.records.ids() == list(range(record + 1, 30))
         state = deployment.inside.state
         for shard, model in enumerate(state.models):
-            rows, labels, _ = state.records.gather(state.membership.records_of(shard))
+            rows, labels, _ = state.records.gather(state.members[shard])
             if len(labels):
                 assert model == LookupTableLearner().fit(rows, labels, 0)
     assert len(epochs) >= 2
     assert all(len(names) == 1 for names in epochs)
     before = deployment.inside.state
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     after = deployment.inside.state
     assert after.models == before.models
     assert after.records.ids() == before.records.ids()
@@ -227,14 +203,14 @@ def test_many_deletions_have_the_records_written_anew(folder: Path, monkeypatch:
     deployment.close()
 
 
-def test_everybody_may_leave_and_others_come(folder: Path) -> None:
-    deployment = make(folder)
+def test_everybody_may_leave_and_others_come(folders: Any) -> None:
+    deployment = folders.make()
     deployment.delete(range(30))
     assert deployment.predict(X[:2]).tolist() == [None, None]
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert len(deployment.records) == 0
     deployment.add(X[:5], Y[:5], [f"new {n}" for n in range(5)])
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert deployment.records.ids() == [f"new {n}" for n in range(5)]
     deployment.close()
 
@@ -242,10 +218,10 @@ def test_everybody_may_leave_and_others_come(folder: Path) -> None:
 # Slices.
 
 
-def test_slices_go_on_from_their_checkpoints_after_reopening(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_go_on_from_their_checkpoints_after_reopening(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = SlicedScikitLearner(SGDClassifier(loss="log_loss"), num_slices=5)
-    deployment = make(folder, learner, classes=[0, 1, 2], inclusion_probability=0.5)
-    other = expunge.open(image_of(deployment, "copy"))
+    deployment = folders.make(learner, classes=[0, 1, 2], inclusion_probability=0.5)
+    other = expunge.open(folders.copy(deployment, "copy"))
     trained: list[int] = []
     extend = SlicedScikitLearner.extend
 
@@ -257,16 +233,14 @@ def test_slices_go_on_from_their_checkpoints_after_reopening(folder: Path, monke
     spent = []
     for found in (deployment, other):
         trained.clear()
-        found._rng = Randomness.from_seed(7)
         found.update([Delete(3), Add(id=50, features=X[3] + 0.5, label=1)])
         spent.append(len(trained))
     assert spent[0] == spent[1]
     left, right = deployment.inside.state, other.inside.state
     assert spent[0] < 5 * len(deployment.inside.last_report.touched)  # type: ignore[union-attr]
-    assert left.seeds == right.seeds
+    assert left.key == right.key
     for shard in range(4):
-        assert np.array_equal(left.membership.records_of(shard), right.membership.records_of(shard))
-        assert np.array_equal(left.slices[shard], right.slices[shard])  # type: ignore[index]
+        assert np.array_equal(left.members[shard], right.members[shard])
         encoded = [encode_model(state.learner, state.models[shard]).data for state in (left, right)]
         assert encoded[0] == encoded[1]
         assert encoded[0] == encode_model(left.learner, trained_from_scratch(left, shard)).data
@@ -275,20 +249,18 @@ def test_slices_go_on_from_their_checkpoints_after_reopening(folder: Path, monke
 
 
 def trained_from_scratch(state: Any, shard: int) -> Any:
-    """The model that the records and the recorded randomness give."""
-    rows, labels, weights = state.records.gather(state.membership.records_of(shard))
-    slices = state.slices[shard].astype(np.int64)
+    """The model that the records and the recipe give."""
     learner: Any = for_classes(state.learner, state.records.classes)
-    return fit_slices(learner, SlicedShard(shard, rows, labels, weights, slices, state.seeds[shard]))
+    return fit_slices(learner, state.contents(shard))
 
 
 # Certificates and the clock.
 
 
-def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_900_000_000.25]
     monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
-    deployment = make(folder, clock_seconds=300, apply="manual")
+    deployment = folders.make(clock_seconds=300, apply="manual")
     applied = deployment.submit([Delete(1)]).request
     now[0] += 10
     deployment.apply()
@@ -315,18 +287,18 @@ def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folder: Path, monkeyp
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 200.0, 305.0, 1000.0])
 def test_the_date_is_that_of_the_beginning_however_long_the_training_takes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+    folders: Any, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """A request that comes just before a tick is not dated by the shards that it touches."""
     now = [1_900_000_199.5]
     monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
-    deployment = make(folder, clock_seconds=300, apply="manual")
+    deployment = folders.make(clock_seconds=300, apply="manual")
 
     def pass_time(step: str) -> None:
         if step == "apply.trained":
             now[0] += seconds
 
-    monkeypatch.setattr(steps, "watch", pass_time)
+    monkeypatch.setattr(steps, "on_step", pass_time)
     request = deployment.delete([1], apply=True).request
     # One tick after the next one; the training of 1000 seconds is longer than that, and goes on by whole ticks.
     done = evidence_module.utc(1_900_000_500 if seconds < 301 else 1_900_000_800 if seconds < 601 else 1_900_001_400)
@@ -344,11 +316,11 @@ def test_the_date_is_that_of_the_beginning_however_long_the_training_takes(
     deployment.close()
 
 
-def test_no_date_tells_when_the_training_of_another_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_date_tells_when_the_training_of_another_ended(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for a lock is dated from before it waited."""
     now, is_training, is_waiting = [1_900_000_000.0], threading.Event(), threading.Event()
     monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
-    deployment = make(folder, apply="manual")
+    deployment = folders.make(apply="manual")
     deployment.delete([1])
     other = deployment.delete([2]).request
 
@@ -361,7 +333,7 @@ def test_no_date_tells_when_the_training_of_another_ended(folder: Path, monkeypa
         if step == "switch.open":
             time.sleep(0.1)
 
-    monkeypatch.setattr(steps, "watch", train)
+    monkeypatch.setattr(steps, "on_step", train)
     applying = threading.Thread(target=deployment.apply)
     applying.start()
     assert is_training.wait(10)
@@ -378,10 +350,10 @@ def test_no_date_tells_when_the_training_of_another_ended(folder: Path, monkeypa
     deployment.close()
 
 
-def test_a_request_is_dated_from_before_it_waited_for_a_switch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_dated_from_before_it_waited_for_a_switch(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
-    deployment = make(folder, apply="manual")
+    deployment = folders.make(apply="manual")
     with deployment._inbox.lock:
         thread = threading.Thread(target=deployment.delete, args=[[3]])
         thread.start()
@@ -392,7 +364,7 @@ def test_a_request_is_dated_from_before_it_waited_for_a_switch(folder: Path, mon
     deployment.close()
 
 
-def test_a_deployment_is_dated_from_before_it_was_trained(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_is_dated_from_before_it_was_trained(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_900_000_000.0]
     monkeypatch.setattr(evidence_module.time, "time", lambda: now[0])
 
@@ -400,8 +372,8 @@ def test_a_deployment_is_dated_from_before_it_was_trained(folder: Path, monkeypa
         if step == "create.records":
             now[0] += 1000
 
-    monkeypatch.setattr(steps, "watch", train)
-    with make(folder) as deployment:
+    monkeypatch.setattr(steps, "on_step", train)
+    with folders.make() as deployment:
         certificate = deployment.certificate()
         assert certificate.deployment.created_at == evidence_module.utc(1_900_000_000)
         assert certificate.ledger.entries[0].at == evidence_module.utc(1_900_000_000)
@@ -412,17 +384,17 @@ def test_a_deployment_is_dated_from_before_it_was_trained(folder: Path, monkeypa
 
 @pytest.mark.parametrize("act", ["delete", "retrain"])
 def test_who_interrupts_between_disk_and_memory_has_to_open_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, act: str
+    folder: Path, folders: Any, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     """Nobody is served by models that the disk has replaced, and nothing is built on them."""
-    deployment = make(folder, max_predictions=100)
+    deployment = folders.make(max_predictions=100)
 
     def interrupt(step: str) -> None:
         if step == "switch.done":
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "watch", interrupt)
+        patch.setattr(steps, "on_step", interrupt)
         with pytest.raises(KeyboardInterrupt):
             deployment.delete([0, 1]) if act == "delete" else deployment.retrain()
     for again in (
@@ -434,40 +406,40 @@ def test_who_interrupts_between_disk_and_memory_has_to_open_again(
     ):
         with pytest.raises(StoreError, match="interrupted half-way; close the folder and open it again"):
             again()
-    with reopened(deployment) as other:
+    with folders.reopen(deployment) as other:
         assert len(other.requests()) == (act == "delete")
         assert (0 in other.records) == (act == "retrain")
         assert other.status.generation == (2 if act == "retrain" else 1)
         assert other.delete([3]).state == "applied"
 
 
-def test_who_interrupts_the_switch_in_memory_has_to_open_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment = make(folder, max_predictions=100)
+def test_who_interrupts_the_switch_in_memory_has_to_open_again(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = folders.make(max_predictions=100)
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("expunge.folder.deployment.BookKeeper", interrupt)
+        patch.setattr("expunge.folder.deployment.DurableJournal", interrupt)
         with pytest.raises(KeyboardInterrupt):
             deployment.retrain()
     for again in (deployment.retrain, lambda: deployment.predict(X[:2])):
         with pytest.raises(StoreError, match="open it again"):
             again()
-    reopened(deployment).close()
+    folders.reopen(deployment).close()
 
 
 def test_an_update_that_failed_before_the_switch_is_taken_up_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment = make(folder)
+    deployment = folders.make()
 
     def interrupt(step: str) -> None:
         if step == "stage.done":
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "watch", interrupt)
+        patch.setattr(steps, "on_step", interrupt)
         with pytest.raises(KeyboardInterrupt):
             deployment.delete([0])
     deployment.predict(X[:2])
@@ -475,8 +447,8 @@ def test_an_update_that_failed_before_the_switch_is_taken_up_again(
     deployment.close()
 
 
-def test_a_certificate_of_an_unknown_request(folder: Path) -> None:
-    with make(folder) as deployment, pytest.raises(expunge.ExpungeError, match="there is no request 'x'"):
+def test_a_certificate_of_an_unknown_request(folder: Path, folders: Any) -> None:
+    with folders.make() as deployment, pytest.raises(expunge.ExpungeError, match="there is no request 'x'"):
         deployment.certificate("x")
     with expunge.open(folder) as deployment:
         receipt = deployment.delete([0])
@@ -484,12 +456,12 @@ def test_a_certificate_of_an_unknown_request(folder: Path) -> None:
             deployment.certificate(receipt)  # type: ignore[arg-type]
 
 
-def test_provenance_is_kept(folder: Path) -> None:
-    with make(folder, provenance={"table": "train.csv", "columns": ["a", 1, None]}) as deployment:
+def test_provenance_is_kept(folders: Any) -> None:
+    with folders.make(provenance={"table": "train.csv", "columns": ["a", 1, None]}) as deployment:
         assert deployment.provenance == {"table": "train.csv", "columns": ["a", 1, None]}
 
 
-def test_records_that_are_wrong_at_creation_leave_nothing(folder: Path) -> None:
+def test_records_that_are_wrong_at_creation_leave_nothing(folder: Path, folders: Any) -> None:
     with pytest.raises(RecordError):
-        make(folder, ids=[0] * 30)
+        folders.make(ids=[0] * 30)
     assert list(folder.parent.iterdir()) == []

@@ -149,7 +149,7 @@ def models_of(deployment: Any, records: list[Any]) -> list[bytes]:
     """The digests of the models that were trained on any of these, as bytes and as digits."""
     inside, held = deployment.inside.state, set()
     for record in records:
-        held |= set(inside.membership.shards_of(inside.records.slot_of(record)))
+        held |= set(inside.shards_of(inside.records.slot_of(record)))
     rows = deployment._store.database.rows("SELECT shard, digest FROM shards")
     digests = [bytes(digest) for shard, digest in rows if shard in held]
     assert digests
@@ -309,18 +309,16 @@ def test_a_request_that_could_not_be_applied_and_is_cancelled_leaves_nothing(fol
     request = deployment.submit([addition(kind, [80])])
     written = []
 
-    def write_some(
-        path: Path, data: bytes, *, flush: bool, write: Any = expunge.folder.store.stages.write_file
-    ) -> None:
+    def write_some(path: Path, content: bytes, *, write: Any = expunge.folder.store.ensembles.write_new) -> None:
         written.append(path)
-        write(path, data, flush=flush) if len(written) < 3 else full_disk()
+        write(path, content) if len(written) < 3 else full_disk()
 
     for switched in (False, True):  # full before the switch, and at the very commit of it
         with monkeypatch.context() as patch:
             if switched:
                 patch.setattr(expunge.folder.store.database.Database, "_commit", fail_to_commit)
             else:
-                patch.setattr(expunge.folder.store.stages, "write_file", write_some)
+                patch.setattr(expunge.folder.store.ensembles, "write_new", write_some)
             with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
                 deployment.apply()
     assert deployment.request(request.request).state == "pending"
@@ -355,7 +353,7 @@ def test_what_is_accepted_during_a_sweep_stays(folder, monkeypatch):
             accepted.append(None)
             accepted[0] = deployment.submit([addition(kind, [82])])
 
-    monkeypatch.setattr(steps, "watch", accept_meanwhile)
+    monkeypatch.setattr(steps, "on_step", accept_meanwhile)
     deployment.apply()
     assert deployment.request(accepted[0].request).state == "pending"
     deployment.apply()
@@ -411,7 +409,7 @@ def test_the_last_row_of_a_file_goes_altogether(folder: Path, monkeypatch: pytes
         for thing in things[::order]:
             act(thing)
 
-    monkeypatch.setattr("expunge.folder.store.store.each_of", one_after_another)
+    monkeypatch.setattr("expunge.folder.store.store.for_each", one_after_another)
     ids = [f"person-{number}" for number in range(10)]
     heap = folder / "records" / "000001" / "ids.heap"
     with expunge.create(folder, LookupTableLearner(), np.eye(10), [0, 1] * 5, ids=ids, n_shards=2) as deployment:

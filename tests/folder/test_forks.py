@@ -15,7 +15,7 @@ import pytest
 
 import expunge
 from expunge.core.errors import FolderBusyError, StoreError
-from expunge.folder import DurableDeployment, look
+from expunge.folder import DurableDeployment, open_view
 from expunge.training.learners import LookupTableLearner
 
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
@@ -64,7 +64,7 @@ ACTS: dict[str, Callable[[DurableDeployment], object]] = {
     "certificate": lambda deployment: deployment.certificate(),
     "reserve": lambda deployment: deployment._journal.reserve(1, 10.0),
     "mark dirty": lambda deployment: deployment._journal.mark_dirty(),
-    "settle": lambda deployment: deployment._journal.settle(0),
+    "close the journal": lambda deployment: deployment._journal.close(0),
 }
 
 
@@ -81,7 +81,7 @@ def test_a_child_is_refused(deployment: DurableDeployment, act: str) -> None:
 
 
 def test_a_child_neither_opens_nor_looks_at_what_it_inherited(deployment: DurableDeployment) -> None:
-    for act in (look, expunge.open):
+    for act in (open_view, expunge.open):
         said = said_by_child(lambda act=act: act(deployment.path))  # type: ignore[misc]
         assert "was open when this process was forked" in said or FolderBusyError.__name__ in said
 
@@ -129,11 +129,11 @@ deployment = expunge.create(sys.argv[1], LookupTableLearner(), X, np.arange(20) 
 deployment.predict(X[:3])
 deployment.delete([1])
 with deployment._store.database.transaction():
-    deployment._store.state_fact("name", "half")
+    deployment._store.write_fact("name", "half")
     if (child := os.fork()) == 0:
         sys.exit(0)  # through every context manager and the end of the interpreter
     os.waitpid(child, 0)
-    deployment._store.state_fact("name", "whole")
+    deployment._store.write_fact("name", "whole")
 log = os.path.getsize(os.path.join(sys.argv[1], "state.db-wal"))
 if (child := os.fork()) == 0:
     del deployment
@@ -168,7 +168,7 @@ def test_what_another_has_reserved_is_not_given_back(deployment: DurableDeployme
 
 
 def test_the_view_of_a_parent_is_refused_too(deployment: DurableDeployment) -> None:
-    with look(deployment.path) as view:
+    with open_view(deployment.path) as view:
         assert "another process" in said_by_child(lambda: view.status)
         assert view.status.pending == 0
     with pytest.raises(StoreError, match="closed"):

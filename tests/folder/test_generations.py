@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,38 +16,15 @@ from expunge import Guarantee, Randomness
 from expunge.core.errors import BudgetExhaustedError, StoreError
 from expunge.evidence import verify
 from expunge.folder import DurableDeployment
-from expunge.folder.store.dirty_flag import DirtyMark
+from expunge.folder.store.store import DirtyFlag
 from expunge.privacy.accounting import ACCOUNTANT_NAMES
 from expunge.privacy.mechanisms import MECHANISM_NAMES, mechanism
 from expunge.privacy.mechanisms.consensus import ConsensusGate
-from expunge.training.learners import LookupTableLearner
 
 X = np.arange(60, dtype=np.float32).reshape(30, 2)
 Y = np.arange(30) % 3
 WEAK = Guarantee(8.0, 0.05, 0.05)  # within reach of 100 shards
 GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 1.0, "target": WEAK, "max_generations": 3}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    shared = Path("/dev/shm")  # where flushing costs nothing
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
-        yield Path(name) / "deployment"
-
-
-def make(folder: Path, learner: Any = None, **options: Any) -> DurableDeployment:
-    options = {"n_shards": 4, "mechanism": "exponential", **options}
-    return expunge.create(folder, learner or LookupTableLearner(), X, Y, **options)
-
-
-def reopened(deployment: DurableDeployment) -> DurableDeployment:
-    deployment.close()
-    return expunge.open(deployment.path)
-
-
-def image_of(deployment: DurableDeployment, name: str) -> Path:
-    """The folder as a process that died right now would leave it."""
-    return Path(shutil.copytree(deployment.path, deployment.path.with_name(name)))
 
 
 # Settings come back as they were.
@@ -61,7 +35,7 @@ def image_of(deployment: DurableDeployment, name: str) -> Path:
     [
         *({"mechanism": name, "max_predictions": 50} for name in MECHANISM_NAMES),
         *({"budget": (3.0, 1e-6), "accountant": name} for name in ACCOUNTANT_NAMES),
-        *({"sampling": name} for name in ("partition", "random_partition", "independent")),
+        *({"sampling": name} for name in ("partition", "independent")),
         *({"on_exhausted": how, "max_predictions": 5} for how in ("retrain_on_update", "retrain_now", "refuse")),
         {"mechanism": mechanism("gaussian", sigma=3.0)} if "gaussian" in MECHANISM_NAMES else {},
         {"inclusion_probability": 0.3, "max_generations": 7, "budget": (np.float32(2.0), 1e-5)},
@@ -71,11 +45,11 @@ def image_of(deployment: DurableDeployment, name: str) -> Path:
     ],
     ids=str,
 )
-def test_every_setting_survives_reopening(folder: Path, options: dict[str, Any]) -> None:
-    deployment = make(folder, **options)
+def test_every_setting_survives_reopening(folders: Any, options: dict[str, Any]) -> None:
+    deployment = folders.make(**options)
     before = (deployment.guarantee(), deployment.status, deployment._max_generations, deployment._sampler)
     publisher = deployment._publisher
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert (deployment.guarantee(), deployment.status, deployment._max_generations, deployment._sampler) == before
     found = deployment._publisher
     assert type(found) is type(publisher)
@@ -89,11 +63,11 @@ def test_every_setting_survives_reopening(folder: Path, options: dict[str, Any])
     deployment.close()
 
 
-def test_a_guarantee_is_the_same_from_a_seed_and_after_reopening(folder: Path) -> None:
-    deployment = make(folder, rng=Randomness.from_seed(3), max_predictions=5)
+def test_a_guarantee_is_the_same_from_a_seed_and_after_reopening(folders: Any) -> None:
+    deployment = folders.make(rng=Randomness.from_seed(3), max_predictions=5)
     before = deployment.guarantee()
     assert sum("seed" in assumption for assumption in before.assumptions) == 1
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert deployment.guarantee() == before
     deployment.close()
 
@@ -101,27 +75,27 @@ def test_a_guarantee_is_the_same_from_a_seed_and_after_reopening(folder: Path) -
 # The books.
 
 
-def test_predictions_without_a_limit_are_counted(folder: Path) -> None:
-    deployment = make(folder, mechanism="laplace")
+def test_predictions_without_a_limit_are_counted(folders: Any) -> None:
+    deployment = folders.make(mechanism="laplace")
     for row in range(5):
         deployment.predict(X[row : row + 1])
-    assert reopened(deployment).status.budget.predictions == 5
+    assert folders.reopen(deployment).status.budget.predictions == 5
 
 
-def test_a_crash_forfeits_the_rest_of_a_block_and_an_orderly_end_does_not(folder: Path) -> None:
-    deployment = make(folder, max_predictions=6400)
+def test_a_crash_forfeits_the_rest_of_a_block_and_an_orderly_end_does_not(folders: Any) -> None:
+    deployment = folders.make(max_predictions=6400)
     deployment.predict(X[:3])
-    with expunge.open(image_of(deployment, "crashed")) as crashed:
+    with expunge.open(folders.copy(deployment, "crashed")) as crashed:
         assert crashed.status.budget.predictions == 3 + 100 - 1
-    assert reopened(deployment).status.budget.predictions == 3
+    assert folders.reopen(deployment).status.budget.predictions == 3
 
 
-def test_a_refused_question_costs_nothing(folder: Path) -> None:
-    deployment = make(folder, max_predictions=4, on_exhausted="refuse")
+def test_a_refused_question_costs_nothing(folders: Any) -> None:
+    deployment = folders.make(max_predictions=4, on_exhausted="refuse")
     deployment.predict(X[:3])
     with pytest.raises(BudgetExhaustedError):
         deployment.predict(X[10:12])
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert deployment.status.budget.predictions == 3
     deployment.predict(X[10:11])
     with pytest.raises(BudgetExhaustedError):
@@ -132,41 +106,41 @@ def test_a_refused_question_costs_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_an_exhausted_generation_stays_so_after_reopening(folder: Path, closes: bool) -> None:
-    deployment = make(folder, max_predictions=4)
+def test_an_exhausted_generation_stays_so_after_reopening(folders: Any, closes: bool) -> None:
+    deployment = folders.make(max_predictions=4)
     deployment.predict(X[:5])
-    deployment = reopened(deployment) if closes else expunge.open(image_of(deployment, "crashed"))
+    deployment = folders.reopen(deployment) if closes else expunge.open(folders.copy(deployment, "crashed"))
     assert deployment.status.budget.exhausted
-    seeds = deployment.inside.state.seeds
+    key = deployment.inside.state.key
     deployment.delete([1])
     assert deployment.status.generation == 2
     assert not deployment.status.budget.exhausted
-    assert set(seeds).isdisjoint(deployment.inside.state.seeds)
+    assert deployment.inside.state.key != key
     deployment.close()
 
 
-def test_generations_past_the_last_one_retrain_at_every_update(folder: Path) -> None:
-    deployment = make(folder, max_generations=2)
+def test_generations_past_the_last_one_retrain_at_every_update(folders: Any) -> None:
+    deployment = folders.make(max_generations=2)
     deployment.retrain()
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     deployment.delete([0])
     assert deployment.status.generation == 2
     deployment.retrain()
     for record in (1, 2, 3):
-        deployment = reopened(deployment)
+        deployment = folders.reopen(deployment)
         before = deployment.status.generation
         deployment.delete([record])
         assert deployment.status.generation == before + 1
     deployment.close()
 
 
-def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path) -> None:
-    deployment = make(folder, **GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
+def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, folders: Any) -> None:
+    deployment = folders.make(**GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
     assert not deployment.guarantee().is_vacuous
     secret = deployment._publisher.secret
     deployment.predict(X[:3])
     for record in (1, 2):
-        deployment = reopened(deployment)
+        deployment = folders.reopen(deployment)
         assert deployment._publisher.secret == secret
         assert deployment._publisher._gate.queries == deployment.status.budget.predictions == 3
         deployment.delete([record])
@@ -174,7 +148,7 @@ def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path) -> 
     assert deployment.status.generation == 1
     deployment.predict(X[:3] + 1000)  # nobody knows these
     assert deployment.status.budget.exhausted
-    crashed = expunge.open(image_of(deployment, "crashed"))
+    crashed = expunge.open(folders.copy(deployment, "crashed"))
     deployment.close()
     for found in (crashed, expunge.open(folder)):
         assert found._publisher.secret == secret
@@ -190,19 +164,19 @@ def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path) -> 
 # Retraining outside of any request.
 
 
-def test_retraining_leaves_no_files_of_the_generation_before(folder: Path) -> None:
-    deployment = make(folder)
+def test_retraining_leaves_no_files_of_the_generation_before(folder: Path, folders: Any) -> None:
+    deployment = folders.make()
     before = {path.name for path in (folder / "models").iterdir()}
     deployment.retrain()
     after = {path.name for path in (folder / "models").iterdir()}
     assert len(before) == len(after) == 4
     assert before.isdisjoint(after)
     assert (deployment.status.generation, deployment.status.round) == (2, 0)
-    assert reopened(deployment).status.generation == 2
+    assert folders.reopen(deployment).status.generation == 2
 
 
-def test_retraining_in_the_background(folder: Path) -> None:
-    deployment = make(folder, max_predictions=4, on_exhausted="retrain_now")
+def test_retraining_in_the_background(folder: Path, folders: Any) -> None:
+    deployment = folders.make(max_predictions=4, on_exhausted="retrain_now")
     for generation in (2, 3):
         deployment.predict(X[:5] + generation)
         deployment.wait()
@@ -210,17 +184,17 @@ def test_retraining_in_the_background(folder: Path) -> None:
         assert deployment.status.budget.predictions == 0
     assert len(list((folder / "models").iterdir())) == 4
     deployment.predict(X[:1])
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert (deployment.status.generation, deployment.status.budget.predictions) == (3, 1)
     assert verify(deployment.certificate().to_json()).wrong == ()
     deployment.close()
 
 
-def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folder: Path) -> None:
-    deployment = make(folder, max_predictions=4, on_exhausted="retrain_now")
+def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folders: Any) -> None:
+    deployment = folders.make(max_predictions=4, on_exhausted="retrain_now")
     deployment._start_background_retraining = lambda: None  # type: ignore[method-assign]
     deployment.predict(X[:5])
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert deployment.status.budget.exhausted
     deployment.predict(X[5:6])
     deployment.wait()
@@ -231,23 +205,23 @@ def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folder
 # Interruptions.
 
 
-def gated(folder: Path) -> DurableDeployment:
-    return make(folder, **GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
+def gated(folders: Any) -> DurableDeployment:
+    return folders.make(**GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
 
 
-def test_no_publisher_is_in_service_without_its_books(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the switch to a new generation, while somebody waits to ask what makes a generation dirty."""
-    deployment = gated(folder)
-    secret, answers, prepare = deployment._publisher.secret, [], DirtyMark.prepare
+    deployment = gated(folders)
+    secret, answers, prepare = deployment._publisher.secret, [], DirtyFlag.prepare
     asking = threading.Thread(target=lambda: answers.append(deployment.predict(X[:3] + 1000)))
 
-    def interrupted(mark: DirtyMark) -> None:
-        monkeypatch.setattr(DirtyMark, "prepare", prepare)
+    def interrupted(mark: DirtyFlag) -> None:
+        monkeypatch.setattr(DirtyFlag, "prepare", prepare)
         asking.start()
         time.sleep(0.2)  # so that it waits for the switch
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(DirtyMark, "prepare", interrupted)
+    monkeypatch.setattr(DirtyFlag, "prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
         deployment.retrain()
     asking.join(60)
@@ -257,16 +231,16 @@ def test_no_publisher_is_in_service_without_its_books(folder: Path, monkeypatch:
     assert deployment._publisher.journal is not None
     with pytest.raises(StoreError, match="open it again"):
         deployment.predict(X[:1])
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
     deployment.close()
 
 
 def test_a_failed_consensus_is_kept_if_ctrl_c_came_before_its_mark(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No answer left, but the status may have been seen."""
-    deployment, observe = gated(folder), ConsensusGate.observe
+    deployment, observe = gated(folders), ConsensusGate.observe
 
     def interrupted(*given: Any) -> None:
         observe(*given)
@@ -277,7 +251,7 @@ def test_a_failed_consensus_is_kept_if_ctrl_c_came_before_its_mark(
         with pytest.raises(KeyboardInterrupt):
             deployment.predict(X[:3] + 1000)
     assert deployment.status.budget.exhausted
-    deployment = reopened(deployment)
+    deployment = folders.reopen(deployment)
     assert deployment.status.budget.exhausted
     deployment.delete([4])
     assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)

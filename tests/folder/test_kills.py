@@ -16,7 +16,7 @@ from expunge.training.learners import LookupTableLearner
 
 SEED = 20
 CREATING = {step for step in steps.STEPS if step.startswith("create.")}
-NOT_EVERYWHERE = {"dirty.marked", "dirty.done", "rewrite.done", "reserve.open", "reserve.done"}
+NOT_EVERYWHERE = {"dirty.flagged", "dirty.done", "rewrite.done", "reserve.open", "reserve.done"}
 EVERYWHERE = set(steps.STEPS) - CREATING - NOT_EVERYWHERE
 RESERVING = {"reserve.open", "reserve.done"}
 
@@ -25,7 +25,7 @@ NAMED: dict[str, tuple[set[str], int]] = {
     "plain": (EVERYWHERE | RESERVING, 1),
     "objects": (EVERYWHERE | RESERVING | {"rewrite.done"}, 2),
     "noisy": (EVERYWHERE | RESERVING, 1),
-    "gate": (EVERYWHERE | RESERVING | {"dirty.marked", "dirty.done"}, 1),
+    "gate": (EVERYWHERE | RESERVING | {"dirty.flagged", "dirty.done"}, 1),
 }
 FEW = {
     "sparse": ["accept.staged", "rewrite.done", "stage.model", "switch.open", "switch.done", "erase.heap", "open.read"],
@@ -115,7 +115,7 @@ def test_what_was_accepted_at_the_moment_of_an_interruption_is_known(tmp_path, m
     options = {"n_shards": 2, "mechanism": "majority", "apply": "manual"}
     deployment = expunge.create(tmp_path / "folder", LookupTableLearner(), np.eye(4), [0, 1, 0, 1], **options)
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "watch", interrupt)
+        patch.setattr(steps, "on_step", interrupt)
         with pytest.raises(KeyboardInterrupt):
             deployment.add(np.ones((1, 4)), [1], [77])
     with pytest.raises(DuplicateRecordError, match="77"):

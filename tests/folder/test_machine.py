@@ -29,8 +29,9 @@ from expunge.core.errors import (
     RequestError,
     UnknownRecordError,
 )
+from expunge.core.prf import RecipeKey
 from expunge.evidence import Entry, Head, Line, check_ledger, genesis, verify
-from expunge.folder import DurableDeployment, look
+from expunge.folder import DurableDeployment, open_view
 from expunge.folder.store import steps
 from expunge.training.learners import as_learner
 from expunge.training.learners.lookup import LookupTableLearner
@@ -406,7 +407,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        with look(self.deployment.path) as view:
+        with open_view(self.deployment.path) as view:
             status = view.status
             assert status.budget.predictions >= self.model.predictions
             assert replace(status, budget=self.deployment.status.budget) == self.deployment.status
@@ -504,7 +505,7 @@ class Life(RuleBasedStateMachine):
         state = self.deployment.inside.state
         learner: Any = as_learner(self.learner)
         for shard, model in enumerate(state.models):
-            X, y, _ = state.records.gather(state.membership.records_of(shard))
+            X, y, _ = state.records.gather(state.members[shard])
             if isinstance(learner, LookupTableLearner) and len(y):
                 assert model.labels == learner.fit(X, y, 0).labels
         files = {path.name for path in (self.deployment.path / "models").iterdir()}
@@ -545,10 +546,10 @@ class watching:
         self.watch = watch
 
     def __enter__(self) -> None:
-        self.before, steps.watch = steps.watch, self.watch
+        self.before, steps.on_step = steps.on_step, self.watch
 
     def __exit__(self, *_: object) -> None:
-        steps.watch = self.before
+        steps.on_step = self.before
 
 
 @pytest.mark.parametrize("kind", ["array", "frame", "sparse", "texts"])
@@ -562,7 +563,11 @@ def test_a_hundred_operations(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
         known_coins.number = 0  # type: ignore[attr-defined]
         return Life(kind)
 
+    def known_key() -> RecipeKey:
+        return RecipeKey(known_coins().generator.bytes(32))
+
     monkeypatch.setattr(Randomness, "from_system", staticmethod(known_coins))
+    monkeypatch.setattr(RecipeKey, "from_system", staticmethod(known_key))
     run_state_machine_as_test(
         begin,
         settings=settings(

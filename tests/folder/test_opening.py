@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,6 @@ from expunge.training.sampling import IndependentSampler
 
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
 Y = np.arange(20) % 2
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    shared = Path("/dev/shm")  # where flushing costs nothing
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
-        yield Path(name) / "deployment"
 
 
 def make(folder: Path, X: Any = X, y: Any = Y, **options: Any) -> DurableDeployment:
@@ -175,7 +166,7 @@ def test_a_folder_that_was_never_finished(folder: Path) -> None:
         "DELETE FROM facts WHERE name = 'form'",
         "UPDATE facts SET value = '{}' WHERE name = 'settings'",
         "UPDATE facts SET value = '{}' WHERE name = 'form'",
-        "UPDATE present SET num_slots = num_slots + 1",
+        "UPDATE position SET num_slots = num_slots + 1",
         "UPDATE shards SET file = 'nowhere'",
         "PRAGMA user_version = 99",
     ],
@@ -245,13 +236,13 @@ def test_queries_are_checked_against_the_layout_after_opening(folder: Path, kind
 
 
 def test_who_is_second_to_make_a_folder_is_told_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reach(step: str) -> None:
+    def report_step(step: str) -> None:
         if step == "create.written":
             folder.mkdir()
             (folder / "state.db").write_text("another's")
 
-    monkeypatch.setattr("expunge.folder.opening.reach", reach)
-    with pytest.raises(StoreError, match="exists already: somebody else has made it meanwhile"):
+    monkeypatch.setattr("expunge.folder.opening.report_step", report_step)
+    with pytest.raises(StoreError, match="exists already: another process made it in the meantime"):
         expunge.create(folder, LookupTableLearner(), [[0.0], [1.0]], [0, 1], n_shards=2)
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert (folder / "state.db").read_text() == "another's"

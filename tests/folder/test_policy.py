@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,6 @@ from expunge.folder import ApplyPolicy, DurableDeployment
 from expunge.training.learners import LookupTableLearner
 
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    shared = Path("/dev/shm")  # where flushing costs nothing
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as name:
-        yield Path(name) / "deployment"
 
 
 def make(folder: Path, **options: Any) -> DurableDeployment:

@@ -16,7 +16,7 @@ import expunge
 from expunge import Add, Delete
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
-from expunge.folder.store import Store, files, slabs, stages, steps
+from expunge.folder.store import Store, ensembles, files, slabs, steps
 from expunge.folder.store.database import Database
 from expunge.folder.store.slabs import RecordFolder
 from expunge.training.learners import LookupTableLearner
@@ -78,10 +78,10 @@ class FailsAtTheThird:
 
 ON_ITS_WAY = {
     "training": (LookupTableLearner, "fit"),
-    "a model's file": (stages, "write_file"),
-    "a model's bytes": (stages, "encode_model"),
+    "a model's file": (ensembles, "write_new"),
+    "a model's bytes": (ensembles, "encode_model"),
     "the records": (slabs, "_append"),
-    "a folder's list": (stages, "flush_file"),
+    "a folder's list": (ensembles, "flush_file"),
 }
 
 
@@ -131,7 +131,7 @@ def test_nothing_counts_as_applied_before_all_of_it_is_erased(
             if step == "switch.done":
                 patch.setattr(*WHILE_ERASING[what], how)
 
-        patch.setattr(steps, "watch", sabotage)
+        patch.setattr(steps, "on_step", sabotage)
         with pytest.raises((StoreError, KeyboardInterrupt)):
             deployment.delete(["person-3"])
     (asked,) = deployment.requests()

@@ -18,7 +18,7 @@ import expunge
 from expunge import Add, Delete
 from expunge.core.errors import FolderBusyError, RequestError, StoreError
 from expunge.evidence import verify
-from expunge.folder import DurableDeployment, look
+from expunge.folder import DurableDeployment, open_view
 from expunge.folder.store import steps
 from expunge.training.learners import LookupTableLearner
 
@@ -110,7 +110,7 @@ def test_ten_threads_predicting_and_updating_at_once(folder: Path, apply: str) -
         assert verify(found.certificate().to_json()).wrong == ()
         state = found.inside.state
         for shard, model in enumerate(state.models):
-            rows, labels, _ = state.records.gather(state.membership.records_of(shard))
+            rows, labels, _ = state.records.gather(state.members[shard])
             assert model == LookupTableLearner().fit(rows, labels, 0)
 
 
@@ -138,7 +138,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: str, *, times: int = 1) -> None:
         self.reached, self.go_on, self.step, self.times = threading.Event(), threading.Event(), step, times
-        monkeypatch.setattr(steps, "watch", self.watch)
+        monkeypatch.setattr(steps, "on_step", self.watch)
 
     def watch(self, name: str) -> None:
         self.times -= name == self.step
@@ -281,7 +281,7 @@ def test_two_processes_one_folder(folder: Path) -> None:
         for attempt in (expunge.open, lambda path: expunge.open(path, apply_pending=False)):
             with pytest.raises(FolderBusyError, match=f"is in use by process {holder.pid}; close it there first"):
                 attempt(folder)
-        with look(folder) as view:  # looking is allowed, and sees what the other process does
+        with open_view(folder) as view:  # looking is allowed, and sees what the other process does
             assert (view.status.round, view.status.num_records) == (0, 100)
             holder.stdin.write("\n")
             holder.stdin.flush()
@@ -340,7 +340,7 @@ def test_who_closes_in_the_middle_of_an_update_leaves_nobody_writing(
             close()
 
     known = {path.name for path in (folder / "models").iterdir()}
-    monkeypatch.setattr(steps, "watch", watch)
+    monkeypatch.setattr(steps, "on_step", watch)
     with pytest.raises(StoreError, match="has been closed"):
         deployment.update([Delete(1), Add(id=1000, features=[1.0, 2.0], label=1)], advance=advance)
     if step != "switch.open":  # there the files are whole, and the next opening removes them

@@ -179,8 +179,8 @@ class BetterThanBest(BestAccountant):
         ({"sampling": IndependentSampler(0.5)}, "takes sampling by its name"),
         ({"accountant": Own()}, "takes an accountant by its name"),
         ({"accountant": BetterThanBest()}, "takes an accountant by its name"),
-        ({"max_generations": 1.5}, "max_generations must be a whole number"),
-        ({"max_generations": True}, "max_generations must be a whole number"),
+        ({"max_generations": 1.5}, "max_generations must be an integer >= 1"),
+        ({"max_generations": True}, "max_generations must be an integer >= 1"),
         ({"max_predictions": "9"}, "max_predictions must be a whole number"),
     ],
 )

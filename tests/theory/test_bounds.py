@@ -16,10 +16,7 @@ from expunge.core.guarantee import Guarantee
 from expunge.theory import (
     description_length,
     mutual_information,
-    paper_illustration,
-    rogers_style,
     t1,
-    t1_closed_form,
     t2_approximate,
     t2_curve,
     t2_gaussian,
@@ -27,8 +24,9 @@ from expunge.theory import (
     t2_zcdp,
     t3,
 )
-from expunge.theory.ceiling import IllustrativeBound
+from expunge.theory.ceiling import IllustrativeBound, paper_illustration, rogers_style
 from expunge.theory.conversion import smallest_alpha
+from expunge.theory.pure import t1_closed_form
 
 shards = st.integers(1, 10**7)
 small = st.floats(1e-12, 0.5)

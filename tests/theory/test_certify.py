@@ -17,8 +17,8 @@ from expunge.privacy.accounting.events import (
     NonPrivate,
     PureDP,
 )
-from expunge.theory import TranscriptCost, all_bounds, certify, t1, t2_approximate, t2_zcdp
-from expunge.theory.cost import bounded_range_rho, pure_rho
+from expunge.theory import all_bounds, certify, t1, t2_approximate, t2_zcdp
+from expunge.theory.composition import PrivacyTotals, bounded_range_rho, pure_rho
 
 LEVEL = {"beta": 1e-3, "gamma": 1e-3}
 
@@ -29,19 +29,19 @@ def test_all_names_exist_and_are_sorted_once():
 
 
 def test_costs_add_up():
-    cost = TranscriptCost.of({BoundedRange(0.1): 3, PureDP(0.2): 2, NonPrivate(): 0})
+    cost = PrivacyTotals.of({BoundedRange(0.1): 3, PureDP(0.2): 2, NonPrivate(): 0})
     assert cost.epsilon == pytest.approx(0.7)
     assert cost.rho == pytest.approx(3 * 0.01 / 8 + 2 * 0.2 * math.tanh(0.1))
     assert cost.num_events == 5
     assert cost.is_private
-    mixed = TranscriptCost.of({GaussianDP(10.0): 4, ConcentratedDP(0.01): 1, ApproximateDP(0.1, 1e-9): 2})
+    mixed = PrivacyTotals.of({GaussianDP(10.0): 4, ConcentratedDP(0.01): 1, ApproximateDP(0.1, 1e-9): 2})
     assert mixed.epsilon == math.inf
     assert mixed.rho == pytest.approx(4 / 200 + 0.01)
     assert (mixed.approximate_epsilon, mixed.delta) == (pytest.approx(0.2), pytest.approx(2e-9))
     assert mixed.mu is None
-    assert TranscriptCost.of({GaussianDP(10.0): 4}).mu == pytest.approx(0.2)
-    assert TranscriptCost.of({ApproximateDP(0.1, 0.0): 2}) == TranscriptCost.of({PureDP(0.1): 2})
-    assert not TranscriptCost.of({ApproximateDP(0.1, 1.0): 1}).is_private
+    assert PrivacyTotals.of({GaussianDP(10.0): 4}).mu == pytest.approx(0.2)
+    assert PrivacyTotals.of({ApproximateDP(0.1, 0.0): 2}) == PrivacyTotals.of({PureDP(0.1): 2})
+    assert not PrivacyTotals.of({ApproximateDP(0.1, 1.0): 1}).is_private
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 3.0, 20.0])

@@ -7,16 +7,8 @@ import pytest
 
 from expunge.core.errors import ParameterError
 from expunge.privacy.accounting.events import ApproximateDP
-from expunge.theory import (
-    ExactSystem,
-    Guarantee,
-    adapt,
-    certify,
-    description_length,
-    from_expected,
-    over_generations,
-    voting_system,
-)
+from expunge.theory import ExactSystem, Guarantee, adapt, certify, description_length, voting_system
+from expunge.theory.final_step import from_expected, over_generations
 
 
 def test_adapt_adds_and_multiplies():

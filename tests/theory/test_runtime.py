@@ -7,16 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from expunge.core.errors import ParameterError
-from expunge.theory import (
-    Guarantee,
-    adaptive_quantile,
-    binomial_quantile,
-    closed_form,
-    max_information_quantile,
-    oblivious_quantile,
-    printed_form,
-    run_time_bounds,
-)
+from expunge.theory import Guarantee, adaptive_quantile, oblivious_quantile, printed_form, run_time_bounds
+from expunge.theory.runtime import binomial_quantile, closed_form, max_information_quantile
 
 
 def tail(num_shards, probability, above):

@@ -471,7 +471,7 @@ def test_a_follower_is_given_the_next_state_while_it_is_made(is_sliced, dead_all
             seen.append((shard, model))
 
     batch = [Delete(3), Delete(7), add(50)]
-    done, report = update(state, batch, follower=Seen())
+    done, report = update(state, batch, writer=Seen())
     (begun, change), *models = seen
     assert replace(begun, models=done.models) == done
     assert change is report.change
@@ -481,7 +481,7 @@ def test_a_follower_is_given_the_next_state_while_it_is_made(is_sliced, dead_all
 
 
 @pytest.mark.parametrize(("num_shards", "unit", "sizes"), [(20, 4, [4] * 5), (20, 1, [3] * 6 + [2]), (3, 4, [3])])
-def test_a_learner_gets_its_shards_in_the_numbers_it_likes(num_shards, unit, sizes):
+def test_a_learner_gets_multiples_of_its_shards_at_once(num_shards, unit, sizes):
     seen = []
 
     class Together(SeedKeeper):

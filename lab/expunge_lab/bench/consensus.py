@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from expunge.privacy.mechanisms.consensus import ConsensusGate
 from expunge.serving.estimator import UnlearningClassifier
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Advance, Progress, Task, race
+from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import fit_voters, make_queries
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from expunge.training.learners.protocol import ShardData
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Advance, Progress, Task, race
+from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 
 _REPEATS = 3
 

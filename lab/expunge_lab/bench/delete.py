@@ -8,8 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from expunge.serving.estimator import UnlearningClassifier
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Advance, Progress, Task, race
+from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import make_records
 
 

@@ -17,8 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from expunge.folder import DurableDeployment, create
 from expunge.folder import open as open_folder
 from expunge.serving.estimator import UnlearningClassifier
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Advance, Progress, Task, race
+from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import make_queries, make_records
 
 

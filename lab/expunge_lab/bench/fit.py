@@ -15,8 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from expunge.serving.estimator import UnlearningClassifier
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Advance, Progress, Task, race
+from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import make_records
 
 

@@ -9,8 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from expunge_lab.bench import delete, fit, predict
-from expunge_lab.bench.measurement import Line
-from expunge_lab.bench.timing import Advance, Progress
+from expunge_lab.bench.measurement import Advance, Line, Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from expunge.privacy.mechanisms import Mechanism
 from expunge.theory import certify
-from expunge_lab.bench.measurement import Line, Target
+from expunge_lab.bench.measurement import Line, Progress, Target, Task, race
 from expunge_lab.bench.mechanisms import noisy_mechanisms
-from expunge_lab.bench.timing import Progress, Task, race
 
 
 @dataclass(frozen=True, slots=True)

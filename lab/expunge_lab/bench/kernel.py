@@ -20,8 +20,7 @@ from expunge.core.errors import InputError
 from expunge.training.learners.jax import Network, paper_network
 from expunge.training.learners.jax.gradients import clipped_sum, cross_entropy
 from expunge_lab import kernels as fused
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Advance, Task, race
+from expunge_lab.bench.measurement import Advance, Line, Target, Task, race
 from expunge_lab.reproduction import Experiment, Pictures, Row, load_pictures, table_rows
 from expunge_lab.reproduction.white_box import FusedEngine, is_on_gpu, run_trials
 

@@ -17,8 +17,7 @@ from expunge.privacy.mechanisms import (
     Mechanism,
     PermuteAndFlip,
 )
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Progress, Task, race
+from expunge_lab.bench.measurement import Line, Progress, Target, Task, race
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from expunge.core.features import Features
 from expunge.serving.estimator import UnlearningClassifier
 from expunge.training.learners import ScikitModel
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Advance, Progress, Task, race
+from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import fit_table_voters, fit_voters, make_queries, make_table
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from expunge.core.prf import RecipeKey, id_names
 from expunge.training.sampling import IndependentSampler
-from expunge_lab.bench.measurement import Line, Target
-from expunge_lab.bench.timing import Progress, Task, race
+from expunge_lab.bench.measurement import Line, Progress, Target, Task, race
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 from expunge.core.errors import ParameterError
 from expunge_lab.bench import consensus, deep, delete, durable, fit, growth, guarantee, mechanisms, predict, sampling
 from expunge_lab.bench.environment import Environment
-from expunge_lab.bench.measurement import Line
-from expunge_lab.bench.timing import Progress, one_thread
+from expunge_lab.bench.measurement import Line, Progress, one_thread
 
 
 class Run(Protocol):

@@ -60,7 +60,7 @@ def bench(
 
 def _read_kept(kept: Path) -> None:
     """A damaged file among those kept is said before anything is measured."""
-    from expunge_lab.bench.deep_records import read_records
+    from expunge_lab.bench.deep_page import read_records
 
     read_records(kept)
 
@@ -71,8 +71,7 @@ def _page(report: Report, *, command: str, kept: Path | None) -> str:
 
     if list(report.lines) != ["deep"]:
         return to_markdown(report, command=command)
-    from expunge_lab.bench.deep_page import to_page
-    from expunge_lab.bench.deep_records import Record, read_records, write_record
+    from expunge_lab.bench.deep_page import Record, read_records, to_page, write_record
 
     record = Record.of(report, command=command)
     if kept is None:

@@ -6,9 +6,8 @@ the gradients of activations, and so on; only the sums of clipped gradients come
 sums float32.
 """
 
-from expunge_lab.kernels.launch import clipped_sums, owners_scores, scores
+from expunge_lab.kernels.launch import clipped_sums, forward_operands, owners_scores, scores
 from expunge_lab.kernels.layout import GROUP, Shape, Weights, native, standard
-from expunge_lab.kernels.operands import forward_operands
 from expunge_lab.kernels.pictures import Pictures, patch_table
 from expunge_lab.kernels.scratch import example_bytes
 from expunge_lab.kernels.tuning import Tuning, Tunings

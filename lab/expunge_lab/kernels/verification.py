@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.training.learners.jax import paper_network
 from expunge.training.learners.jax.gradients import clipped_sum, cross_entropy
-from expunge.training.learners.jax.networks import paper_network
 from expunge_lab.kernels.launch import clipped_sums, scores
 from expunge_lab.kernels.layout import Shape, native, standard
 from expunge_lab.kernels.pictures import patch_table

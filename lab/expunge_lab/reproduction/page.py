@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 
 from expunge.core.errors import InputError
 from expunge_lab.reproduction.figures import DRAWN, draw_figure1
@@ -40,28 +41,41 @@ Made by `{command}` from the files in `{results}`; the commands that made those 
 
 {state}
 
-Every trial draws a fresh partition. (The paper's released code draws one for all trials, so that its indicator is off
-½ before anything is deleted; that concerns the indicator column, not the accuracies.) The control arm is full
-retraining on the survivors with fresh randomness; its indicator must be at ½. Accuracies and shard prediction accuracy
-are mean ± 2 standard deviations over trials, indicators exact 95% intervals. The p-values, of the exact test against ½,
-leave out ties (trials in which both halves are exactly as accurate), which the indicators count as 0. A verdict says
-whether our estimate lies in the paper's interval, otherwise how far above or below it, and `apart` if even the two
-intervals have nothing in common.
+Every trial draws a fresh partition, except where a column says "released partition". (The paper's released code draws
+one for all trials, so that its indicator is off ½ before anything is deleted.) The control arm is full retraining on
+the survivors with fresh randomness; its indicator must be at ½. Accuracies and shard prediction accuracy are mean ± 2
+standard deviations over trials, indicators exact 95% intervals. The p-values, of the exact test against ½, leave out
+ties (trials in which both halves are exactly as accurate), which the indicators count as 0. A verdict says whether our
+estimate lies in the paper's interval, otherwise how far above or below it, and `apart` if even the two intervals have
+nothing in common.
 """
 
 
 @dataclass(frozen=True)
 class TablePage:
-    """The rows done so far, and all results that they come from."""
+    """The rows done so far, and all results that they come from.
+
+    `released` holds results of the same rows with the partition and the keys of the paper's released code, as far as
+    they were run.
+    """
 
     results: Sequence[RowResults]
     num_trials: int
     accuracy: Accuracy = DEFAULT_ACCURACY
+    released: Sequence[RowResults] = ()
 
     @property
     def verdicts(self) -> list[RowVerdict]:
-        """Of rows with at least two trials, in the order of the table."""
-        found = ((results.row, results.first(self.num_trials)) for results in self.results)
+        """Verdicts on the rows that have at least two trials, in the order of the table."""
+        return self._judge(self.results)
+
+    @property
+    def released_verdicts(self) -> dict[str, RowVerdict]:
+        """The same with the released code's partition and keys, by the row's name."""
+        return {verdict.row.name: verdict for verdict in self._judge(self.released)}
+
+    def _judge(self, results: Sequence[RowResults]) -> list[RowVerdict]:
+        found = ((one.row, one.first(self.num_trials)) for one in results)
         return [
             judge(row, trials, accuracy=self.accuracy)
             for row, trials in found
@@ -76,7 +90,7 @@ class TablePage:
     @property
     def runs(self) -> list[tuple[str, Run]]:
         """Every row's runs."""
-        return [(results.row.name, run) for results in self.results for run in results.runs]
+        return [(results.row.name, run) for results in (*self.results, *self.released) for run in results.runs]
 
 
 def write_page(
@@ -107,7 +121,10 @@ def to_markdown(table: TablePage, reports: Sequence[Report], *, notes: str, comm
     parts = [_HEAD.format(command=command, results=results, state=describe(table))]
     if verdicts:
         parts += [f"\n### Accuracies\n\nOf {_WHOSE[table.accuracy]}.\n\n", accuracy_table(verdicts)]
-        parts += ["\n### Indicators\n\n", indicator_table(verdicts)]
+        released = table.released_verdicts
+        parts += ["\n### Indicators\n\n", indicator_table(verdicts, released)]
+        if released:
+            parts += ["\n", compare_released(verdicts, released)]
         parts += ["\n### Figure 1\n\n", "![the six panels](figures/figure1.svg)\n"]
         parts += [disagreements(verdicts)]
     if notes:
@@ -170,22 +187,82 @@ def accuracy_table(verdicts: Sequence[RowVerdict]) -> str:
     return markdown_table(columns, rows)
 
 
-def indicator_table(verdicts: Sequence[RowVerdict]) -> str:
-    """The indicator after the attack, before any deletion, and after full retraining."""
-    columns = ("row", "paper", "ours", "verdict", "before any deletion", "p", "full retraining (control)", "p", "at ½")
-    rows = [
-        [
-            one.row.title,
-            "–" if one.row.paper is None else interval_words(one.row.paper.indicator),
-            f"{one.indicator.ours:.3f} {interval_words(one.indicator.interval)}",
-            one.indicator.words,
-            *_balance(one.indicator_before),
-            *_balance(one.control),
-            "yes" if one.control.is_consistent else "NO",
-        ]
-        for one in verdicts
-    ]
+def indicator_table(verdicts: Sequence[RowVerdict], released: Mapping[str, RowVerdict] | None = None) -> str:
+    """The indicator after the attack, before any deletion, and after full retraining.
+
+    Parameters
+    ----------
+    verdicts
+        The rows, with a fresh partition in every trial.
+    released
+        Verdicts with the released code's partition and keys, by the row's name. They get columns of their own, unless
+        there are none.
+
+    Returns
+    -------
+    str
+        A Markdown table.
+    """
+    columns = ["row", "paper", "ours", "verdict"]
+    if released:
+        columns += ["ours, released partition", "verdict"]
+    columns += ["before any deletion", "p", "full retraining (control)", "p", "at ½"]
+    rows = []
+    for one in verdicts:
+        cells = [one.row.title, "–" if one.row.paper is None else interval_words(one.row.paper.indicator)]
+        cells += _indicator(one)
+        if released:
+            cells += _indicator(released[one.row.name]) if one.row.name in released else ["not run", "–"]
+        cells += [*_balance(one.indicator_before), *_balance(one.control), "yes" if one.control.is_consistent else "NO"]
+        rows.append(cells)
     return markdown_table(columns, rows)
+
+
+def compare_released(verdicts: Sequence[RowVerdict], released: Mapping[str, RowVerdict]) -> str:
+    """Sentences about the rows that were also run with the released code's partition and keys.
+
+    Parameters
+    ----------
+    verdicts
+        The rows, with a fresh partition in every trial.
+    released
+        The rows with the released partition, by name.
+
+    Returns
+    -------
+    str
+        One paragraph.
+    """
+    rows = list(released.values())
+    accurate = sum(one.has_accuracies for one in rows)
+    inside = sum(one.indicator.is_inside for one in rows)
+    even = sum(one.control.is_consistent for one in rows)
+    uneven = sum(one.indicator_before.p_value < SIGNIFICANCE for one in rows)
+    trials = sorted({one.trials for one in rows})
+    each = f"{trials[0]}" if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
+    text = (
+        f"*Released partition*: all trials of a row use the partition and the keys of the paper's released code "
+        f"(`--fixed-partition`). {len(rows)} of {len(verdicts)} rows were run that way, with {each} trials each. "
+        "Accuracy before, accuracy after and shard prediction accuracy are all inside the paper's intervals in "
+        f"{accurate} of {len(rows)}; the indicator is in {inside} of {len(rows)}"
+    )
+    distances = sorted(abs(one.indicator.distance) for one in rows if not one.indicator.is_inside)
+    if distances:
+        text += f" (the others are outside by {distances[0]:.3f} to {distances[-1]:.3f})"
+    text += (
+        f". The control arm's indicator is consistent with ½ in {even} of {len(rows)}. Before any deletion the "
+        f"indicator is off ½ at p < {SIGNIFICANCE:g} in {uneven} of {len(rows)}."
+    )
+    apart = [one for one in verdicts if one.indicator.lies_apart and one.row.name in released]
+    if apart:
+        now = [released[one.row.name] for one in apart]
+        settled = [one for one in now if one.indicator.is_inside]
+        listed = "; ".join(f"{one.row.title}: {one.indicator.ours:.3f}" for one in settled)
+        text += (
+            f" Of the {len(apart)} rows whose indicator is `apart` with fresh partitions, {len(settled)} are inside "
+            f"with the released one{f' ({listed})' if listed else ''}."
+        )
+    return "\n".join(wrap(text, 120, break_long_words=False, break_on_hyphens=False)) + "\n"
 
 
 def disagreements(verdicts: Sequence[RowVerdict]) -> str:
@@ -208,6 +285,10 @@ def _runs(table: TablePage) -> str:
         for name, run in table.runs
     ]
     return markdown_table(["row", "started", "trials", "seconds", "device", "command", "versions"], rows)
+
+
+def _indicator(one: RowVerdict) -> list[str]:
+    return [f"{one.indicator.ours:.3f} {interval_words(one.indicator.interval)}", one.indicator.words]
 
 
 def _ours(verdict: Verdict) -> str:

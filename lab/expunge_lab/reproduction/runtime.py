@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from expunge.audit import AuditReport, audit, make_scheme, slow_down_scenario
-from expunge.audit.scenario import Setting
+from expunge.audit import AuditReport, Setting, audit, make_scheme, slow_down_scenario
 from expunge.theory import run_time_bounds
 from expunge_lab.reproduction.report import Report
 

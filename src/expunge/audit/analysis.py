@@ -1,41 +1,128 @@
-"""From the trials to the report: the test, the event, the intervals, the bound on α, and the certificate beside it.
+"""An audit from beginning to end: run the trials, and say what they prove.
 
-Exact (Clopper–Pearson) confidence limits for a probability.
+The report has the test, the event, the intervals, the bound on α, and the certificate beside it.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
-from expunge.audit.evidence import (
-    Event,
-    Scores,
-    alpha_lower_bound,
-    choose_events,
-    clopper_pearson,
-    lower_limit,
-    sign_test,
-    strongest,
-)
+from expunge.audit import inference
+from expunge.audit.inference import Event, Scores
 from expunge.audit.report import ARMS, ArmCount, AuditReport, KnownNull, RunTime
-from expunge.audit.scenario import Scenario
-from expunge.audit.scenarios.slow_down import HOLDERS
-from expunge.audit.schemes import Scheme
-from expunge.audit.trials import Trial
+from expunge.audit.scenario import Scenario, Scheme
+from expunge.audit.statistics import HOLDERS
+from expunge.audit.trials import Progress, Trial, no_progress, read_header, run_trials
+from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ParameterError
 from expunge.theory import Guarantee, adaptive_quantile, oblivious_quantile
 
+_LEAST_TRIALS, _MOST_TRIALS = 4, 10_000_000
 _CHOOSING_SHARE = 1 / 3
 _MOST_EVENTS = 3
 _RUN_TIME_FAILURE = 1e-3
 _MODELS_SHOWN = "whole models were published, which no certificate of released labels covers"
 
 Table = dict[str, dict[str, Scores]]
+
+
+def audit(
+    scenario: Scenario,
+    scheme: Scheme[Any],
+    *,
+    num_trials: int = 100,
+    seed: int | None = None,
+    n_jobs: int | None = None,
+    resume: Path | None = None,
+    significance: float = 0.05,
+    confidence: float = 0.95,
+    beta: float = 1e-3,
+    gamma: float = 1e-3,
+    progress: Progress = no_progress,
+) -> AuditReport:
+    """Play many trials of a scenario against a scheme, and weigh the evidence.
+
+    Each trial plays the scenario's requester against the scheme, then trains from scratch on the records that are left,
+    and takes the scenario's statistics of both. A trial depends on the seed and its number alone, so neither `n_jobs`
+    nor interruptions change any number.
+
+    Parameters
+    ----------
+    scenario
+        The attack.
+    scheme
+        What is attacked.
+    num_trials
+        How many trials; at least 4.
+    seed
+        Makes the audit repeatable. None draws a new seed, or takes the one in the file `resume`. The report has it.
+    n_jobs
+        How many processes, as in scikit-learn: None or 1 for this process, -1 for all cores.
+    resume
+        A file of finished trials, which is continued, or made if it does not exist.
+    significance
+        (0,0,0)-unlearning is rejected at this level: a perfect scheme is rejected that often.
+    confidence
+        Of the intervals, and of the lower bound on α.
+    beta, gamma
+        The bound on α is for the certificate's β and γ. If the scheme has no certificate, it is for these.
+    progress
+        A context manager that is given a description and the number of trials, and yields a function to call with the
+        number of trials just finished.
+
+    Returns
+    -------
+    AuditReport
+        What was found.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    InputError
+        If `resume` is not a file of this audit's trials, or the scheme cannot publish what the scenario needs.
+
+    Examples
+    --------
+    >>> from expunge.audit import lookup_scenario, make_scheme
+    >>> scenario = lookup_scenario(num_pairs=10)
+    >>> audit(scenario, make_scheme("sisa", scenario), num_trials=20, seed=1).rejected
+    True
+    >>> audit(scenario, make_scheme("retrain", scenario), num_trials=20, seed=1).rejected
+    False
+    """
+    require_count("num_trials", num_trials, least=_LEAST_TRIALS, most=_MOST_TRIALS)
+    require_number("significance", significance, above=0, below=1)
+    require_number("confidence", confidence, above=0, below=1)
+    seed = _choose_seed(seed, resume)
+    trials = run_trials(
+        scenario, scheme, num_trials=num_trials, seed=seed, n_jobs=n_jobs, resume=resume, progress=progress
+    )
+    return analyse(
+        scenario,
+        scheme,
+        trials,
+        seed=seed,
+        significance=significance,
+        confidence=confidence,
+        beta=beta,
+        gamma=gamma,
+    )
+
+
+def _choose_seed(seed: int | None, resume: Path | None) -> int:
+    """The seed that was given, or that of the file to be continued, or a new one."""
+    if seed is None and resume is not None:
+        header = read_header(resume)
+        seed = None if header is None else header.get("seed")
+    return secrets.randbits(48) if seed is None else require_count("seed", seed, least=0)
 
 
 def analyse(
@@ -49,10 +136,12 @@ def analyse(
     beta: float,
     gamma: float,
 ) -> AuditReport:
-    """Everything that the trials say. Nothing here is random."""
+    """Compute the report from the trials. Nothing here is random."""
     table = {arm: _scores(trials, arm) for arm in ARMS}
-    tests = tuple(sign_test(name, table["unlearned"][name], table["retrained"][name]) for name in table["unlearned"])
-    decisive, log10_p = strongest(tests)
+    tests = tuple(
+        inference.sign_test(name, table["unlearned"][name], table["retrained"][name]) for name in table["unlearned"]
+    )
+    decisive, log10_p = inference.most_significant(tests)
     guarantee = _guarantee(scenario, scheme, beta, gamma)
     # The bound on α is for the certificate's own β and γ, so that the two can be compared.
     beta, gamma = (beta, gamma) if guarantee.note else (guarantee.beta, guarantee.gamma)
@@ -101,7 +190,7 @@ def _scores(trials: Sequence[Trial], arm: str) -> dict[str, Scores]:
 
 
 def _guarantee(scenario: Scenario, scheme: Scheme[Any], beta: float, gamma: float) -> Guarantee:
-    """What is claimed of what was published. Perfect claims hold whatever is published."""
+    """What the scheme claims for what was published. A perfect claim holds for everything that is published."""
     claimed = scheme.guarantee(beta=beta, gamma=gamma)
     is_perfect = claimed.alpha == claimed.beta == claimed.gamma == 0 and not claimed.note
     if scenario.setting == "models" and not claimed.note and not is_perfect:
@@ -110,18 +199,20 @@ def _guarantee(scenario: Scenario, scheme: Scheme[Any], beta: float, gamma: floa
 
 
 def _events(scenario: Scenario, table: Table, num_trials: int, beta: float, gamma: float) -> tuple[list[Event], int]:
-    """The events to look for, and how many trials, from the first on, went into choosing them."""
+    """Choose the events to look for, and say how many trials, from the first on, were used for it."""
     if scenario.event is not None:
         return [scenario.event], 0
     num = max(1, int(num_trials * _CHOOSING_SHARE))
     chosen = {arm: {name: values[:num] for name, values in table[arm].items()} for arm in ("unlearned", "retrained")}
-    events = choose_events(chosen["unlearned"], chosen["retrained"], most=_MOST_EVENTS, beta=beta, gamma=gamma)
+    events = inference.choose_events(
+        chosen["unlearned"], chosen["retrained"], most=_MOST_EVENTS, beta=beta, gamma=gamma
+    )
     return events or [Event(next(iter(table["unlearned"])), "at least", 0.0)], num
 
 
 def _bound(event: Event, rest: Table, *, confidence: float, beta: float, gamma: float) -> float:
     unlearned, retrained = (event.happened(rest[arm][event.statistic]) for arm in ("unlearned", "retrained"))
-    return alpha_lower_bound(
+    return inference.alpha_lower_bound(
         int(unlearned.sum()), int(retrained.sum()), len(unlearned), beta=beta, gamma=gamma, confidence=confidence
     )
 
@@ -129,17 +220,17 @@ def _bound(event: Event, rest: Table, *, confidence: float, beta: float, gamma: 
 def _count(event: Event, scores: dict[str, Scores], confidence: float) -> ArmCount:
     values = scores[event.statistic]
     count = int(event.happened(values).sum())
-    return ArmCount(count, len(values), clopper_pearson(count, len(values), confidence=confidence))
+    return ArmCount(count, len(values), inference.clopper_pearson(count, len(values), confidence=confidence))
 
 
 def _count_before(event: Event, scores: dict[str, Scores], confidence: float) -> ArmCount:
-    """Before any request some statistics (of what was deleted, say) are not defined; such trials are left out."""
+    """Count the event before any request, in the trials in which the statistic (of what is deleted, say) is defined."""
     defined = scores[event.statistic][np.isfinite(scores[event.statistic])]
     return _count(event, {event.statistic: defined}, confidence)
 
 
 def _known_null(scenario: Scenario, scheme: Scheme[Any], counts: dict[str, ArmCount]) -> KnownNull | None:
-    """Symmetry needs as many targeted shards as others."""
+    """Test both arms against the known probability. Symmetry needs as many targeted shards as others."""
     if scenario.null_value is None or getattr(scheme, "num_shards", 0) % 2:
         return None
     p_values = [
@@ -150,7 +241,7 @@ def _known_null(scenario: Scenario, scheme: Scheme[Any], counts: dict[str, ArmCo
 
 
 def _run_time(scenario: Scenario, scheme: Scheme[Any], table: Table, confidence: float) -> RunTime | None:
-    """Theorem 4.2 for the deletion that was named after the last round; only independent shards have the bound."""
+    """Compare the deletion named after the last round with Theorem 4.2, which needs independent shards."""
     seen = table["unlearned"].get(HOLDERS)
     sampler = getattr(scheme, "sampler", None)
     if seen is None or sampler is None or not sampler.is_independent or not np.isfinite(seen).any():
@@ -168,8 +259,8 @@ def _run_time(scenario: Scenario, scheme: Scheme[Any], table: Table, confidence:
     )
     oblivious = oblivious_quantile(num_shards=k, inclusion_probability=p, failure=_RUN_TIME_FAILURE)
     count = int((seen > adaptive).sum())
-    exceeded = ArmCount(count, len(seen), clopper_pearson(count, len(seen), confidence=confidence))
-    alarm = lower_limit(count, len(seen), failure=1 - confidence) > _RUN_TIME_FAILURE
+    exceeded = ArmCount(count, len(seen), inference.clopper_pearson(count, len(seen), confidence=confidence))
+    alarm = inference.lower_limit(count, len(seen), failure=1 - confidence) > _RUN_TIME_FAILURE
     return RunTime(_RUN_TIME_FAILURE, adaptive, oblivious, int(seen.max()), exceeded, alarm)
 
 

@@ -1,8 +1,8 @@
-"""Auditing a deployment in a folder: its learner, its data and its settings, in a copy.
+"""Audit a deployment in a folder, through a copy of its learner, its data and its settings.
 
-The folder is opened for reading only. Nothing in it changes, nothing is charged, its models and its secret randomness
-are not looked at: every trial trains ensembles of its own, as the folder's settings say, from randomness of its own.
-The copy of the records is in memory for as long as the audit runs; with `--resume` only statistics go to the disk.
+The folder is opened for reading only: nothing in it changes, and nothing is charged. Its models and its secret
+randomness are not read. Every trial trains ensembles of its own, with the folder's settings, from randomness of its
+own. The copy of the records is in memory while the audit runs; with `--resume` only statistics go to the disk.
 """
 
 from __future__ import annotations
@@ -15,37 +15,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.audit.catalogue import Fresh
 from expunge.audit.scenario import Task
-from expunge.audit.schemes import DeploymentScheme
-from expunge.core.errors import FormatError, InputError, ParameterError
+from expunge.audit.schemes import DeploymentScheme, LearnerFactory
+from expunge.core.checks import require_count
+from expunge.core.errors import FormatError, InputError
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.folder import contents
 from expunge.serving.publishing import Front, StudentFront
 from expunge.serving.settings import Settings
 
-_HELD_OUT_SHARE = 5  # one record in five is held out, for the scenarios that need points nobody trains on
+_HELD_OUT_SHARE = 5  # one record in five is held out, for the scenarios that need test points
 _FEWEST = 10
 _COPY_SEED = 71
 
 
 @dataclass(frozen=True)
 class DeploymentCopy:
-    """What an audit takes from a folder: data and learner, and how the deployment shards and publishes."""
+    """What an audit takes from a folder.
+
+    Parameters
+    ----------
+    task
+        The data and the learner.
+    settings
+        How the deployment assigns records to shards, and how it publishes.
+    front
+        What stands between its publisher and its users.
+    """
 
     task: Task
     settings: Settings
     front: Front
 
     def scheme(self) -> DeploymentScheme:
-        """The deployment's own scheme; books and threshold start anew in every arm of every trial."""
+        """Make the deployment's own scheme. Budget and threshold start anew in every arm of every trial."""
         settings = self.settings
         if not isinstance(settings.n_shards, int):
             raise FormatError(f"the folder does not say how many shards it has, but {settings.n_shards!r}")
         return DeploymentScheme(
             name="deployment",
-            make_learner=Fresh(self.task.learner),
+            make_learner=LearnerFactory(self.task.learner),
             sampler=settings.make_sampler(settings.inclusion_probability),
             num_shards=settings.n_shards,
             publisher=settings.make_publisher(
@@ -59,10 +69,33 @@ class DeploymentCopy:
 def copy_deployment(
     path: str | os.PathLike[str], *, trust: Sequence[str] = (), num_records: int | None = None
 ) -> DeploymentCopy:
-    """Read a deployment's folder, also while another process serves it.
+    """Copy a deployment's data and settings out of its folder, also while another process serves it.
 
-    A fifth of the records is held out. `num_records` trains on fewer, drawn once: quicker, and an audit of a smaller
-    system. `trust` must name the code of the user's own that the folder was created with.
+    A fifth of the records is held out for testing.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    trust
+        The user's own code that the folder was created with, by name. It must be named, or it is not loaded.
+    num_records
+        How many records to train on, drawn once; None means all that are not held out. Fewer are quicker, and audit a
+        smaller system.
+
+    Returns
+    -------
+    DeploymentCopy
+        For the option `copy` of `AuditRequest`.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment.
+    InputError
+        If it has too few records.
+    ParameterError
+        If it does not have `num_records` to train on.
     """
     with contents(path, trust=trust) as found:
         train, test = _parts(found.records, num_records)
@@ -74,16 +107,14 @@ def copy_deployment(
 
 
 def _parts(records: Records, num_records: int | None) -> tuple[Records, Records]:
-    """Records to train on and records to test with, both copied out of the folder."""
+    """Copy records to train on, and records to test with, out of the folder."""
     slots = records.live_slots()
     if len(slots) < _FEWEST:
         raise InputError(f"an audit needs at least {_FEWEST} records, the deployment has {len(slots)}")
     order = np.random.default_rng(_COPY_SEED).permutation(len(slots))
     held_out = len(slots) // _HELD_OUT_SHARE
     most = len(slots) - held_out
-    if num_records is not None and not _FEWEST // 2 <= num_records <= most:
-        raise ParameterError(f"num_records must be between {_FEWEST // 2} and {most} here, got {num_records!r}")
-    wanted = most if num_records is None else num_records
+    wanted = most if num_records is None else require_count("num_records", num_records, least=_FEWEST // 2, most=most)
     return _copied(records, slots[order[held_out : held_out + wanted]]), _copied(records, slots[order[:held_out]])
 
 

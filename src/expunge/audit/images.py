@@ -1,8 +1,8 @@
-"""MNIST and Fashion-MNIST, from the files their authors published, kept in a folder of yours.
+"""MNIST and Fashion-MNIST, read from the files that their authors published.
 
-Nothing is downloaded. The four gzipped IDX files of a dataset are looked for in `FOLDER/mnist` and
-`FOLDER/fashion-mnist`, where FOLDER is what the environment variable EXPUNGE_DATA says, and `unlearning-datasets` in
-the user's cache (XDG_CACHE_HOME, or ~/.cache) otherwise. A file whose SHA-256 is not the published one is refused.
+Nothing is downloaded. The four gzipped IDX files of a dataset must be in `FOLDER/mnist` or `FOLDER/fashion-mnist`.
+FOLDER is the environment variable EXPUNGE_DATA, or `unlearning-datasets` in the user's cache (XDG_CACHE_HOME, or
+~/.cache) if it is not set. A file whose SHA-256 is not the published one is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,25 @@ _MOST_DIMENSIONS = 3
 
 
 def read_idx(path: Path, *, sha256: str) -> NDArray[np.uint8]:
-    """The array in a gzipped IDX file, whose SHA-256 must be the given one; InputError says what is wrong."""
+    """Read the array in a gzipped IDX file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    sha256
+        The SHA-256 that the file must have, in hexadecimal.
+
+    Returns
+    -------
+    ndarray of uint8
+        The array, read-only.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, has another SHA-256, or is no IDX file.
+    """
     try:
         packed = path.read_bytes()
     except FileNotFoundError:
@@ -44,7 +62,7 @@ def read_idx(path: Path, *, sha256: str) -> NDArray[np.uint8]:
 
 
 def _parse(raw: bytes, path: Path) -> NDArray[np.uint8]:
-    """Two zero bytes, the number type, the number of dimensions, every dimension in 32 bits, and the values."""
+    """Parse two zero bytes, the number type, the number of dimensions, every dimension in 32 bits, and the values."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UNSIGNED_BYTE or not 1 <= raw[3] <= _MOST_DIMENSIONS:
         raise InputError(f"{path} is not an IDX file of unsigned bytes")
     start = 4 + 4 * raw[3]
@@ -76,12 +94,20 @@ PUBLISHED: dict[str, dict[str, str]] = {
 
 
 class MissingDataError(InputError):
-    """A dataset's files are not where they are looked for."""
+    """A dataset's files are not in the folder where they should be."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """Grey images, (number, rows, columns) of bytes, and their class codes; read-only."""
+    """Grey images and their class codes. All arrays are read-only.
+
+    Parameters
+    ----------
+    X, X_test
+        Images to train on and to test with, as bytes of shape (images, rows, columns).
+    y, y_test
+        Their class codes.
+    """
 
     X: NDArray[np.uint8]
     y: NDArray[np.int64]
@@ -90,17 +116,59 @@ class Images:
 
 
 def load_mnist(folder: Path | None = None) -> Images:
-    """Handwritten digits: 60,000 images to train on and 10,000 to test with, 28 × 28 pixels."""
+    """Load handwritten digits: 60,000 images to train on and 10,000 to test with, 28 × 28 pixels.
+
+    Parameters
+    ----------
+    folder
+        The folder that has the folder `mnist`; None means `data_folder()`.
+
+    Returns
+    -------
+    Images
+        The images and their class codes.
+
+    Raises
+    ------
+    MissingDataError
+        If a file is missing.
+    InputError
+        If a file is not the published one.
+    """
     return _load("mnist", folder)
 
 
 def load_fashion_mnist(folder: Path | None = None) -> Images:
-    """Pieces of clothing, as many and as large as MNIST's digits."""
+    """Load pictures of clothing, as many and as large as MNIST's digits.
+
+    Parameters
+    ----------
+    folder
+        The folder that has the folder `fashion-mnist`; None means `data_folder()`.
+
+    Returns
+    -------
+    Images
+        The images and their class codes.
+
+    Raises
+    ------
+    MissingDataError
+        If a file is missing.
+    InputError
+        If a file is not the published one.
+    """
     return _load("fashion-mnist", folder)
 
 
 def data_folder() -> Path:
-    """Where datasets are looked for: EXPUNGE_DATA, or `unlearning-datasets` in the user's cache."""
+    """The folder of all datasets: EXPUNGE_DATA, or `unlearning-datasets` in the user's cache.
+
+    Returns
+    -------
+    Path
+        The folder, which need not exist.
+    """
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         return Path(named)

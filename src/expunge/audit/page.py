@@ -1,13 +1,12 @@
-"""The audit as one HTML file that a privacy officer can read: no scripts, no requests to anywhere.
+"""The audit as one HTML file that a privacy officer can read. It has no scripts and loads nothing from other places.
 
-Small drawings for the report, as SVG text that needs nothing from anywhere.
+The drawings are SVG inside the page.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +16,22 @@ from expunge.audit.report import (
     ArmCount,
     AuditReport,
     certificate_words,
-    chance,
     event_words,
     p_words,
+    rate_words,
     requester_words,
 )
+from expunge.core.html import document, escape
 from expunge.core.version import __version__
 
 WIDTH = 640
 _LEFT, _RIGHT, _ROW, _TOP = 24, 24, 52, 10
-_NAME = 20  # how much of a row its name takes, above the drawing: readable on a phone, where letters are enlarged
-COLOURS = {"before": "#7a7a7a", "unlearned": "#c0392b", "retrained": "#2166ac"}
+_NAME = 20  # the height of a row's name, above the drawing; it must be readable on a phone, where letters are enlarged
+COLOURS = {"before": "#7a7a7a", "unlearned": "#d0493a", "retrained": "#2f7bc2"}
 
 
 def interval_plot(rows: Sequence[tuple[str, str, float, float, float]], *, label: str) -> str:
-    """Estimates with intervals on a scale from 0 to 1; a row is (name, colour, low, middle, high)."""
+    """Draw estimates with intervals on a scale from 0 to 1; a row is (name, colour, low, middle, high)."""
     height = _TOP + _ROW * len(rows) + 40
     parts = [_scale(height - 34, [0.0, 0.25, 0.5, 0.75, 1.0], 0.0, 1.0)]
     for place, (name, colour, low, middle, high) in enumerate(rows):
@@ -47,20 +47,20 @@ def interval_plot(rows: Sequence[tuple[str, str, float, float, float]], *, label
 
 
 def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None, label: str) -> str:
-    """How often each value of a statistic was seen, one row for each arm, and the cut-off as a dashed line."""
+    """Draw how often each value of a statistic was seen, one row for each arm, and the cut-off as a dashed line."""
     values = np.concatenate([arm[np.isfinite(arm)] for arm in arms.values()])
     if len(values) == 0:
         return _picture([_text(_LEFT, 30, "the statistic was never defined")], 50, label)
     low, high = _limits(values, cut)
     edges = np.linspace(low, high, 41)
-    row, top = 100, _TOP + _NAME  # above the rows there is room for the word that names the line
+    row, top = 100, _TOP + _NAME  # room above the rows for the name of the line
     height = top + row * len(arms) + 40
     parts = [_scale(height - 34, _ticks(low, high), low, high)]
     for place, (name, arm) in enumerate(arms.items()):
         base = top + row * (place + 1) - 6
         seen = arm[np.isfinite(arm)]
         parts.append(_text(_LEFT, base - row + _NAME + 2, name if len(seen) else f"{name}: never defined"))
-        parts.append(_line(_LEFT, base, WIDTH - _RIGHT, base, "#cccccc"))
+        parts.append(_line(_LEFT, base, WIDTH - _RIGHT, base, "#999999"))
         counts, _ = np.histogram(seen, bins=edges)
         tallest = max(1, int(counts.max()))
         for count, left, right in zip(counts.tolist(), edges[:-1], edges[1:], strict=True):
@@ -73,14 +73,14 @@ def histogram_plot(arms: Mapping[str, NDArray[np.float64]], *, cut: float | None
                 )
     if cut is not None and math.isfinite(cut):
         x = _x(cut, low, high)
-        parts.append(_line(x, _TOP, x, height - 40, "#000000", dash=True))
+        parts.append(_line(x, _TOP, x, height - 40, "currentColor", dash=True))
         is_right = x > WIDTH - 120
         parts.append(_text(x - 4 if is_right else x + 4, _TOP + 10, "cut-off", anchor="end" if is_right else "start"))
     return _picture(parts, height, label)
 
 
 def alpha_plot(lower: float, certified: float, *, label: str) -> str:
-    """The proven lower bound on α, and the certificate's α, on one scale."""
+    """Draw the lower bound on α and the certificate's α on one scale."""
     finite = [value for value in (lower, certified) if math.isfinite(value)]
     high = max(1.0, 1.15 * max(finite))
     height = _TOP + 2 * _ROW + 40
@@ -122,10 +122,10 @@ def _x(value: float, low: float, high: float) -> float:
 
 
 def _scale(y: float, ticks: Sequence[float], low: float, high: float) -> str:
-    marks = [_line(_LEFT, y, WIDTH - _RIGHT, y, "#333333")]
+    marks = [_line(_LEFT, y, WIDTH - _RIGHT, y, "currentColor")]
     for tick in ticks:
         x = _x(tick, low, high)
-        marks += [_line(x, y, x, y + 5, "#333333"), _text(x, y + 20, f"{tick:.6g}", anchor="middle", size=11)]
+        marks += [_line(x, y, x, y + 5, "currentColor"), _text(x, y + 20, f"{tick:.6g}", anchor="middle", size=11)]
     return "".join(marks)
 
 
@@ -143,26 +143,23 @@ def _text(x: float, y: float, words: str, *, anchor: str = "start", size: int = 
 
 def _picture(parts: Sequence[str], height: float, label: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label, quote=True)}" '
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
         f'font-family="sans-serif">{"".join(parts)}</svg>'
     )
 
 
 _STYLE = """
-body { font: 16px/1.5 sans-serif; color: #1b1b1b; max-width: 46em; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 .verdict { padding: .8em 1em; border-left: 6px solid; margin: 1em 0; }
-.fine { border-color: #2e7d32; background: #edf7ee; } .found { border-color: #b26a00; background: #fff6e5; }
-.alarm { border-color: #b00020; background: #fdecee; }
-table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .25em .8em; border-bottom: 1px solid #ddd; }
-th { text-align: left; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
-svg { width: 100%; height: auto; max-width: 42em; } code { background: #f3f3f3; padding: 0 .2em; }
-.small { color: #555; font-size: .9em; }
-@media (max-width: 40em) { svg text { font-size: 22px; } td, th { padding: .25em .4em; } ul { padding-left: 1.2em; }
-  td:not(.n) { overflow-wrap: anywhere; } }
-@page { size: A4; margin: 18mm; }
-@media print { body { font-size: 10.5pt; margin: 0; max-width: none; padding: 0; } svg { max-width: 42em; }
-  h2, h3 { break-after: avoid; } svg, li, tr, .verdict { break-inside: avoid; }
+.fine { border-color: var(--good); background: var(--good-back); }
+.found { border-color: var(--wait); background: var(--wait-back); }
+.alarm { border-color: var(--bad); background: var(--bad-back); }
+table { width: auto; } td.n, th + th { text-align: right; padding-left: 1rem; }
+th, td.n { overflow-wrap: normal; }
+svg { width: 100%; height: auto; max-width: 42em; } svg text { fill: currentColor; }
+.small { color: var(--soft); font-size: .9em; }
+@media (max-width: 40em) { svg text { font-size: 22px; }
+  td, th { padding: .25em .4em .25em 0; } td.n, th + th { padding-left: 0; } }
+@media print { svg, .verdict { break-inside: avoid; }
   .verdict, rect { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
 _NAMES = {
@@ -173,7 +170,28 @@ _NAMES = {
 
 
 def to_html(report: AuditReport, *, command: str = "") -> str:
-    """The page. `command` is what was typed, for the last section."""
+    """Write an audit's report as one HTML page that stands alone.
+
+    Parameters
+    ----------
+    report
+        What the audit found.
+    command
+        The command that made it, for the last section.
+
+    Returns
+    -------
+    str
+        The page.
+
+    Examples
+    --------
+    >>> from expunge.audit import audit, lookup_scenario, make_scheme
+    >>> scenario = lookup_scenario(num_pairs=10)
+    >>> page = to_html(audit(scenario, make_scheme("sisa", scenario), num_trials=10, seed=1))
+    >>> "Audit: sisa under the lookup attack" in page
+    True
+    """
     title = f"Audit: {report.scheme} under the {report.scenario} attack"
     sections = [
         f"<h1>{escape(title)}</h1>",
@@ -186,11 +204,7 @@ def to_html(report: AuditReport, *, command: str = "") -> str:
         _reading(report),
         _repeat(report, command),
     ]
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(sections) + "\n</body></html>\n"
-    )
+    return document(title, "\n".join(sections), style=_STYLE)
 
 
 def _verdict(report: AuditReport) -> str:
@@ -207,9 +221,9 @@ def _done(report: AuditReport) -> str:
         "<h2>What was done</h2>"
         f"<p>{escape(report.about[:1].upper() + report.about[1:])}. {escape(requester_words(report.requester))} "
         f"The requester was shown {shown} and nothing else.</p>"
-        f"<p>This was played {len(report.trials)} times with fresh randomness. Each time the models were updated as "
-        "the requester asked, and beside that trained from scratch on the records that were left. If deleting works "
-        "perfectly, nobody can tell the two apart.</p>"
+        f"<p>This was repeated {len(report.trials)} times with fresh randomness. Each time the models were updated as "
+        "the requester asked, and other models were trained from scratch on the records that were left. If deleting "
+        "works perfectly, no test can tell the two apart.</p>"
     )
 
 
@@ -231,7 +245,7 @@ def _probabilities(report: AuditReport) -> str:
 
 def _row(name: str, count: ArmCount) -> str:
     low, high = count.interval
-    cells = (str(count.count), str(count.trials), chance(count.rate), f"{chance(low)} to {chance(high)}")
+    cells = (str(count.count), str(count.trials), rate_words(count.rate), f"{rate_words(low)} to {rate_words(high)}")
     return f"<tr><td>{escape(name)}</td>" + "".join(f'<td class="n">{escape(cell)}</td>' for cell in cells) + "</tr>"
 
 
@@ -254,13 +268,13 @@ def _distributions(report: AuditReport) -> str:
 def _alpha(report: AuditReport) -> str:
     return (
         "<h2>How large must α be?</h2>"
-        "<p>α is the factor in the promise: whatever anyone looks for is at most e<sup>α</sup> times as likely in the "
-        f"updated models, plus β = {report.beta:g}, except with probability γ = {report.gamma:g}.</p>"
+        "<p>The promise: every event is at most e<sup>α</sup> times as likely in the updated models as in retrained "
+        f"ones, plus β = {report.beta:g}, except with probability γ = {report.gamma:g}.</p>"
         + alpha_plot(report.alpha_lower, report.alpha_certified, label="lower bound on alpha and certified alpha")
         + f'<p class="small">The lower bound is wrong with probability at most {1 - report.confidence:.3g}. '
         + (
             f"The cut-off was chosen on the first {report.num_choosing} trials, which were then left out; "
-            f"{report.num_events} cut-offs were tried on the others, and that is paid for.</p>"
+            f"{report.num_events} cut-offs were tried on the others, and the bound accounts for that.</p>"
             if report.num_choosing
             else "The event was fixed in advance.</p>"
         )
@@ -272,23 +286,23 @@ def _run_time(report: AuditReport) -> str:
     assert found is not None
     return (
         "<h2>How slow can a requester make deletions?</h2>"
-        f"<p>A deletion retrains every shard that holds the record. At most {found.adaptive} shards are to be expected "
-        f"but for a chance of {chance(found.failure)}, whoever chooses; {found.oblivious} if records were chosen "
-        f"without looking. The most that were seen: {found.largest}; more than {found.adaptive} in "
-        f"{found.exceeded.count} of {found.exceeded.trials} trials.</p>"
+        "<p>A deletion retrains every shard that holds the record. With every requester there are at most "
+        f"{found.adaptive} such shards, except with probability {rate_words(found.failure)}; at most {found.oblivious} "
+        f"if records are chosen in advance. The largest number seen was {found.largest}; more than {found.adaptive} "
+        f"were seen in {found.exceeded.count} of {found.exceeded.trials} trials.</p>"
     )
 
 
 def _reading(report: AuditReport) -> str:
     return (
         "<h2>How to read this</h2><ul>"
-        "<li>A difference that was found is proof, up to the stated chance of error. That none was found is no proof "
-        "of the contrary: another attack, or more trials, may find one.</li>"
-        f"<li>A scheme that unlearns perfectly is nevertheless rejected here with a chance of at most "
+        "<li>A difference that was found is proof, up to the stated chance of error. If none was found, that does not "
+        "prove that there is none: another attack, or more trials, may find one.</li>"
+        f"<li>A scheme that unlearns perfectly is still rejected here with a chance of at most "
         f"{report.significance:g}, by accident.</li>"
         "<li>The certificate promises that α is at most its number, against every requester. If the trials show a "
-        "larger one, the certificate or the software is wrong: that is the alarm.</li>"
-        "<li>The audit speaks of the scheme with these data and this learner, not of the records' safety elsewhere "
+        "larger one, the certificate or the software is wrong. That is the alarm.</li>"
+        "<li>The audit is about the scheme with these data and this learner. It is not about the records elsewhere "
         "(backups, logs, answers that were given before).</li></ul>"
     )
 

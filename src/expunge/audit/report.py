@@ -1,7 +1,4 @@
-"""What an audit found, in numbers and in words.
-
-The audit in words, for the terminal and for the page.
-"""
+"""What an audit found, in numbers, and in words for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from expunge.audit.evidence import Event, SignTest
+from expunge.audit.inference import Event, SignTest
 from expunge.audit.trials import Trial
 from expunge.theory import Guarantee
 
@@ -19,7 +16,17 @@ ARMS = ("before", "unlearned", "retrained")
 
 @dataclass(frozen=True, slots=True)
 class ArmCount:
-    """How often the event happened in one arm, with the exact interval for its probability."""
+    """How often the event happened in one arm, with the exact interval for its probability.
+
+    Parameters
+    ----------
+    count
+        How often it happened.
+    trials
+        In how many trials.
+    interval
+        The lower and the upper limit.
+    """
 
     count: int
     trials: int
@@ -27,18 +34,18 @@ class ArmCount:
 
     @property
     def rate(self) -> float:
-        """The frequency."""
+        """The frequency; NaN if there are no trials."""
         return self.count / self.trials if self.trials else math.nan
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping."""
+        """The counts as a mapping for JSON."""
         rate = self.rate if self.trials else None
         return {"count": self.count, "trials": self.trials, "rate": rate, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownNull:
-    """Where symmetry gives the event's probability after retraining: exact two-sided binomial tests of both arms."""
+    """Exact two-sided binomial tests of both arms, if symmetry gives the event's probability after retraining."""
 
     value: float
     control_p_value: float
@@ -49,8 +56,20 @@ class KnownNull:
 class RunTime:
     """N^t against Theorem 4.2: how often more shards would be retrained than the bound allows.
 
-    `adaptive` may be exceeded with probability `failure`; `alarm` says that the trials contradict that. `oblivious` is
-    the bound for requests chosen in advance, shown to see what adapting gains.
+    Parameters
+    ----------
+    failure
+        The probability with which `adaptive` may be exceeded.
+    adaptive
+        The bound on the number of shards, for any requester.
+    oblivious
+        The bound for requests chosen in advance. The difference shows what adaptivity gains.
+    largest
+        The largest number of shards that was seen.
+    exceeded
+        How often `adaptive` was exceeded.
+    alarm
+        Whether the trials contradict the bound.
     """
 
     failure: float
@@ -61,7 +80,7 @@ class RunTime:
     alarm: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping."""
+        """The numbers as a mapping for JSON."""
         return {
             "failure": self.failure,
             "adaptive_bound": self.adaptive,
@@ -74,7 +93,55 @@ class RunTime:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The outcome of an audit. `trials` are the raw numbers; everything else is computed from them."""
+    """The outcome of an audit.
+
+    Parameters
+    ----------
+    scenario, about, scheme, setting, requester
+        What was audited: names, one line about the data and the attack, what was published, and who asked.
+    parameters
+        What the scenario and the scheme were made from.
+    seed
+        The seed that repeats the audit.
+    significance, confidence
+        The options of the audit.
+    tests
+        The sign test of every statistic.
+    decisive
+        The test with the smallest p-value.
+    log10_p
+        log₁₀ of that p-value times the number of tests.
+    event
+        The event that the intervals and the bound on α are about.
+    num_events
+        How many events were evaluated. The failure probability of the bound on α is divided among them.
+    num_choosing
+        How many trials, from the first on, chose the events and were then left out.
+    before, unlearned, retrained
+        How often the event happened before any request, after unlearning, and after full retraining.
+    alpha_lower
+        The lower bound on α.
+    guarantee
+        What the scheme claims for what was published.
+    beta, gamma
+        The β and γ for which α is bounded.
+    known_null
+        The tests against a probability known by symmetry; None if there is none.
+    run_time
+        How many shards a deletion retrains, against Theorem 4.2; None if that was not measured.
+    trials
+        The raw numbers. Everything else is computed from them.
+
+    Examples
+    --------
+    >>> from expunge.audit import audit, lookup_scenario, make_scheme
+    >>> scenario = lookup_scenario(num_pairs=10)
+    >>> report = audit(scenario, make_scheme("sisa", scenario), num_trials=20, seed=1)
+    >>> report.rejected, report.alarm, report.alpha_certified, len(report.trials)
+    (True, False, inf, 20)
+    >>> report.decisive.statistic
+    'shards that know a surviving record'
+    """
 
     scenario: str
     about: str
@@ -104,7 +171,7 @@ class AuditReport:
 
     @property
     def p_value(self) -> float:
-        """Of the exact sign test, times the number of statistics."""
+        """The p-value of the exact sign test, times the number of statistics."""
         return min(1.0, 10**self.log10_p)
 
     @property
@@ -114,17 +181,17 @@ class AuditReport:
 
     @property
     def alpha_certified(self) -> float:
-        """The certificate's α; infinite where nothing is certified for what was published."""
+        """The certificate's α; infinite if nothing is certified for what was published."""
         return math.inf if self.guarantee.note else self.guarantee.alpha
 
     @property
     def alarm(self) -> bool:
-        """Whether the trials contradict the certificate: a bound on α from below lies above its α."""
+        """Whether the trials contradict the certificate: the lower bound on α is above its α, or Theorem 4.2 fails."""
         return self.alpha_lower > self.alpha_certified or (self.run_time is not None and self.run_time.alarm)
 
     @property
     def verdict(self) -> str:
-        """One sentence for everybody."""
+        """The outcome in one sentence."""
         if self.alarm:
             return "ALARM: the trials contradict the certificate"
         if not self.rejected:
@@ -134,7 +201,7 @@ class AuditReport:
         return "the updated models differ from retrained ones, within what the certificate allows"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping, without the raw trials; an infinite α is written as None."""
+        """The report as a mapping for JSON, without the raw trials; an infinite α is written as None."""
         certified = self.alpha_certified
         return {
             "scenario": self.scenario,
@@ -206,27 +273,27 @@ _REQUESTERS = {
 }
 
 
-def chance(value: float) -> str:
-    """A probability with as many digits as make sense."""
+def rate_words(value: float) -> str:
+    """A measured probability with three decimals, or in scientific notation if it is small; – if undefined."""
     if math.isnan(value):
         return "–"
     return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1e}"
 
 
 def requester_words(name: str) -> str:
-    """What the requester did."""
+    """Say what the requester did."""
     return _REQUESTERS.get(name, "The requester was the user's own.")
 
 
 def event_words(report: AuditReport) -> str:
-    """The event, in words."""
+    """Describe the event."""
     if report.event.cut == 0.5 and report.num_choosing == 0:
         return report.event.statistic
     return f"{report.event.statistic}: {report.event.side} {report.event.cut:.4g}"
 
 
 def p_words(report: AuditReport) -> str:
-    """The test of (0,0,0)-unlearning."""
+    """Say whether the test rejects (0,0,0)-unlearning."""
     p = f"{report.p_value:.3g}" if report.p_value > 0 else f"10^{report.log10_p:.0f}"
     if report.rejected:
         return (
@@ -237,7 +304,7 @@ def p_words(report: AuditReport) -> str:
 
 
 def certificate_words(report: AuditReport) -> str:
-    """The two bounds on α beside each other."""
+    """Compare the lower bound on α with the certificate's α."""
     lower, certified = report.alpha_lower, report.alpha_certified
     shown = f"The trials show that α is at least {lower:.3g}" if lower > 0 else "The trials give no bound on α"
     if math.isinf(certified):

@@ -1,6 +1,6 @@
-"""An audit asked for by names, as on the command line: which scenario, against which scheme, with which options.
+"""An audit requested by names, as on the command line: which scenario, against which scheme, with which options.
 
-What a user names as `module:factory`: schemes, requesters and learners of their own.
+A user names schemes, requesters and learners of their own as `module:factory`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,12 @@ from typing import Any, cast
 
 from sklearn.base import BaseEstimator
 
-from expunge.audit.catalogue import DEFAULT_TARGET, SCHEME_NAMES, make_scheme
+from expunge.audit import scenarios, tasks
 from expunge.audit.deployments import DeploymentCopy
-from expunge.audit.scenario import Scenario, Setting, Task
-from expunge.audit.scenarios import (
-    label_only_scenario,
-    lookup_scenario,
-    membership_scenario,
-    slow_down_scenario,
-    white_box_scenario,
-)
-from expunge.audit.scenarios.shared import LABEL_REQUESTERS, MakeRequester
-from expunge.audit.schemes import AnyScheme, Scheme
-from expunge.audit.tasks import built_in_learner, digits_task, small_zeros_and_ones_task, zeros_and_ones_task
+from expunge.audit.requesters import LABEL_REQUESTERS
+from expunge.audit.scenario import MakeRequester, Scenario, Scheme, Setting, Task
+from expunge.audit.schemes import DEFAULT_TARGET, SCHEME_NAMES, UserScheme, make_scheme
+from expunge.core.checks import require_choice
 from expunge.core.errors import ExpungeError, InputError, ParameterError
 from expunge.core.randomness import Randomness
 from expunge.serving.interaction import Requester
@@ -35,12 +28,12 @@ from expunge.training.learners import Learner, ScikitLearner, SlicedLearner
 
 
 def is_reference(name: str) -> bool:
-    """Whether the name is of the form `module:factory`."""
+    """Whether the name has the form `module:factory`."""
     return ":" in name
 
 
 def load_factory(reference: str) -> Callable[..., Any]:
-    """The function that `module:factory` names; modules of the current folder are found."""
+    """Load the function that `module:factory` names. Modules in the current folder are found."""
     module_name, _, path = reference.partition(":")
     if not module_name or not path:
         raise InputError(f"expected module:factory, got {reference!r}")
@@ -62,37 +55,37 @@ def load_factory(reference: str) -> Callable[..., Any]:
 
 
 def load_scheme(reference: str, task: Task) -> Scheme[Any]:
-    """The user's scheme, from `factory()` or `factory(task)`; what is missing is named."""
+    """Make the user's scheme, with `factory()` or `factory(task)`. The error names the methods that are missing."""
     factory = load_factory(reference)
-    made = AnyScheme(_made(reference, factory, *([task] if _takes_one(factory) else [])), name=reference)
+    made = UserScheme(_call(reference, factory, *([task] if _takes_one(factory) else [])), name=reference)
     if made.missing:
         raise InputError(f"the scheme of {reference!r} has no {', '.join(made.missing)}")
     return made
 
 
 @dataclass(frozen=True)
-class _Requesters:
-    """The user's `factory(task, rng)`; what is wrong with it is said in one line."""
+class _UserRequesters:
+    """The user's `factory(task, rng)`. If it fails, the error is one line."""
 
     reference: str
 
     def __call__(self, task: Task, rng: Randomness) -> Requester:
-        """A requester for one trial."""
-        made = _made(self.reference, load_factory(self.reference), task, rng)
+        """Make the requester for one trial."""
+        made = _call(self.reference, load_factory(self.reference), task, rng)
         if not callable(getattr(made, "next_batch", None)):
             raise InputError(f"the requester of {self.reference!r} has no next_batch, got {type(made).__name__}")
         return cast("Requester", made)
 
 
 def load_requester(reference: str) -> MakeRequester:
-    """The user's `factory(task, rng)`, which makes a requester for every trial."""
+    """Load the user's `factory(task, rng)`, which makes a requester for every trial."""
     load_factory(reference)
-    return _Requesters(reference)
+    return _UserRequesters(reference)
 
 
 def load_learner(reference: str) -> Learner | SlicedLearner:
-    """The user's learner, or a scikit-learn classifier as one, from `factory()`."""
-    made = _made(reference, load_factory(reference))
+    """Make the user's learner with `factory()`. A scikit-learn classifier will do."""
+    made = _call(reference, load_factory(reference))
     if isinstance(made, BaseEstimator):
         return ScikitLearner(made)
     if not isinstance(made, Learner | SlicedLearner):
@@ -100,7 +93,7 @@ def load_learner(reference: str) -> Learner | SlicedLearner:
     return made
 
 
-def _made(reference: str, factory: Callable[..., Any], *arguments: Any) -> Any:
+def _call(reference: str, factory: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return factory(*arguments)
     except ExpungeError:
@@ -128,11 +121,38 @@ DATA_NAMES = ("mnist", "digits")
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRequest:
-    """Everything that may be named. None leaves an option to the scenario, which refuses one that it does not have.
+    """An audit, requested by names. None leaves an option to the scenario. An option that it does not have is an error.
 
-    `size` is the number of pairs (lookup), of deletions (label-only), of canaries (membership) or of rounds
-    (slow-down). `copy` is a deployment's data and learner, in the place of the scenario's own; its own scheme is
-    called `deployment`.
+    Parameters
+    ----------
+    scenario
+        "lookup", "label-only", "white-box", "membership" or "slow-down".
+    scheme
+        A scheme of `make_scheme`; "deployment", if there is a copy; or `module:factory`. None means "sisa", or
+        "deployment" if there is a copy.
+    requester
+        One of the scenario's requesters, or `module:factory` with `factory(task, rng)`.
+    data
+        label-only: "mnist" or "digits".
+    learner
+        white-box and membership: "logistic", "tree", "nearest" or `module:factory`.
+    size
+        The number of pairs (lookup), of deletions (label-only), of canaries (membership) or of rounds (slow-down).
+    num_records
+        How many records are trained on.
+    setting
+        slow-down: what is published, "labels" or "models".
+    num_shards, inclusion_probability, target
+        Options of `make_scheme`.
+    copy
+        A deployment's data and learner, in the place of the scenario's own.
+
+    Examples
+    --------
+    >>> from expunge.audit import audit
+    >>> scenario, scheme = AuditRequest(scenario="lookup", scheme="majority", size=10).build()
+    >>> audit(scenario, scheme, num_trials=10, seed=1).verdict
+    'no difference from full retraining was found'
     """
 
     scenario: str
@@ -150,16 +170,16 @@ class AuditRequest:
 
     @property
     def task(self) -> Task | None:
-        """The data that replace the scenario's own."""
+        """The data that replace the scenario's own; None if there are none."""
         return None if self.copy is None else self.copy.task
 
     def build(self) -> tuple[Scenario, Scheme[Any]]:
-        """The scenario and the scheme, ready for `audit`."""
+        """Make the scenario and the scheme, for `audit`."""
         scenario = self.build_scenario()
         return scenario, self.build_scheme(scenario)
 
     def build_scheme(self, scenario: Scenario) -> Scheme[Any]:
-        """A built-in scheme, the deployment's, or the user's own; SISA, or the deployment's, if none is named."""
+        """Make the scheme: a built-in one, the deployment's, or the user's own."""
         name = self.scheme or ("sisa" if self.copy is None else _DEPLOYMENT)
         if self.copy is not None and name == _DEPLOYMENT:
             self._refuse_sizes(name)
@@ -181,41 +201,40 @@ class AuditRequest:
                 raise ParameterError(f"{name} is for the schemes {', '.join(SCHEME_NAMES)}, got {scheme!r}")
 
     def build_scenario(self) -> Scenario:
-        """The named scenario with its options."""
-        match self.scenario:
+        """Make the scenario with its options."""
+        match require_choice("scenario", self.scenario, SCENARIO_NAMES):
             case "lookup":
                 if self.copy is not None:
                     raise ParameterError(
                         "the scenario lookup has data of its own: a deployment's cannot take its place"
                     )
                 self._refuse("data", "learner", "num_records")
-                return lookup_scenario(num_pairs=self._size(50), requester=self._label_requester("correct"))
+                return scenarios.lookup_scenario(num_pairs=self._size(50), requester=self._label_requester("correct"))
             case "label-only":
                 self._refuse("learner", *(["data"] if self.copy is not None else []))
                 make = self._label_requester("random-correct")
-                return label_only_scenario(self._zeros_and_ones(), num_deletions=self.size, requester=make)
+                return scenarios.label_only_scenario(self._zeros_and_ones(), num_deletions=self.size, requester=make)
             case "white-box":
                 self._refuse("data", "size", *(["learner"] if self.copy is not None else []))
-                return white_box_scenario(self._digits("logistic", 600), requester=self._user_requester())
+                return scenarios.white_box_scenario(self._digits("logistic", 600), requester=self._user_requester())
             case "membership":
                 self._refuse("data", "requester", *(["learner"] if self.copy is not None else []))
-                return membership_scenario(self._digits("nearest", 300), num_targets=self._size(30))
-            case "slow-down":
+                return scenarios.membership_scenario(self._digits("nearest", 300), num_targets=self._size(30))
+            case _:
                 self._refuse("data", "learner")
-                return slow_down_scenario(
+                return scenarios.slow_down_scenario(
                     self.task,
                     num_rounds=self._size(3),
                     setting=cast("Setting", self.setting or "models"),
                     num_records=self.num_records or 200,
                     requester=self._user_requester(),
                 )
-        raise ParameterError(f"scenario must be one of {', '.join(SCENARIO_NAMES)}, got {self.scenario!r}")
 
     def _size(self, usual: int) -> int:
         return usual if self.size is None else self.size
 
     def _refuse(self, *names: str) -> None:
-        """An option that the scenario does not have is an error, not silently without effect."""
+        """Refuse options that the scenario does not have."""
         others = () if self.scenario == "slow-down" else ("setting",)
         for name in (*names, *others):
             if getattr(self, name) is not None:
@@ -238,16 +257,13 @@ class AuditRequest:
     def _zeros_and_ones(self) -> Task:
         if self.task is not None:
             return self.task
-        match self.data or "mnist":
-            case "mnist":
-                return zeros_and_ones_task(num_records=self.num_records or 1000)
-            case "digits":
-                return small_zeros_and_ones_task(num_records=self.num_records or 200)
-        raise ParameterError(f"data must be one of {', '.join(DATA_NAMES)}, got {self.data!r}")
+        if require_choice("data", self.data or "mnist", DATA_NAMES) == "mnist":
+            return tasks.zeros_and_ones_task(num_records=self.num_records or 1000)
+        return tasks.small_zeros_and_ones_task(num_records=self.num_records or 200)
 
     def _digits(self, usual: str, num_records: int) -> Task:
         if self.task is not None:
             return self.task
         name = self.learner or usual
-        learner = load_learner(name) if is_reference(name) else built_in_learner(name)
-        return digits_task(num_records=self.num_records or num_records, learner=cast("Learner", learner))
+        learner = load_learner(name) if is_reference(name) else tasks.built_in_learner(name)
+        return tasks.digits_task(num_records=self.num_records or num_records, learner=cast("Learner", learner))

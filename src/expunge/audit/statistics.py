@@ -1,6 +1,6 @@
 """Statistics of the models: what an audit compares between the two arms.
 
-How sure models are of a label: class probabilities where a model exposes them, its vote where it does not.
+Confidence in a label is the model's class probability if it gives probabilities, and its vote if it does not.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.audit.requesters import num_targeted, own_label_confidence
-from expunge.audit.scenario import Play
-from expunge.audit.schemes import Scheme
+from expunge.audit.scenario import History, Scheme
 from expunge.core.features import Features, num_rows
 from expunge.core.randomness import Randomness
 from expunge.core.records import Delete, Records
 
+HOLDERS = "shards that the next deletion would retrain"
+
 
 def vote_shares(scheme: Scheme[Any], state: Any, points: Features, codes: NDArray[Any]) -> NDArray[np.float64]:
-    """The share of the models that vote for each point's own label; right or wrong where models cannot be seen."""
+    """The share of the models that vote for each point's own label; 1 or 0 (right or wrong) if they cannot be seen."""
     rows = np.arange(num_rows(points))
     ensemble = scheme.ensemble(state)
     if ensemble is not None:
@@ -37,7 +38,7 @@ def vote_shares(scheme: Scheme[Any], state: Any, points: Features, codes: NDArra
 def confidences(
     scheme: Scheme[Any], state: Any, points: Features, codes: NDArray[Any], num_classes: int
 ) -> NDArray[np.float64]:
-    """How sure the models are of each point's own label on average; `vote_shares` where models cannot be seen."""
+    """The models' mean confidence in each point's own label; `vote_shares` if the models cannot be seen."""
     models = scheme.models(state)
     if not models:
         return vote_shares(scheme, state, points, codes)
@@ -53,29 +54,29 @@ def _rows(records: Records, slots: NDArray[np.int64]) -> tuple[Features, NDArray
 class SurvivorSupport:
     """The mean share of the shards that vote for a surviving record's own label."""
 
-    def __call__(self, scheme: Scheme[Any], state: Any, play: Play, coins: Randomness) -> float:
-        """Undefined where nobody is left."""
-        points, codes = _rows(play.survivors, play.survivors.live_slots())
+    def __call__(self, scheme: Scheme[Any], state: Any, history: History, rng: Randomness) -> float:
+        """The mean share; NaN if no record is left."""
+        points, codes = _rows(history.survivors, history.survivors.live_slots())
         return float(vote_shares(scheme, state, points, codes).mean()) if len(codes) else math.nan
 
 
 @dataclass(frozen=True)
 class SurvivorAccuracy:
-    """The share of the surviving records that the models together label rightly (before any noise)."""
+    """The share of the surviving records that the models together label correctly, before any noise."""
 
-    def __call__(self, scheme: Scheme[Any], state: Any, play: Play, coins: Randomness) -> float:
-        """Undefined where nobody is left."""
-        points, codes = _rows(play.survivors, play.survivors.live_slots())
+    def __call__(self, scheme: Scheme[Any], state: Any, history: History, rng: Randomness) -> float:
+        """The accuracy; NaN if no record is left."""
+        points, codes = _rows(history.survivors, history.survivors.live_slots())
         return float((scheme.decide(state, points) == codes).mean()) if len(codes) else math.nan
 
 
 @dataclass(frozen=True)
 class DeletedSupport:
-    """The mean share of the shards that vote for a deleted record's own label: is anything of it left?"""
+    """The mean share of the shards that vote for a deleted record's own label: does anything of it remain?"""
 
-    def __call__(self, scheme: Scheme[Any], state: Any, play: Play, coins: Randomness) -> float:
-        """Undefined where nothing was deleted."""
-        points, codes = _rows(play.initial, play.deleted_slots)
+    def __call__(self, scheme: Scheme[Any], state: Any, history: History, rng: Randomness) -> float:
+        """The mean share; NaN if no record was deleted."""
+        points, codes = _rows(history.initial, history.deleted_slots)
         return float(vote_shares(scheme, state, points, codes).mean()) if len(codes) else math.nan
 
 
@@ -90,25 +91,25 @@ class TargetedWorse:
     points: Features
     codes: NDArray[np.int64]
 
-    def __call__(self, scheme: Scheme[Any], state: Any, play: Play, coins: Randomness) -> float:
-        """The indicator."""
+    def __call__(self, scheme: Scheme[Any], state: Any, history: History, rng: Randomness) -> float:
+        """1, 0, or a coin's 1 or 0 for a tie."""
         models = scheme.models(state)
         right = np.array([float((np.asarray(model.predict(self.points)) == self.codes).mean()) for model in models])
         half = num_targeted(len(models))
         difference = float(right[:half].mean() - right[half:].mean())
         if abs(difference) < 1e-12:  # equal but for rounding
-            return float(coins.choices(2, 1)[0])
+            return float(rng.choices(2, 1)[0])
         return float(difference < 0)
 
 
 @dataclass(frozen=True)
-class NamedHolders:
-    """How many shards hold the record that the requester names next: N^t of Theorem 4.2, were it deleted now."""
+class NextHolders:
+    """How many shards hold the record that the requester would delete next: N^t of Theorem 4.2 for that deletion."""
 
-    def __call__(self, scheme: Scheme[Any], state: Any, play: Play, coins: Randomness) -> float:
-        """Undefined where no record is named or no shards are to be seen."""
+    def __call__(self, scheme: Scheme[Any], state: Any, history: History, rng: Randomness) -> float:
+        """The number of shards; NaN if the requester names no record, or the shards cannot be seen."""
         ensemble = scheme.ensemble(state)
-        named = [update.id for update in play.named or () if isinstance(update, Delete)]
+        named = [update.id for update in history.next_batch or () if isinstance(update, Delete)]
         if ensemble is None or not named:
             return math.nan
         held = {shard for record in named for shard in _shards_of(ensemble, record)}

@@ -151,7 +151,7 @@ def _command() -> str:
 
 
 def _tell(report: AuditReport, html: Path | None) -> None:
-    from expunge.audit.report import certificate_words, chance, event_words, p_words, requester_words
+    from expunge.audit.report import certificate_words, event_words, p_words, rate_words, requester_words
 
     names = (escape(name) for name in (report.scenario, report.scheme, report.about))
     console.print("[bold]{}[/bold] against [bold]{}[/bold]: {}.".format(*names))
@@ -165,7 +165,13 @@ def _tell(report: AuditReport, html: Path | None) -> None:
         f"Event: {event_words(report)}",
         ["models", "count", "trials", "share", f"{100 * report.confidence:.4g}% interval"],
         [
-            (name, arm.count, arm.trials, chance(arm.rate), f"{chance(arm.interval[0])} to {chance(arm.interval[1])}")
+            (
+                name,
+                arm.count,
+                arm.trials,
+                rate_words(arm.rate),
+                f"{rate_words(arm.interval[0])} to {rate_words(arm.interval[1])}",
+            )
             for name, arm in arms
         ],
         caption=f"seed {report.seed}"

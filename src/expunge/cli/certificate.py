@@ -30,7 +30,7 @@ def certificate(
     Example: `expunge certificate churn/ --request REQUEST --out certificate.json --html certificate.html`
     """
     from expunge.evidence import render_page
-    from expunge.folder import look
+    from expunge.folder import open_view
     from expunge.tables import Draft
 
     out = None if out == Path("-") else out
@@ -42,7 +42,7 @@ def certificate(
     settle(folder)
     with ExitStack() as stack:
         drafts = {path: stack.enter_context(Draft(path)) for path in (out, html) if path is not None}
-        with look(folder) as view:
+        with open_view(folder) as view:
             issued = view.certificate(request)
         if out is not None:
             drafts[out].finish(issued.to_json())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def tell_guarantee(guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
     """What is promised, one sentence a number; or, plainly, that nothing is, why, and what would change that."""
-    from expunge.theory.planning.verdict import meaning
+    from expunge.theory.planning.planner import explain_target
 
     if guarantee.is_vacuous:
         console.print(
@@ -39,7 +39,7 @@ def tell_guarantee(guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
     claim = f"({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-unlearning"
     console.print(f"\n[bold]Guarantee in force: {claim}[/bold], by {guarantee.theorem}.")
     generations = provenance.get("wanted", {}).get("max_generations", guarantee.parameters.get("generations", 1))
-    for sentence in meaning(guarantee, int(generations)):
+    for sentence in explain_target(guarantee, int(generations)):
         say(sentence)
 
 
@@ -67,7 +67,7 @@ def advice_for(guarantee: Guarantee, provenance: dict[str, Any]) -> str:
 def _more_shards(wanted: dict[str, Any]) -> str:
     from expunge.core.errors import GuaranteeError, ParameterError
     from expunge.theory import Guarantee
-    from expunge.theory.planning.recommendation import recommend_shards, shards_for_consensus
+    from expunge.theory.planning.advice import recommend_shards, shards_for_consensus
 
     target, queries = Guarantee(*wanted["target"]), wanted["max_predictions"]
     try:

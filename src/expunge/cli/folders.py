@@ -51,18 +51,18 @@ def replacing(folder: Path, *, force: bool) -> Iterator[Path]:
 
 def settle(folder: Path) -> None:
     """Put right what an exchange at this name left that was killed half-way."""
-    from expunge.folder.store import settle as settle_folder
+    from expunge.folder.store import recover_replacement
 
-    settle_folder(folder)
+    recover_replacement(folder)
 
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    from expunge.folder.store import FolderLock, Store, exchange, hidden
+    from expunge.folder.store import FolderLock, Store, hidden_name, replace_folder
 
     Store.open(folder).close()  # refuses what is no deployment, and one that another process has open
     home = folder.resolve()
-    workshop = hidden(home, "new")
+    workshop = hidden_name(home, "new")
     workshop.mkdir(mode=0o700)
     lock = FolderLock(workshop)
     try:
@@ -71,7 +71,7 @@ def _beside(folder: Path) -> Iterator[Path]:
             yield place
         except StoreError as error:  # about the folder that was asked for
             raise type(error)(str(error).replace(str(place), str(folder))) from error
-        exchange(place, home)
+        replace_folder(place, home)
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
         lock.release()

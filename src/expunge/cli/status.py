@@ -40,10 +40,10 @@ def status(
 
     Example: `expunge status churn/ --json`
     """
-    from expunge.folder import look
+    from expunge.folder import open_view
 
     settle(folder)
-    with look(folder) as view:
+    with open_view(folder) as view:
         if request is not None:
             _show_request(view.request(request), as_json=as_json)
             return

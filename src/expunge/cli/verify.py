@@ -66,7 +66,7 @@ def _read(file: Path) -> bytes:
 
 
 def _as_data(found: Verification) -> dict[str, Any]:
-    from expunge.evidence import parse
+    from expunge.evidence import read_canonical
 
     data: dict[str, Any] = {
         "outcome": found.outcome,
@@ -79,7 +79,7 @@ def _as_data(found: Verification) -> dict[str, Any]:
     }
     certificate = found.certificate
     if certificate is not None:
-        document = parse(certificate.to_json())  # infinity is text there
+        document = read_canonical(certificate.to_json())  # infinity is text there
         data |= {
             "kind": certificate.kind,
             "format": certificate.format,
@@ -133,6 +133,6 @@ def _mark(found: Verification, check: Check) -> str:
 
 
 def _clean(text: str) -> str:
-    from expunge.evidence import shown
+    from expunge.core.html import make_visible
 
-    return shown(text)
+    return make_visible(text)

@@ -1,1 +1,1 @@
-"""Foundations that every other package uses: errors, randomness, features, records, the guarantee type."""
+"""Foundations of every other package: errors, checks, files, randomness, features, records and the guarantee."""

@@ -16,7 +16,7 @@ from expunge.core.index import RecordId, canonical
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of consecutive slots: columns of equal length, `ids` None where the id is the slot's number."""
+    """A run of consecutive slots: columns of equal length. With `ids` None the id is the slot's number."""
 
     start: int
     features: Features
@@ -29,7 +29,7 @@ class Block:
         return len(self.labels)
 
     def id_of(self, slot: int) -> RecordId:
-        """The id of the record in a slot of this block."""
+        """Return the id of the record in a slot of this block."""
         if self.ids is None:
             return slot
         value: Any = self.ids[slot - self.start]
@@ -38,7 +38,7 @@ class Block:
 
 
 def require_id(value: Any, what: str) -> RecordId:
-    """An int or a str, and nothing that only equals one (True is not 1)."""
+    """Check an id: an int or a str. A value that only equals one is refused (True is not 1)."""
     plain = value.item() if isinstance(value, np.integer | np.str_) else value
     if isinstance(plain, bool) or not isinstance(plain, int | str):
         raise RecordError(f"{what} must be an int or a str, got {value!r}", repr(value))
@@ -47,14 +47,14 @@ def require_id(value: Any, what: str) -> RecordId:
 
 
 def object_column(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
-    """A column of plain Python values."""
+    """Make a column of plain Python values."""
     array = np.empty(len(values), dtype=object)
     array[:] = [canonical(value.item() if isinstance(value, np.generic) else value) for value in values]
     return array
 
 
 def id_column(values: Sequence[Any] | NDArray[Any], length: int, name: str) -> NDArray[Any]:
-    """Ids or subjects as a column: int64 where all are ints, Python objects otherwise."""
+    """Make a column of ids or subjects: int64 if all are ints, Python objects otherwise."""
     array = np.asarray(values)
     if array.ndim != 1 or len(array) != length:
         raise InputError(f"{name} must be one per record ({length}), got shape {array.shape}")
@@ -84,7 +84,7 @@ def make_block(
     start: int,
     classes: NDArray[Any],
 ) -> Block:
-    """Checked columns as a block; what is wrong is said of the first record at fault."""
+    """Check columns and make a block of them; an error names the first record at fault."""
     length = num_rows(features)
     if labels.shape != (length,):
         raise InputError(f"labels must be one per record ({length}), got shape {labels.shape}")
@@ -108,7 +108,7 @@ def make_block(
 
 
 def pick_rows(block: Block, rows: NDArray[np.int64]) -> Block:
-    """Some rows of a block as a block of its own."""
+    """Make a block of some rows of a block."""
     if len(rows) == len(block):
         return block
     pick = [None if column is None else column[rows] for column in (block.ids, block.subjects, block.weights)]
@@ -116,7 +116,7 @@ def pick_rows(block: Block, rows: NDArray[np.int64]) -> Block:
 
 
 def join_blocks(parts: Sequence[Block], *, start: int) -> Block:
-    """Blocks one after another as one, missing columns filled in where another block has them."""
+    """Join blocks into one; a column that only some blocks have is filled in for the others."""
 
     def column(name: str, fill: Any) -> Any:
         columns = [getattr(part, name) for part in parts]
@@ -135,9 +135,10 @@ def join_blocks(parts: Sequence[Block], *, start: int) -> Block:
 
 
 def merge_blocks(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Merge the newest blocks while the last is at least half the one before: O(log n) blocks, O(log n) copies a row.
+    """Merge the newest blocks while the last is at least half as long as the one before.
 
-    The first block is left alone: it holds the bulk of the data and is shared by all later datasets.
+    This keeps O(log n) blocks and copies each row O(log n) times. The first block stays as it is: it holds the bulk of
+    the data, and all later datasets share it.
     """
     while len(blocks) > 2 and 2 * len(blocks[-1]) >= len(blocks[-2]):
         blocks = (*blocks[:-2], join_blocks(blocks[-2:], start=blocks[-2].start))

@@ -92,7 +92,10 @@ def require_number(
     Traceback (most recent call last):
     expunge.core.errors.ParameterError: epsilon must be a number > 0 and <= 10, got -1
     """
-    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:  # an integer beyond the range of floats
+        number = math.nan
     ends = [(">=", least), (">", above), ("<=", most), ("<", below)]
     inside = (
         (least is None or number >= least)

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""The errors that expunge raises on purpose, as one tree.
 
     ExpungeError
     ├── InputError (also ValueError)      the caller's input is wrong; nothing was changed
@@ -10,7 +10,7 @@
     ├── AccountingError
     │   ├── UnknownEventError             an accountant was given an event that it cannot bound
     │   └── BudgetExhaustedError          the budget is spent and the deployment was told to refuse
-    ├── GuaranteeError                    a guarantee was asked for that cannot be given
+    ├── GuaranteeError                    the wanted guarantee cannot be given
     ├── RequestError (also ValueError)    a request is unknown, or in a state in which it cannot be changed
     └── StoreError                        a deployment's folder cannot be used; nothing was lost
         ├── FolderBusyError               another process has it open for writing
@@ -27,7 +27,7 @@ from collections.abc import Hashable
 
 
 class ExpungeError(Exception):
-    """The root of every error that expunge raises on purpose; its message is one line, whatever is quoted in it."""
+    """The root of every error that expunge raises on purpose. Its message is one line, also when it quotes input."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(" ".join(a.splitlines()) if isinstance(a, str) else a for a in args))
@@ -72,7 +72,7 @@ class TrainingError(ExpungeError):
 
 
 class AccountingError(ExpungeError):
-    """The privacy books cannot be kept."""
+    """Privacy loss cannot be accounted for."""
 
 
 class UnknownEventError(AccountingError):
@@ -84,7 +84,7 @@ class BudgetExhaustedError(AccountingError):
 
 
 class GuaranteeError(ExpungeError):
-    """A guarantee was asked for that cannot be given."""
+    """The wanted guarantee cannot be given."""
 
 
 class RequestError(ExpungeError, ValueError):

@@ -1,9 +1,9 @@
-"""Rows of features in any container a learner accepts: arrays, sparse matrices, data frames, lists of texts.
+"""Rows of features in any container that a learner accepts, and the codes of labels.
 
-Five small functions are all that the rest of the package asks of a container, so records, sampling and the ensemble
-never look inside one.
+Containers are arrays, sparse matrices, data frames and lists of texts. The other modules use the functions below, and
+never look inside a container.
 
-Labels and their codes: the code of a label is its place in the list of classes, in whatever order that is.
+The code of a label is its position in the list of classes, which need not be sorted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Features = Any  # a numpy array, a scipy sparse array in CSR form, a pandas data
 
 
 def as_features(rows: Any) -> Features:
-    """The container itself where it is one, otherwise an array made of it."""
+    """Return a container: `rows` itself if it is one, otherwise an array made of it."""
     if is_sparse(rows):
         return rows.tocsr()
     if is_frame(rows):
@@ -39,17 +39,17 @@ def as_features(rows: Any) -> Features:
 
 
 def is_sparse(rows: Any) -> bool:
-    """Whether `rows` is a scipy sparse matrix or array."""
+    """Tell whether `rows` is a SciPy sparse matrix or array."""
     return bool(scipy.sparse.issparse(rows))
 
 
 def is_frame(rows: Any) -> bool:
-    """Whether `rows` is a data frame (pandas, or anything with `iloc` and `columns`)."""
+    """Tell whether `rows` is a data frame (pandas, or anything with `iloc` and `columns`)."""
     return hasattr(rows, "iloc") and hasattr(rows, "columns")
 
 
 def num_rows(rows: Features) -> int:
-    """How many records the container holds."""
+    """Count the records in a container."""
     return int(rows.shape[0])
 
 
@@ -59,7 +59,7 @@ def take(rows: Features, positions: ArrayLike) -> Features:
 
 
 def concatenate(parts: Sequence[Features]) -> Features:
-    """The rows of all parts, one after another."""
+    """Return the rows of all parts, one after another."""
     if len(parts) == 1:
         return parts[0]
     if any(is_sparse(part) for part in parts):
@@ -72,14 +72,14 @@ def concatenate(parts: Sequence[Features]) -> Features:
 
 
 def describe(rows: Features) -> tuple[str, tuple[Any, ...]]:
-    """What must agree between containers whose rows are to be mixed: the kind and the columns."""
+    """Return the layout of a container: its kind and columns, which must agree before rows are mixed."""
     if is_frame(rows):
         return "data frame", tuple(rows.columns)
     return ("sparse matrix" if is_sparse(rows) else "array"), tuple(rows.shape[1:])
 
 
-def own_copy(rows: Features) -> Features:
-    """A copy that the caller cannot change behind our back."""
+def copy_rows(rows: Features) -> Features:
+    """Copy a container, so that the caller cannot change it later."""
     return np.array(rows) if isinstance(rows, np.ndarray) else rows.copy()
 
 
@@ -103,10 +103,10 @@ def _standard_column(dtype: Any) -> Any:
     return object if name == "category" else None
 
 
-def like(rows: Features, pattern: Features) -> Features:
-    """`rows` in the number types of `pattern`, so that updated and fresh datasets are the same input to a learner.
+def cast_like(rows: Features, pattern: Features) -> Features:
+    """Convert `rows` to the number types of `pattern`, so that updated and fresh datasets are the same input.
 
-    Whole numbers must stay what they are (3.0 may join a column of integers, 3.5 may not); otherwise InputError.
+    Whole numbers must keep their value: 3.0 may join a column of integers, 3.5 may not and raises `InputError`.
     """
     if is_frame(rows):
         with warnings.catch_warnings():
@@ -121,7 +121,7 @@ def like(rows: Features, pattern: Features) -> Features:
         return rows
     if rows.dtype.kind in "cUSO" and pattern.dtype.kind in "fiub":
         raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
-    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # an overflow becomes infinite, and is refused as such
         cast = rows.astype(pattern.dtype)
     dense, before = (cast.data, rows.data) if is_sparse(rows) else (cast, rows)
     if not _same_values(dense, before):
@@ -134,7 +134,7 @@ def _same_values(cast: NDArray[Any], before: NDArray[Any]) -> bool:
 
 
 def missing_rows(rows: Features) -> NDArray[np.intp]:
-    """The positions of the rows that hold a NaN or an infinity (numeric columns only)."""
+    """Find the rows that hold a NaN or an infinity (numeric columns only)."""
     if is_frame(rows):
         numeric = rows.select_dtypes("number")
         return np.flatnonzero(~np.isfinite(numeric.to_numpy(dtype=float, na_value=np.nan)).all(axis=1))
@@ -143,7 +143,7 @@ def missing_rows(rows: Features) -> NDArray[np.intp]:
         return np.unique(np.searchsorted(np.asarray(rows.indptr), bad, side="right") - 1)
     if rows.dtype.kind not in "fc":
         return np.empty(0, dtype=np.intp)
-    # One sum decides for the whole table in the usual case that nothing is missing.
+    # In the usual case nothing is missing, and one sum decides for the whole table.
     with np.errstate(all="ignore"):
         if np.isfinite(rows.sum()):
             return np.empty(0, dtype=np.intp)
@@ -151,7 +151,7 @@ def missing_rows(rows: Features) -> NDArray[np.intp]:
 
 
 def conform(rows: Features, layout: tuple[str, tuple[Any, ...]]) -> Features:
-    """Queries in the form of the records: a data frame's columns put on or taken off an array, the width checked."""
+    """Bring queries into the layout of the records: add or drop a data frame's columns, and check the width."""
     kind, columns = layout
     found, own = describe(rows)
     if kind == "data frame" and found == "array" and own == (len(columns),):
@@ -167,7 +167,7 @@ def conform(rows: Features, layout: tuple[str, tuple[Any, ...]]) -> Features:
 
 
 def row_keys(rows: Features) -> list[bytes]:
-    """A 128-bit digest of every row's values: equal rows have equal keys, whatever number type they came in."""
+    """Compute a 128-bit digest of every row's values. Equal rows have equal keys, also in different number types."""
     if is_frame(rows):
         numbers = rows.select_dtypes(["number", "bool"]).columns
         same_type = rows.astype(dict.fromkeys(numbers, float))
@@ -215,17 +215,17 @@ def digest_values(values: Any) -> bytes:
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of every label in `classes`; of one that is not there, the place of some other."""
+    """Find the position of every label in `classes`; a label that is not there gets the position of another."""
     order = np.argsort(classes, kind="stable")
     places = np.searchsorted(classes, labels, sorter=order)
     return np.asarray(order[np.minimum(places, len(classes) - 1)], dtype=np.int64)
 
 
-def labels_told(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    """`classes` by the names that a model goes by that was told them all (`own`, sorted).
+def match_classes(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """Return `classes` under the names that a model was given for them (`own`, sorted).
 
-    A name may have been erased since, or come back. Nobody bears a label while it is erased, and then it does not
-    matter which of several is which; of several that have come back since the model was told, one may be taken for
+    A name may have been erased since, or come back. No record has an erased label, so it does not matter which of
+    several erased names is which. If several have come back since the model got its names, one may be taken for
     another.
     """
     if len(own) != len(classes) or np.array_equal(own, classes):
@@ -238,6 +238,6 @@ def labels_told(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def codes_told(labels: NDArray[Any], own: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The codes of `labels` in `classes`, by the names that their model goes by (`own`)."""
-    return codes_of(labels, labels_told(own, classes))
+def match_codes(labels: NDArray[Any], own: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Find the codes of `labels` in `classes`, where the labels are under their model's names (`own`)."""
+    return codes_of(labels, match_classes(own, classes))

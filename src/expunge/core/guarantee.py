@@ -1,10 +1,9 @@
-"""The (α,β,γ)-unlearning guarantee (Definition 2.3): the record that every theorem returns.
+"""The (α,β,γ)-unlearning guarantee (Definition 2.3), which every theorem returns, and the theorems' assumptions.
 
 A guarantee says: at every round, with probability at least 1−γ over the update sequence, every event E has
 P(updated models ∈ E | updates) ≤ e^α · P(models retrained from scratch ∈ E) + β.
-That is the paper's form; the transcript form conditions on everything that the requester saw, and is another claim.
-
-What must hold in a deployment for the theorems to apply, in plain sentences.
+That is the paper's form. The transcript form conditions on everything that the requester saw, and is another claim.
+The assumptions are plain sentences that must hold in a deployment for the theorems to apply.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-import numpy as np
-
+from expunge.core.checks import require_choice, require_number
 from expunge.core.errors import ParameterError
 
 #: A guarantee that lets an event of this probability under full retraining become certain is called vacuous.
@@ -30,13 +27,38 @@ Form = Literal["paper", "transcript"]
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(α,β,γ)-unlearning, with where it comes from.
+    """An (α,β,γ)-unlearning guarantee and its origin.
 
-    `theorem` names the bound, `parameters` are the numbers it was computed from, `assumptions` are plain sentences
-    that must hold in the deployment, and `note` says why a bound could not be given (it then makes the guarantee
-    vacuous). `form` is "paper" (Definition 2.3) unless the numbers hold given everything that the requester saw, which
-    is "transcript": neither form implies the other with the same numbers. Equality looks at all of them; `covers`
-    compares the claims alone.
+    Equality compares all fields; `covers` compares the claims alone.
+
+    Parameters
+    ----------
+    alpha, beta, gamma
+        The numbers of the claim, each >= 0; infinity is allowed.
+    theorem
+        The name of the bound.
+    parameters
+        The numbers from which the bound was computed.
+    assumptions
+        Plain sentences that must hold in the deployment.
+    note
+        Why a bound could not be given. A note makes the guarantee vacuous.
+    form
+        "paper" (Definition 2.3), or "transcript" if the numbers hold given everything that the requester saw. Neither
+        form implies the other with the same numbers.
+
+    Raises
+    ------
+    ParameterError
+        If a number is negative or NaN, or the form is unknown.
+
+    Examples
+    --------
+    >>> strong, weak = Guarantee(0.5, 1e-3, 0), Guarantee(1, 1e-2, 0)
+    >>> strong.covers(weak), weak.covers(strong)
+    (True, False)
+    >>> print(Guarantee(14, 0, 0, theorem="T1"))
+    (14, 0, 0)-unlearning by T1; vacuous: alpha = 14 lets an event with one chance in a million become certain
     """
 
     alpha: float
@@ -50,12 +72,9 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "gamma"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value) or value < 0:
-                raise ParameterError(f"{name} of a guarantee must be a number >= 0, got {value!r}")
-            object.__setattr__(self, name, float(value))
-        if self.form not in get_args(Form):
-            raise ParameterError(f"form of a guarantee must be 'paper' or 'transcript', got {self.form!r}")
+            value = require_number(f"{name} of a guarantee", getattr(self, name), least=0, infinite=True)
+            object.__setattr__(self, name, value)
+        require_choice("form of a guarantee", self.form, get_args(Form))
         plain = {name: _plain(value) for name, value in self.parameters.items()}
         object.__setattr__(self, "parameters", MappingProxyType(plain))
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
@@ -64,20 +83,10 @@ class Guarantee:
     def reason(self) -> str:
         """Why the guarantee is vacuous, in one sentence; empty when it is not.
 
-        The rule: γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1. In words, a guarantee says nothing useful if it may fail always, or if
-        it lets an event that has one chance in a million after honest retraining become certain.
+        The rule: γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1. In words, a guarantee says nothing useful if it may always fail, or if
+        it lets an event with one chance in a million after honest retraining become certain.
         """
-        if self.note:
-            return self.note
-        if self.gamma >= 1:
-            return f"gamma = {self.gamma:g} allows the claim to fail always"
-        if self.beta >= 1:
-            return f"beta = {self.beta:g} allows any event to become certain"
-        if math.isinf(self.alpha):
-            return "alpha is infinite: no bound is known for what was published"
-        if self.alpha + math.log(SMALLEST_EVENT) >= math.log1p(-self.beta):
-            return f"alpha = {self.alpha:.4g} lets an event with one chance in a million become certain"
-        return ""
+        return explain_vacuity(self.alpha, self.beta, self.gamma, note=self.note)
 
     @property
     def is_vacuous(self) -> bool:
@@ -85,11 +94,11 @@ class Guarantee:
         return bool(self.reason)
 
     def covers(self, target: Guarantee) -> bool:
-        """Whether this guarantee implies `target` for every system.
+        """Tell whether this guarantee implies `target` for every system.
 
-        Exact within one form: with this α ≤ the target's, β and γ must be no larger. A larger α can still do if the
-        target's β makes up for it, because probabilities stop at one: then β' ≥ 1 − (1−β)e^{α'−α} is needed. Across
-        forms only what claims nothing is covered.
+        The answer is exact within one form. If this α is at most the target's, β and γ must be no larger. A larger α
+        also suffices if the target's β makes up for it, because probabilities stop at one: then
+        β' ≥ 1 − (1−β)e^{α'−α} is needed. Across forms, only a target that claims nothing is covered.
         """
         if target.gamma >= 1 or target.beta >= 1:
             return True
@@ -106,7 +115,7 @@ class Guarantee:
         return f"{claim}{source}; vacuous: {self.reason}" if self.is_vacuous else f"{claim}{source}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping; an infinite number is written as None, the form where it is not the paper's."""
+        """Return a mapping for JSON. Infinite numbers become None; the form is left out if it is the paper's."""
         return {
             "alpha": _finite(self.alpha),
             "beta": _finite(self.beta),
@@ -127,6 +136,43 @@ class Guarantee:
         return _rebuild, (*claim, self.theorem, dict(self.parameters), self.assumptions, self.note, self.form)
 
 
+def explain_vacuity(alpha: float, beta: float, gamma: float, *, note: str = "") -> str:
+    """Say why a guarantee with these numbers is vacuous.
+
+    The rule is γ ≥ 1, or e^α · 10⁻⁶ + β ≥ 1.
+
+    Parameters
+    ----------
+    alpha, beta, gamma
+        The numbers of the guarantee.
+    note
+        Why a bound could not be given. A note makes the guarantee vacuous.
+
+    Returns
+    -------
+    str
+        One sentence, or empty text if the guarantee is not vacuous.
+
+    Examples
+    --------
+    >>> explain_vacuity(1.0, 0.001, 0.001)
+    ''
+    >>> explain_vacuity(1.0, 0.001, 1.0)
+    'gamma = 1 allows the claim to fail always'
+    """
+    if note:
+        return note
+    if gamma >= 1:
+        return f"gamma = {gamma:g} allows the claim to fail always"
+    if beta >= 1:
+        return f"beta = {beta:g} allows any event to become certain"
+    if math.isinf(alpha):
+        return "alpha is infinite: no bound is known for what was published"
+    if alpha + math.log(SMALLEST_EVENT) >= math.log1p(-beta):
+        return f"alpha = {alpha:.4g} lets an event with one chance in a million become certain"
+    return ""
+
+
 def _rebuild(
     alpha: float,
     beta: float,
@@ -143,8 +189,8 @@ def _rebuild(
 
 
 def _plain(value: Any) -> Parameter:
-    """NumPy numbers as Python's own, so that the record can be written as JSON."""
-    plain: Parameter = value.item() if isinstance(value, np.generic) else value
+    """Turn NumPy numbers into Python's own, which JSON can hold."""
+    plain: Parameter = value.item() if hasattr(value, "item") else value
     return plain
 
 
@@ -157,7 +203,23 @@ def _short(value: float) -> str:
 
 
 def require_target(target: object) -> Guarantee:
-    """Refuse a target that is no guarantee, or none that deployments give: theirs are in the paper's form."""
+    """Check a target for a deployment: a guarantee in the paper's form, which is the form that deployments give.
+
+    Parameters
+    ----------
+    target
+        What the caller gave.
+
+    Returns
+    -------
+    Guarantee
+        The target.
+
+    Raises
+    ------
+    ParameterError
+        If it is not a guarantee, or is in the transcript form.
+    """
     if not isinstance(target, Guarantee):
         raise ParameterError(f"target must be a Guarantee(alpha, beta, gamma), got {target!r}")
     if target.form != "paper":
@@ -180,7 +242,7 @@ PRODUCT_ASSUMPTIONS: Final = (
 
 
 def generations_assumption(num_generations: int) -> str:
-    """The sentence that a guarantee with γ > 0 adds."""
+    """Return the assumption that a guarantee with γ > 0 adds."""
     noun = "generation (full training) is" if num_generations == 1 else "generations (full trainings) are"
     return (
         f"At most {num_generations} {noun} updated without retraining everything, and gamma is paid for each; "

@@ -1,8 +1,8 @@
-"""Finding records by id and by subject in immutable datasets that share one large index.
+"""Indexes that find records by id and by subject; immutable datasets share one large index.
 
-The bulk of the ids sits in a base that is never changed; a small overlay says what was added and deleted since. An
-update copies the overlay, which is folded into a new base when it outgrows the square root of the dataset, so a single
-update costs O(√n) dictionary entries instead of n.
+Most ids are in a base that never changes. A small overlay says what was added and deleted since. An update copies the
+overlay. When the overlay outgrows the square root of the dataset, it is merged into a new base. So a single update
+costs O(√n) dictionary entries instead of n.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from expunge.core.errors import DuplicateRecordError
 
 RecordId = int | str
-NOWHERE = -1  # the slot of an id that nobody has
+NOWHERE = -1  # the slot of an id that no record has
 
 
 def canonical(name: Any) -> Any:
@@ -99,7 +99,7 @@ _Base = _RangeBase | _SortedBase | _DictBase
 
 
 def _numbers(records: list[Any]) -> NDArray[np.int64] | None:
-    """All ids as one array, if they are nothing but whole numbers of 64 bits."""
+    """Return the ids as one array if all of them are integers of 64 bits."""
     if set(map(type, records)) != {int}:
         return None
     try:
@@ -132,27 +132,27 @@ def _make_base(ids: NDArray[Any] | None, slots: NDArray[np.int64]) -> _Base:
 
 @dataclass(frozen=True)
 class IdIndex:
-    """id → slot for the live records of a dataset."""
+    """A map from id to slot for the live records of a dataset."""
 
     base: _Base
     base_size: int
     added: Mapping[Any, int] = field(default_factory=dict)
-    gone: frozenset[int] = frozenset()  # emptied slots, all of them
+    gone: frozenset[int] = frozenset()  # all emptied slots
 
     @classmethod
     def build(cls, ids: NDArray[Any] | None, size: int) -> IdIndex:
-        """The index of `size` records in slots 0..size-1; ids None means that the slot's number is the id."""
+        """Index `size` records in slots 0..size-1; ids None means that the slot's number is the id."""
         return cls(_make_base(ids, np.arange(size, dtype=np.int64)), size)
 
     @classmethod
     def restored(cls, ids: NDArray[Any] | None, live: NDArray[np.int64], gone: frozenset[int]) -> IdIndex:
-        """The index of a dataset some of whose slots were emptied; the ids of those are not looked at."""
+        """Index a dataset with some emptied slots, whose ids are ignored."""
         if ids is None or (ids.dtype.kind == "i" and np.array_equal(ids[live], live)):
             return cls(_RangeBase(len(live) + len(gone)), len(live), {}, gone)
         return cls(_make_base(ids[live], live), len(live), {}, gone)
 
     def find(self, record: object) -> int | None:
-        """The slot of a live record, or None."""
+        """Return the slot of a live record, or None."""
         record = canonical(record)
         if record in self.added and not isinstance(record, bool):
             return self.added[record]
@@ -160,7 +160,7 @@ class IdIndex:
         return None if slot is None or slot in self.gone else slot
 
     def find_all(self, records: list[Any]) -> NDArray[np.int64]:
-        """The slots of many records at once; -1 for an id that no live record has."""
+        """Return the slots of many records at once; -1 for an id that no live record has."""
         if any(isinstance(record, str) and not record.isascii() for record in records):
             records = [canonical(record) for record in records]
         slots = self.base.find_all(records)
@@ -174,16 +174,16 @@ class IdIndex:
         return slots
 
     def is_gone(self, slot: int) -> bool:
-        """Whether the slot has been emptied."""
+        """Tell whether a slot has been emptied."""
         return slot in self.gone
 
     def live_slots(self, num_slots: int) -> NDArray[np.int64]:
-        """The slots below `num_slots` that are in use."""
+        """Return the slots below `num_slots` that are in use."""
         slots = np.arange(num_slots, dtype=np.int64)
         return np.delete(slots, np.fromiter(self.gone, dtype=np.int64, count=len(self.gone))) if self.gone else slots
 
     def without(self, removed: Mapping[int, RecordId]) -> IdIndex:
-        """The index after the given slots (with their ids) were emptied."""
+        """Return the index after the given slots (with their ids) were emptied."""
         if not removed:
             return self
         added = self.added
@@ -193,13 +193,13 @@ class IdIndex:
         return IdIndex(self.base, self.base_size, added, self.gone | removed.keys())
 
     def extended(self, ids: NDArray[Any] | None, start: int) -> IdIndex:
-        """The index after records with these ids were put into slots start, start+1, …"""
+        """Return the index after records with these ids were put into slots start, start+1, …"""
         assert ids is not None
         added = {**self.added, **{record: start + row for row, record in enumerate(ids.tolist())}}
         index = IdIndex(self.base, self.base_size, added, self.gone)
-        return index._folded() if len(added) > 64 + 8 * math.isqrt(self.base_size) else index
+        return index._merged() if len(added) > 64 + 8 * math.isqrt(self.base_size) else index
 
-    def _folded(self) -> IdIndex:
+    def _merged(self) -> IdIndex:
         live = {**self._base_items(), **self.added}
         return IdIndex(_DictBase(live), len(live), {}, self.gone)
 
@@ -216,19 +216,19 @@ class IdIndex:
 
 @dataclass(frozen=True)
 class SubjectIndex:
-    """subject → slots, emptied ones included (the id index knows which are live)."""
+    """A map from subject to slots, emptied ones included; the id index knows which are live."""
 
     column: NDArray[Any] | None
     added: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def build(cls, column: NDArray[Any] | None) -> SubjectIndex:
-        """The index of the records in slots 0, 1, …; None where nobody named a subject."""
+        """Index the records in slots 0, 1, …; None means that no record names a subject."""
         return cls(column)
 
     @cached_property
     def base(self) -> Mapping[Any, Sequence[int]]:
-        """The column turned round, made when first needed."""
+        """The slots of each subject in the column, computed when first needed."""
         table: dict[Any, list[int]] = {}
         for slot, subject in enumerate([] if self.column is None else self.column.tolist()):
             if subject is not None:
@@ -236,12 +236,12 @@ class SubjectIndex:
         return table
 
     def find(self, subject: RecordId) -> tuple[int, ...]:
-        """All slots ever filled with a record of the subject, ascending."""
+        """Return all slots ever filled with a record of the subject, ascending."""
         subject = canonical(subject)
         return (*self.base.get(subject, ()), *self.added.get(subject, ()))
 
     def extended(self, column: NDArray[Any] | None, start: int) -> SubjectIndex:
-        """The index after records of these subjects were put into slots start, start+1, …"""
+        """Return the index after records of these subjects were put into slots start, start+1, …"""
         if column is None:
             return self
         came: dict[Any, list[int]] = {}

@@ -1,8 +1,8 @@
-"""The source of every random decision, always passed explicitly.
+"""The source of every random decision. It is always passed explicitly.
 
 `Randomness.from_system()` is for real use: it draws from the operating system's CSPRNG. `Randomness.from_seed(n)` is
-for tests and experiments. The handful of methods below is all that the package ever asks of chance, so a test can
-replace the object by one that walks through every outcome with its exact probability.
+for tests and experiments. The package takes all its random decisions through the few methods below. So a test can
+replace the object by one that goes through every outcome with its exact probability.
 """
 
 from __future__ import annotations
@@ -18,10 +18,23 @@ SEED_BITS = 63
 
 
 class Randomness:
-    """Random decisions from one numpy bit generator, and raw bits for the mechanisms' noise.
+    """Random decisions from one NumPy generator, and raw bits for the noise of the mechanisms.
 
-    Under `from_system` every raw bit comes from the operating system, and so do the 256 bits from which the generator
-    is seeded; it hashes them into its state through a pool of the same size.
+    Make one with `from_system` or `from_seed`. Under `from_system` every raw bit comes from the operating system, and
+    so do the 256 bits that seed the generator; it hashes them into its state through a pool of the same size.
+
+    Parameters
+    ----------
+    generator
+        The NumPy generator.
+    is_system
+        Whether the randomness is secret and comes from the operating system.
+
+    Examples
+    --------
+    >>> rng = Randomness.from_seed(1)
+    >>> sorted(rng.permutation(4).tolist())
+    [0, 1, 2, 3]
     """
 
     def __init__(self, generator: np.random.Generator, *, is_system: bool) -> None:
@@ -30,18 +43,18 @@ class Randomness:
 
     @classmethod
     def from_system(cls) -> Randomness:
-        """Fresh secret randomness; nobody can repeat it."""
+        """Make fresh secret randomness from the operating system, which cannot be repeated."""
         # NumPy's own pool would let only 128 of the bits through.
         seed = np.random.SeedSequence(secrets.randbits(256), pool_size=8)
         return cls(np.random.Generator(np.random.PCG64DXSM(seed)), is_system=True)
 
     @classmethod
     def from_seed(cls, seed: int | np.random.SeedSequence) -> Randomness:
-        """Repeatable randomness, for tests and experiments only."""
+        """Make repeatable randomness, for tests and experiments only."""
         return cls(np.random.Generator(np.random.PCG64DXSM(seed)), is_system=False)
 
     def renewed(self) -> Randomness:
-        """Randomness for a new generation: new secret bits under `from_system`, the same stream under a seed."""
+        """Return randomness for a new generation: new secret bits under `from_system`, the same stream under a seed."""
         return Randomness.from_system() if self.is_system else self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -50,23 +63,23 @@ class Randomness:
 
     @property
     def generator(self) -> np.random.Generator:
-        """The numpy generator behind it, for draws that carry no guarantee of their own."""
+        """The NumPy generator, for draws that carry no guarantee of their own."""
         return self._generator
 
     def choices(self, bound: int, size: int) -> NDArray[np.int64]:
-        """`size` independent uniform numbers in 0..bound-1."""
+        """Draw `size` independent uniform integers in 0..bound-1."""
         return self._generator.integers(0, bound, size=size, dtype=np.int64)
 
     def permutation(self, size: int) -> NDArray[np.int64]:
-        """A uniformly random order of 0..size-1."""
+        """Draw a uniformly random order of 0..size-1."""
         return self._generator.permutation(size)
 
     def seeds(self, size: int) -> NDArray[np.int64]:
-        """`size` fresh training seeds."""
+        """Draw `size` fresh training seeds."""
         return self._generator.integers(0, 1 << SEED_BITS, size=size, dtype=np.int64)
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """`size` uniform 64-bit words, straight from the operating system under `from_system`."""
+        """Draw `size` uniform 64-bit words, directly from the operating system under `from_system`."""
         raw = os.urandom(8 * size) if self.is_system else self._generator.bytes(8 * size)
         return np.frombuffer(raw, dtype=np.uint64)
 

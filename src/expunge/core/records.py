@@ -1,11 +1,9 @@
 """People's records and the updates to them: ids, Add, Delete, D ∘ u (Definition 2.1 of the paper).
 
-A dataset D is a multiset of (features, label) pairs told apart by stable ids. `Records` is immutable: `apply` returns a
-new dataset that shares all untouched storage with the old one, in time that depends on the batch and not on the size
-of D. Records keep the order in which they were added, a function of the update sequence alone, and every shard is
-trained in that order: so a dataset reached by updates and the same dataset made afresh are the same input.
-
-What may happen to a dataset: records come and go (Definition 2.1 of the paper). `expunge.core.records` re-exports it.
+A dataset D is a multiset of (features, label) pairs with stable ids. `Records` is immutable: `apply` returns a new
+dataset that shares all untouched storage with the old one. The time depends on the batch and not on the size of D.
+Records keep the order in which they were added, which depends on the update sequence alone, and every shard is trained
+in that order. So a dataset reached by updates and the same dataset built from scratch are the same input.
 """
 
 from __future__ import annotations
@@ -33,21 +31,42 @@ from expunge.core.errors import DuplicateRecordError, InputError, RecordError, U
 from expunge.core.features import (
     Features,
     as_features,
+    cast_like,
     concatenate,
+    copy_rows,
     describe,
-    like,
     missing_rows,
     num_rows,
-    own_copy,
     standard_types,
     take,
 )
 from expunge.core.index import NOWHERE, IdIndex, RecordId, SubjectIndex
 
+__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Add:
-    """Add one record under an id that is not in use."""
+    """Add one record under an id that is not in use.
+
+    Parameters
+    ----------
+    id
+        The record's id, an int or a str.
+    features
+        One row: a sequence of values, a mapping from column to value, a text, or a table with one row.
+    label
+        The record's label, one of the known classes.
+    subject
+        The person that the record belongs to, an int or a str; None if no one is named.
+    weight
+        The record's weight, finite and not negative.
+
+    Examples
+    --------
+    >>> Add(id="c-17", features=[0.5, 2.0], label=1, subject="ann")
+    Add(id='c-17', features=[0.5, 2.0], label=1, subject='ann', weight=1.0)
+    """
 
     id: RecordId
     features: Any
@@ -58,7 +77,29 @@ class Add:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddMany:
-    """Add many records given as columns."""
+    """Add many records given as columns.
+
+    Parameters
+    ----------
+    ids
+        One id for each record; none may be in use.
+    features
+        A table with one row for each record: an array, a sparse matrix, a data frame or a list of texts.
+    labels
+        One label for each record, each a known class.
+    subjects
+        For each record the person it belongs to, or None; None for all means that no one is named.
+    weights
+        One weight for each record, finite and not negative; None means 1 for all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> batch = [AddMany(ids=["a", "b"], features=np.eye(2), labels=[0, 1])]
+    >>> records, _ = Records.build(np.zeros((3, 2)), [0, 1, 0]).apply(batch)
+    >>> records.ids()
+    [0, 1, 2, 'a', 'b']
+    """
 
     ids: Sequence[RecordId] | NDArray[Any]
     features: Features
@@ -69,16 +110,45 @@ class AddMany:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the record with this id."""
+    """Delete the record with this id.
+
+    Parameters
+    ----------
+    id
+        The record's id, an int or a str.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> records, _ = Records.build(np.zeros((3, 2)), [0, 1, 0]).apply([Delete(1)])
+    >>> records.ids()
+    [0, 2]
+    """
 
     id: RecordId
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteMany:
-    """Delete the records with these ids: the same as one `Delete` for each, in order."""
+    """Delete the records with these ids: the same as one `Delete` for each, in order.
 
-    ids: Iterable[RecordId] | NDArray[Any]  # kept as a list of plain values
+    Parameters
+    ----------
+    ids
+        The ids, also when there is only one. They are stored as a list of plain values.
+
+    Raises
+    ------
+    InputError
+        If `ids` is not a list or a column of ids, for example a text.
+
+    Examples
+    --------
+    >>> DeleteMany(range(3)).ids
+    [0, 1, 2]
+    """
+
+    ids: Iterable[RecordId] | NDArray[Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", _listed(self.ids, "ids"))
@@ -86,7 +156,20 @@ class DeleteMany:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSubject:
-    """Delete every record of one person."""
+    """Delete every record of one person.
+
+    Parameters
+    ----------
+    subject
+        The person, an int or a str, as named when the records were added.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> records = Records.build(np.zeros((3, 2)), [0, 1, 0], subjects=["ann", "bob", "ann"])
+    >>> records.apply([DeleteSubject("ann")])[0].ids()
+    [1]
+    """
 
     subject: RecordId
 
@@ -95,7 +178,7 @@ Update = Add | AddMany | Delete | DeleteMany | DeleteSubject
 
 
 def as_batch(batch: Any) -> list[Update]:
-    """A batch of updates as a list; a single update is none."""
+    """Return a batch of updates as a list; refuse a single update."""
     if isinstance(batch, Iterable):
         return list(batch)
     found = "a single one" if isinstance(batch, Update) else repr(batch)
@@ -103,12 +186,12 @@ def as_batch(batch: Any) -> list[Update]:
 
 
 def deletions(ids: Iterable[RecordId], subjects: Iterable[RecordId]) -> list[Update]:
-    """Records by id and everything of some subjects, as one batch."""
+    """Make one batch that deletes records by id and all records of some subjects."""
     return [DeleteMany(ids), *map(DeleteSubject, _listed(subjects, "subjects"))]
 
 
 def _listed(names: Any, what: str) -> list[Any]:
-    """Names as a list of plain values. A text is one name: its letters are other people's."""
+    """Return names as a list of plain values. A text is refused: its letters would name other records."""
     is_column = not isinstance(names, np.ndarray) or names.ndim == 1
     if isinstance(names, Iterable) and is_column and not isinstance(names, str | bytes):
         return names.tolist() if isinstance(names, np.ndarray) else list(names)
@@ -116,7 +199,7 @@ def _listed(names: Any, what: str) -> list[Any]:
 
 
 def deleted_ids(updates: Iterable[Update]) -> list[Any]:
-    """The ids that a run of deletions names, in order."""
+    """List the ids that a run of deletions names, in order."""
     ids: list[Any] = []
     for update in updates:
         if isinstance(update, DeleteMany):
@@ -127,27 +210,61 @@ def deleted_ids(updates: Iterable[Update]) -> list[Any]:
 
 
 def is_deletion(update: object) -> bool:
-    """Whether an update deletes records by id."""
+    """Tell whether an update deletes records by id."""
     return isinstance(update, Delete | DeleteMany)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Which slots a batch emptied and which it filled (`added` is a contiguous run at the end)."""
+    """The slots that a batch emptied and those that it filled.
+
+    Parameters
+    ----------
+    removed
+        The emptied slots, ascending.
+    added
+        The filled slots, a contiguous run at the end.
+    """
 
     removed: NDArray[np.int64]
     added: range
 
 
-__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
-
-
 @dataclass(frozen=True)
 class Records:
-    """The dataset D^t. Make one with `Records.build`; change it with `apply`.
+    """The dataset D^t. Make one with `Records.build` and change it with `apply`.
 
-    A record lives in a slot, numbered in order of addition; slots are never reused, so whoever keeps slot numbers
-    (the shards do) need not be told about other records' updates, until `compacted` renumbers them.
+    A record lives in a slot, numbered in order of addition. Slots are never reused. So the shards, which keep slot
+    numbers, need not know about updates of other records until `compacted` renumbers the slots.
+
+    Parameters
+    ----------
+    classes
+        All known labels. The code of a label is its position here.
+    blocks
+        The columns, in runs of consecutive slots.
+    index
+        Finds the slot of an id.
+    subjects
+        Finds the slots of a subject.
+    num_live
+        The number of records.
+    num_slots
+        The number of slots, emptied ones included.
+    allow_missing
+        Whether features may hold NaN or infinity.
+    layout
+        The kind of container and its columns, as `features.describe` gives them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> records = Records.build(np.zeros((3, 2)), ["yes", "no", "no"], ids=["a", "b", "c"])
+    >>> records, change = records.apply([Delete("b"), Add(id="d", features=[1, 1], label="yes")])
+    >>> records.ids()
+    ['a', 'c', 'd']
+    >>> change.removed.tolist(), list(change.added)
+    ([1], [3])
     """
 
     classes: NDArray[Any]
@@ -171,11 +288,45 @@ class Records:
         weights: ArrayLike | None = None,
         classes: ArrayLike | None = None,
         allow_missing: bool = False,
-        borrows: bool = False,
+        copy: bool = True,
     ) -> Records:
-        """A dataset from columns, copied unless it `borrows`; `classes` defaults to the labels seen, as public ones."""
+        """Make a dataset from columns.
+
+        Parameters
+        ----------
+        features
+            A table with one row for each record: an array, a sparse matrix, a data frame or a list of texts.
+        labels
+            One label for each record.
+        ids
+            One id for each record, an int or a str; by default the records are numbered from 0.
+        subjects
+            For each record the person it belongs to, or None.
+        weights
+            One weight for each record, finite and not negative. Whether records have weights is fixed by this: without
+            them, an addition that brings a weight is refused.
+        classes
+            All labels that may occur. By default the labels seen, which are then public.
+        allow_missing
+            Whether features may hold NaN or infinity.
+        copy
+            Whether to copy the features. Without a copy the caller must not change them.
+
+        Returns
+        -------
+        Records
+            The dataset.
+
+        Raises
+        ------
+        InputError
+            If the columns differ in length, or features are not a table.
+        RecordError
+            If a record is at fault: an id of another type or one that occurs twice, an unknown label, an impossible
+            weight, or NaN or infinity in the features. The message names the first such record.
+        """
         table = standard_types(as_features(features))
-        table = table if borrows or table is not features else own_copy(table)
+        table = copy_rows(table) if copy and table is features else table
         raw = np.asarray(labels)
         known = np.unique(raw if classes is None else np.asarray(classes))
         column = None if ids is None else id_column(ids, num_rows(table), "ids")
@@ -191,7 +342,7 @@ class Records:
             layout=describe(table),
             has_weights=weights is not None,
         )
-        records.fitted(block)
+        records._conform(block)
         return records
 
     def __len__(self) -> int:
@@ -202,38 +353,38 @@ class Records:
 
     @property
     def num_classes(self) -> int:
-        """How many labels the deployment knows."""
+        """The number of known labels."""
         return len(self.classes)
 
     def slot_of(self, record: RecordId) -> int:
-        """Where the record lives; an unknown id is an error that names it."""
+        """Return the slot of a record; an unknown id raises `UnknownRecordError`, which names it."""
         slot = self.index.find(record)
         if slot is None:
             raise UnknownRecordError(f"no record has the id {record!r}", record)
         return slot
 
     def id_of(self, slot: int) -> RecordId:
-        """The id of the record in a slot."""
+        """Return the id of the record in a slot."""
         return self._block_of(slot).id_of(slot)
 
     def slots_of_subject(self, subject: RecordId) -> tuple[int, ...]:
-        """Where the subject's records live, in order."""
+        """Return the slots of a subject's records, in order; an unknown subject raises `UnknownRecordError`."""
         live = tuple(slot for slot in self.subjects.find(subject) if not self.index.is_gone(slot))
         if not live:
             raise UnknownRecordError(f"no record belongs to the subject {subject!r}", subject)
         return live
 
     def live_slots(self) -> NDArray[np.int64]:
-        """All slots in use, in order."""
+        """Return all slots in use, in order."""
         return self.index.live_slots(self.num_slots)
 
     def ids(self) -> list[RecordId]:
-        """All ids, in order of addition."""
+        """Return all ids, in order of addition."""
         listed: list[RecordId] = self.ids_of(self.live_slots()).tolist()
         return listed
 
     def ids_of(self, slots: NDArray[Any]) -> NDArray[Any]:
-        """The ids of the given slots, which are ascending: as int64 where they all are, as Python values otherwise."""
+        """Return the ids of ascending slots: as int64 if all ids are, as Python values otherwise."""
         parts = [
             slots[low:high] if block.ids is None else block.ids[slots[low:high].astype(np.int64) - block.start]
             for block, low, high in self._segments(slots)
@@ -244,7 +395,7 @@ class Records:
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
     def subjects_of(self, slots: NDArray[Any]) -> NDArray[Any] | None:
-        """The subjects of the given slots, which are ascending; None where nobody named any."""
+        """Return the subjects of ascending slots; None if no record of the dataset names one."""
         if all(block.subjects is None for block in self.blocks):
             return None
         parts = [
@@ -256,7 +407,7 @@ class Records:
         return np.concatenate(parts)
 
     def gather(self, slots: NDArray[Any]) -> tuple[Features, NDArray[np.int32], NDArray[np.float64] | None]:
-        """Features, label codes and weights (None where nobody has any) of the given slots, which are ascending."""
+        """Return features, label codes and weights of ascending slots; weights are None if no record has one."""
         parts = [
             (block, slots[low:high].astype(np.int64) - block.start)
             for block, low, high in self._segments(slots)
@@ -272,7 +423,7 @@ class Records:
         return features, labels, np.concatenate(ones)
 
     def class_counts(self) -> NDArray[np.int64]:
-        """How many records bear each label."""
+        """Count the records of each label."""
         counts = np.zeros(self.num_classes, dtype=np.int64)
         gone = np.array(sorted(self.index.gone), dtype=np.int64)
         for block, low, high in self._segments(gone):
@@ -281,7 +432,7 @@ class Records:
         return counts
 
     def extract(self, slots: NDArray[np.int64]) -> Block:
-        """The records in the given slots, which are ascending, as a block of their own that starts at the first."""
+        """Copy the records in ascending slots into one block that starts at the first slot."""
         features, labels, weights = self.gather(slots)
         start = int(slots[0]) if len(slots) else 0
         return Block(start, features, labels, self.ids_of(slots), self.subjects_of(slots), weights)
@@ -296,7 +447,7 @@ class Records:
         allow_missing: bool,
         layout: tuple[str, tuple[Any, ...]],
     ) -> Records:
-        """A dataset that was kept somewhere, all its slots as one block, with the emptied ones named."""
+        """Restore a stored dataset from one block of all its slots; `dead` lists the emptied ones."""
         gone = frozenset(dead)
         live = np.delete(np.arange(len(block), dtype=np.int64), sorted(gone))
         return cls(
@@ -312,16 +463,40 @@ class Records:
         )
 
     def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
-        """D ∘ u for every u of the batch in order, all or nothing."""
-        draft = _Draft(self)
+        """Apply a batch of updates in order: D ∘ u for every u (Definition 2.1). All are applied, or none.
+
+        Parameters
+        ----------
+        batch
+            The updates: `Add`, `AddMany`, `Delete`, `DeleteMany` or `DeleteSubject`.
+
+        Returns
+        -------
+        Records
+            The new dataset. This one is unchanged.
+        Change
+            The slots that were emptied and filled.
+
+        Raises
+        ------
+        UnknownRecordError
+            If a deletion names an id or a subject that is not there.
+        DuplicateRecordError
+            If an addition uses an id that is in use.
+        RecordError
+            If a record is at fault in another way; the message names it.
+        InputError
+            If the batch is not a list of updates.
+        """
+        changes = _Batch(self)
         for deletes, run in groupby(as_batch(batch), key=is_deletion):
             if deletes:
-                draft.delete_all(deleted_ids(run))
+                changes.delete_all(deleted_ids(run))
                 continue
             for update in run:
-                draft.take(update)
-        removed = np.array(sorted(draft.removed), dtype=np.int64)
-        block = draft.additions()
+                changes.take(update)
+        removed = np.array(sorted(changes.removed), dtype=np.int64)
+        block = changes.additions()
         index = self.index.without(dict(zip(removed.tolist(), self.ids_of(removed).tolist(), strict=True)))
         subjects, blocks, num_slots = self.subjects, self.blocks, self.num_slots
         if block is not None:
@@ -335,7 +510,7 @@ class Records:
         return changed, Change(removed, added)
 
     def compacted(self) -> Records:
-        """The same dataset with slots renumbered 0..len-1 and the storage of deleted records dropped."""
+        """Return the same dataset with slots renumbered 0..len-1 and without the storage of deleted records."""
         slots = self.live_slots()
         features, labels, weights = self.gather(slots)
         keeps_numbers = self.blocks[0].ids is None and len(self.blocks) == 1 and len(slots) == self.num_slots
@@ -352,7 +527,7 @@ class Records:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickled dataset holds no trace of deleted records."""
+        """Pickle no trace of deleted records."""
         kept = self if self.num_live == self.num_slots else self.compacted()
         return {name: getattr(kept, name) for name in self.__dataclass_fields__}
 
@@ -363,8 +538,8 @@ class Records:
         bounds = np.searchsorted(slots, [block.start for block in self.blocks] + [self.num_slots])
         return [(block, int(bounds[i]), int(bounds[i + 1])) for i, block in enumerate(self.blocks)]
 
-    def checked(self, update: Add | AddMany) -> Block:
-        """What an addition brings, as a block with this dataset's columns and number types; not put anywhere yet."""
+    def check_addition(self, update: Add | AddMany) -> Block:
+        """Check an addition; return it as a block with this dataset's columns and number types, not added yet."""
         if isinstance(update, Add):
             subjects: Any = None if update.subject is None else [update.subject]
             weights: Any = None if update.weight == 1.0 else [update.weight]
@@ -375,7 +550,7 @@ class Records:
             ids = id_column(update.ids, num_rows(table), "ids")
         block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes)
         block = replace(block, weights=self._own_weights(block))
-        return self.fitted(replace(block, features=own_copy(block.features)))
+        return self._conform(replace(block, features=copy_rows(block.features)))
 
     def _own_weights(self, block: Block) -> NDArray[np.float64] | None:
         """Weights where the dataset has them; where it has none, a record that brings one is refused."""
@@ -386,8 +561,8 @@ class Records:
             raise RecordError(f"record {record!r} has a weight, and this dataset was made without weights", record)
         return None
 
-    def fitted(self, block: Block) -> Block:
-        """The block with features of this dataset's columns and number types; the first record at fault is named."""
+    def _conform(self, block: Block) -> Block:
+        """Give a block this dataset's columns and number types; an error names the first record at fault."""
         if len(block) == 0:
             return block
         first = block.id_of(block.start)
@@ -396,7 +571,7 @@ class Records:
             message = f"record {first!r} has features of the form {_spell(found)}, expected {_spell(expected)}"
             raise RecordError(message, first)
         try:
-            features = like(block.features, self.blocks[0].features)
+            features = cast_like(block.features, self.blocks[0].features)
         except (ValueError, TypeError) as error:
             raise RecordError(f"the features of record {first!r} cannot be used: {error}", first) from error
         for row in [] if self.allow_missing else missing_rows(features)[:1]:
@@ -405,8 +580,8 @@ class Records:
         return replace(block, features=features)
 
 
-class _Draft:
-    """A batch being read, update by update; nothing of it reaches `records` until the whole batch is right."""
+class _Batch:
+    """A batch, read update by update. `records` stays unchanged until the whole batch is found correct."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -418,14 +593,14 @@ class _Draft:
     def take(self, update: Update) -> None:
         match update:
             case Add() | AddMany():
-                self._add(self.records.checked(update))
+                self._add(self.records.check_addition(update))
             case DeleteSubject(subject=subject):
                 self._delete_subject(require_id(subject, "a subject"))
             case _:
                 raise InputError(f"an update is an Add, AddMany, Delete, DeleteMany or DeleteSubject, got {update!r}")
 
     def delete_all(self, records: list[Any]) -> None:
-        """Many deletions at once, for they come by the ten thousand; one by one where it must be said what is wrong."""
+        """Delete many records at once, as batches may be large; go one by one to name what is wrong."""
         if not self.pending and {*map(type, records)} <= {int, str}:
             slots = set(self.records.index.find_all(records).tolist())
             if len(slots) == len(records) and NOWHERE not in slots and self.removed.isdisjoint(slots):
@@ -473,7 +648,7 @@ class _Draft:
         return None if column is None else column[row]
 
     def additions(self) -> Block | None:
-        """What is left to add, as one block, in order of addition."""
+        """Return what is left to add as one block, in order of addition."""
         if not self.pending:
             return None
         places = np.array(list(self.pending.values()), dtype=np.int64)
@@ -488,7 +663,7 @@ def _spell(layout: tuple[str, tuple[Any, ...]]) -> str:
 
 
 def _one_row(features: Any) -> Features:
-    """One record's features as a table with one row: a row vector, a 1-row table, or a mapping of columns."""
+    """Make a table with one row from one record's features: a row vector, a 1-row table, or a mapping of columns."""
     if isinstance(features, dict):
         import pandas as pd
 

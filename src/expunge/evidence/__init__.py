@@ -1,41 +1,20 @@
-"""Signed certificates of what became of a request, and of a whole deployment; checked offline, without training code.
+"""Signed certificates about a request or a whole deployment. They are checked offline, without training code.
 
-A deployment keeps a hash-chained ledger (`genesis`, `append`, `check_ledger`), and issues (`issue`) a `Certificate`
-from plain facts. Anybody checks it (`verify`) or reads it as a page (`render_page`).
+A deployment keeps a hash-chained ledger (`genesis`, `append`, `check_ledger`) and issues a `Certificate` from plain
+facts (`issue`). An auditor checks it (`verify`) or reads it as a page (`render_page`).
 """
 
-from expunge.core.words import round_up, seconds_of, utc
-from expunge.evidence.canonical import MAX_BYTES, canonical, parse
-from expunge.evidence.certificate import FORMAT, Certificate, disagreements, issue
-from expunge.evidence.facts import (
-    CountFacts,
-    DeploymentFacts,
-    GuaranteeFacts,
-    PublicationFacts,
-    RequestFacts,
-)
+from expunge.evidence.canonical import MAX_BYTES, read_canonical, write_canonical
+from expunge.evidence.certificate import Certificate, issue, read_certificate
+from expunge.evidence.facts import CountFacts, DeploymentFacts, GuaranteeFacts, PublicationFacts, RequestFacts
 from expunge.evidence.hashes import hash_id, hash_ids, keyed_hash, request_key
 from expunge.evidence.keys import PublicKey, SigningKey
-from expunge.evidence.log import (
-    EVENTS,
-    TICKED,
-    Entry,
-    Excerpt,
-    Fault,
-    Head,
-    Line,
-    append,
-    check_ledger,
-    genesis,
-)
-from expunge.evidence.page import render_page, shown
-from expunge.evidence.parsing import read_certificate
-from expunge.evidence.statements import Statements
+from expunge.evidence.ledger import EVENTS, TICKED, Entry, Excerpt, Fault, Head, Line, append, check_ledger, genesis
+from expunge.evidence.page import render_page
 from expunge.evidence.verification import Check, Verification, verify
 
 __all__ = [
     "EVENTS",
-    "FORMAT",
     "MAX_BYTES",
     "TICKED",
     "Certificate",
@@ -52,24 +31,18 @@ __all__ = [
     "PublicationFacts",
     "RequestFacts",
     "SigningKey",
-    "Statements",
     "Verification",
     "append",
-    "canonical",
     "check_ledger",
-    "disagreements",
     "genesis",
     "hash_id",
     "hash_ids",
     "issue",
     "keyed_hash",
-    "parse",
+    "read_canonical",
     "read_certificate",
     "render_page",
     "request_key",
-    "round_up",
-    "seconds_of",
-    "shown",
-    "utc",
     "verify",
+    "write_canonical",
 ]

@@ -1,9 +1,9 @@
-"""Canonical JSON: one sequence of bytes for every value, so that hashes and signatures mean something.
+"""Canonical JSON: every value has one sequence of bytes, so hashes and signatures of values are well-defined.
 
-Objects have keys of printable ASCII, sorted; there are no spaces; text is UTF-8 and escapes only what JSON demands;
-whole numbers are between -2^63 and 2^63-1; other numbers are written as Python's `repr` does, the shortest decimal that
-reads back the same, with minus zero as 0.0; NaN does not exist, and infinity is the text "infinity". Reading refuses
-names that occur twice in one object, and everything that could not have been written.
+Objects have sorted keys of printable ASCII. There are no spaces. Text is UTF-8 and escapes only what JSON demands.
+Whole numbers are between -2^63 and 2^63-1. Other numbers are written as Python's `repr` writes them: the shortest
+decimal that reads back the same, with minus zero as 0.0. Infinity is the text "infinity", and NaN is refused. Reading
+refuses names that occur twice in one object, and everything that could not have been written.
 """
 
 from __future__ import annotations
@@ -15,27 +15,70 @@ from typing import Any, Final, NoReturn
 
 from expunge.core.errors import InputError
 
-#: Written in place of the number.
+#: Written in place of the number infinity.
 INFINITY: Final = "infinity"
-#: No certificate is nested deeper than a fraction of this.
+#: The deepest nesting of a value. Certificates need only a fraction of it.
 MAX_DEPTH: Final = 32
-#: Larger files are refused unread.
+#: Larger files are refused before they are parsed.
 MAX_BYTES: Final = 256 * 2**20
+#: The largest whole number.
+LARGEST_INTEGER: Final = 2**63 - 1
 
-_LARGEST_INTEGER: Final = 2**63 - 1
 _MAX_DIGITS: Final = 20  # of a whole number, with its sign
 _MAX_KEY: Final = 200
 
 
-def canonical(value: Any) -> bytes:
-    """The one way to write `value`: mappings, lists and tuples, text, numbers, True, False and None."""
+def write_canonical(value: Any) -> bytes:
+    """Write a value as canonical JSON.
+
+    Parameters
+    ----------
+    value
+        Mappings, lists, tuples, texts, numbers, booleans and None, nested as needed.
+
+    Returns
+    -------
+    bytes
+        The JSON. Equal values give equal bytes.
+
+    Raises
+    ------
+    InputError
+        If something in the value cannot be written.
+
+    Examples
+    --------
+    >>> write_canonical({"b": 1, "a": [0.5, None]})
+    b'{"a":[0.5,null],"b":1}'
+    """
     plain = _plain(value, MAX_DEPTH)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8")
 
 
-def parse(data: bytes) -> Any:
-    """The value written in `data`; spaces and the order of keys do not matter, everything else does."""
+def read_canonical(data: bytes) -> Any:
+    """Read a value from JSON. Other spaces and another order of keys are accepted; everything else must be canonical.
+
+    Parameters
+    ----------
+    data
+        The JSON.
+
+    Returns
+    -------
+    Any
+        The value, in plain Python objects.
+
+    Raises
+    ------
+    InputError
+        If the data is too large, is not JSON, or could not have been written by `write_canonical`.
+
+    Examples
+    --------
+    >>> read_canonical(b'{ "a": 1 }')
+    {'a': 1}
+    """
     if len(data) > MAX_BYTES:
         raise InputError(f"the file has {len(data):,} bytes; more than {MAX_BYTES:,} are not read")
     try:
@@ -91,7 +134,7 @@ def _plain_key(key: Any) -> str:
 
 
 def _plain_integer(value: int) -> int:
-    if not -_LARGEST_INTEGER - 1 <= value <= _LARGEST_INTEGER:
+    if not -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER:
         raise InputError("not canonical JSON: a whole number is beyond 64 bits")
     return int(value)
 

@@ -1,9 +1,10 @@
 """What a certificate says, as plain facts that the deployment fills in.
 
-Every fact here is public. There is no place for shards touched, votes, or how long a retraining took; points in time
-that show the end of a retraining are rounded up to the clock tick. Two facts depend on the secret randomness all the
-same: the generation, by whether a consensus failed, which the guarantee pays for; and the round, where requests that
-come during a training are applied together after it, which applying on a clock prevents.
+Every fact here is public. There is no field for the shards that were touched, for votes, or for how long a retraining
+took. Times that show the end of a retraining are rounded up to the clock tick. Two facts depend on the secret
+randomness nevertheless. The generation depends on whether a consensus failed, and the guarantee pays for that. The
+round depends on how long trainings take, because requests that come during a training are applied together after it;
+applying on a clock prevents that.
 """
 
 from __future__ import annotations
@@ -12,25 +13,36 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
+from expunge.core.checks import require_choice, require_flag
 from expunge.core.errors import InputError, ParameterError
+from expunge.core.guarantee import Parameter, explain_vacuity
 from expunge.core.words import is_on_tick, require_tick
-from expunge.evidence import checks as _require
-from expunge.evidence.canonical import INFINITY
+from expunge.evidence import checks
+from expunge.evidence.canonical import INFINITY, LARGEST_INTEGER
 
 State = Literal["pending", "applied", "cancelled"]
 Kind = Literal["deletion", "addition", "mixed"]
-Parameter = float | int | str | None
-
-#: A guarantee that lets an event of this probability under full retraining become certain is vacuous.
-SMALLEST_EVENT: Final = 1e-6
-_LARGEST_INTEGER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentFacts:
-    """Which deployment. `tick_seconds` is the clock on which it shows that work was done."""
+    """Which deployment a certificate is about.
+
+    Parameters
+    ----------
+    deployment_id
+        The id that its ledger is bound to.
+    name
+        What the operator calls it.
+    created_at
+        When it was created, such as 2026-11-16T02:00:00Z.
+    tick_seconds
+        The clock tick. Times at which work was done are rounded up to it.
+    sampler_is_independent
+        Whether its shards are independent. If not, nothing can be promised.
+    """
 
     deployment_id: str
     name: str
@@ -39,19 +51,27 @@ class DeploymentFacts:
     sampler_is_independent: bool
 
     def __post_init__(self) -> None:
-        _set(self, "deployment_id", _require.text("deployment_id", self.deployment_id))
-        _set(self, "name", _require.text("name", self.name))
-        _require.moment("created_at", self.created_at)
+        _set(self, "deployment_id", checks.text("deployment_id", self.deployment_id))
+        _set(self, "name", checks.text("name", self.name))
+        checks.moment("created_at", self.created_at)
         require_tick(self.tick_seconds)
-        _require.flag("sampler_is_independent", self.sampler_is_independent)
+        require_flag("sampler_is_independent", self.sampler_is_independent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationFacts:
     """Where the deployment stood when the certificate was issued.
 
-    `predictions_published` counts those of this generation so far; `predictions_covered` is how many the guarantee
-    covers in a generation, None (or infinity) for any number.
+    Parameters
+    ----------
+    generation
+        The generation, from 1. Every full training begins one.
+    round
+        The round, from 0.
+    predictions_published
+        The predictions published in this generation so far.
+    predictions_covered
+        How many predictions the guarantee covers in a generation. None or infinity means any number.
     """
 
     generation: int
@@ -60,12 +80,12 @@ class PublicationFacts:
     predictions_covered: int | None
 
     def __post_init__(self) -> None:
-        _set(self, "generation", _require.count("generation", self.generation, least=1))
-        _set(self, "round", _require.count("round", self.round))
-        _set(self, "predictions_published", _require.count("predictions_published", self.predictions_published))
+        _set(self, "generation", checks.count("generation", self.generation, least=1))
+        _set(self, "round", checks.count("round", self.round))
+        _set(self, "predictions_published", checks.count("predictions_published", self.predictions_published))
         covered: Any = self.predictions_covered
         if covered is not None and covered != math.inf:
-            covered = _require.count("predictions_covered", covered)
+            covered = checks.count("predictions_covered", covered)
         _set(self, "predictions_covered", None if covered == math.inf else covered)
 
 
@@ -73,8 +93,24 @@ class PublicationFacts:
 class RequestFacts:
     """What was asked, and what became of it.
 
-    `applied_by` is on the deployment's clock tick; `generation` and `round` are those in which it was applied.
-    `id_hashes` are keyed hashes (`hash_ids`), one for each record, or none at all; never ids.
+    Parameters
+    ----------
+    request_id
+        The request's id, as in its acknowledgement.
+    num_deletions, num_additions
+        The number of records to delete and to add.
+    accepted_at
+        When the request was accepted.
+    state
+        "pending", "applied" or "cancelled".
+    applied_by
+        For an applied request: a tick of the deployment's clock by which it was applied.
+    generation, round
+        For an applied request: where it was applied.
+    cancelled_at
+        For a cancelled request: when it was cancelled.
+    id_hashes
+        Keyed hashes of the records' ids (see `hash_ids`), one for each record, or none. Never the ids.
     """
 
     request_id: str
@@ -89,17 +125,16 @@ class RequestFacts:
     id_hashes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _set(self, "request_id", _require.text("request_id", self.request_id))
-        _set(self, "num_deletions", _require.count("num_deletions", self.num_deletions))
-        _set(self, "num_additions", _require.count("num_additions", self.num_additions))
+        _set(self, "request_id", checks.text("request_id", self.request_id))
+        _set(self, "num_deletions", checks.count("num_deletions", self.num_deletions))
+        _set(self, "num_additions", checks.count("num_additions", self.num_additions))
         if not self.num_records:
             raise ParameterError("a request must ask for at least one record")
-        _require.moment("accepted_at", self.accepted_at)
-        if self.state not in get_args(State):
-            raise ParameterError(f"state must be one of {', '.join(get_args(State))}, got {self.state!r:.80}")
+        checks.moment("accepted_at", self.accepted_at)
+        require_choice("state", self.state, get_args(State))
         self._check_outcome()
-        hashes = _require.sequence_of("id_hashes", self.id_hashes)
-        _set(self, "id_hashes", tuple(_require.digest("an id hash", item) for item in hashes))
+        hashes = checks.sequence_of("id_hashes", self.id_hashes)
+        _set(self, "id_hashes", tuple(checks.digest("an id hash", item) for item in hashes))
         if hashes and len(hashes) != self.num_records:
             raise ParameterError(f"there must be {self.num_records} id_hashes, one for each record, got {len(hashes)}")
         if list(hashes) != sorted(hashes):
@@ -108,13 +143,13 @@ class RequestFacts:
     def _check_outcome(self) -> None:
         applied = (self.applied_by, self.generation, self.round)
         if self.state == "applied":
-            _require.moment("applied_by", self.applied_by)
-            _set(self, "generation", _require.count("generation", self.generation, least=1))
-            _set(self, "round", _require.count("round", self.round))
+            checks.moment("applied_by", self.applied_by)
+            _set(self, "generation", checks.count("generation", self.generation, least=1))
+            _set(self, "round", checks.count("round", self.round))
         elif applied != (None, None, None):
             raise ParameterError(f"a {self.state} request has no applied_by, generation or round")
         if self.state == "cancelled":
-            _require.moment("cancelled_at", self.cancelled_at)
+            checks.moment("cancelled_at", self.cancelled_at)
         elif self.cancelled_at is not None:
             raise ParameterError(f"a {self.state} request has no cancelled_at")
         done = self.applied_by or self.cancelled_at
@@ -123,12 +158,12 @@ class RequestFacts:
 
     @property
     def num_records(self) -> int:
-        """Records asked for."""
+        """The number of records to delete and to add."""
         return self.num_deletions + self.num_additions
 
     @property
     def kind(self) -> Kind:
-        """What was asked."""
+        """What was asked: deletion, addition, or both."""
         if not self.num_additions:
             return "deletion"
         return "mixed" if self.num_deletions else "addition"
@@ -136,7 +171,17 @@ class RequestFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountFacts:
-    """A deployment's requests since its creation, and the records it holds."""
+    """A deployment's requests since its creation, and the records it holds.
+
+    Parameters
+    ----------
+    num_records
+        The records it holds.
+    accepted
+        The requests accepted: the applied, pending and cancelled ones together.
+    applied, pending, cancelled
+        The requests in each of these states.
+    """
 
     num_records: int
     accepted: int
@@ -146,7 +191,7 @@ class CountFacts:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            _set(self, each.name, _require.count(each.name, getattr(self, each.name)))
+            _set(self, each.name, checks.count(each.name, getattr(self, each.name)))
         if self.accepted != self.applied + self.pending + self.cancelled:
             raise ParameterError(
                 f"of {self.accepted} accepted requests {self.applied} applied, {self.pending} pending and "
@@ -156,10 +201,20 @@ class CountFacts:
 
 @dataclass(frozen=True, slots=True)
 class GuaranteeFacts:
-    """The (α,β,γ)-unlearning guarantee (Definition 2.3), with where it comes from.
+    """The (α,β,γ)-unlearning guarantee (Definition 2.3) as a certificate states it.
 
-    `theorem` names the bound, `parameters` are the numbers it was computed from, `assumptions` are what it rests on,
-    and `note` says why no bound could be given.
+    Parameters
+    ----------
+    alpha, beta, gamma
+        The numbers of the guarantee.
+    theorem
+        The name of the bound.
+    parameters
+        The numbers that the bound was computed from.
+    assumptions
+        The sentences that it rests on.
+    note
+        Why no bound could be given. A note makes the guarantee vacuous.
     """
 
     alpha: float
@@ -172,19 +227,19 @@ class GuaranteeFacts:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "gamma"):
-            _set(self, name, _require.number(name, getattr(self, name)))
-        _set(self, "theorem", _require.text("theorem", self.theorem, empty=True))
-        _set(self, "note", _require.text("note", self.note, empty=True))
+            _set(self, name, checks.number(name, getattr(self, name)))
+        _set(self, "theorem", checks.text("theorem", self.theorem, empty=True))
+        _set(self, "note", checks.text("note", self.note, empty=True))
         if not isinstance(self.parameters, Mapping):
             raise ParameterError(f"parameters must be an object, got {self.parameters!r:.80}")
         plain = {str(name): _parameter(str(name), value) for name, value in self.parameters.items()}
         _set(self, "parameters", MappingProxyType(plain))
-        assumptions = _require.sequence_of("assumptions", self.assumptions)
-        _set(self, "assumptions", tuple(_require.text("an assumption", item) for item in assumptions))
+        assumptions = checks.sequence_of("assumptions", self.assumptions)
+        _set(self, "assumptions", tuple(checks.text("an assumption", item) for item in assumptions))
 
     @classmethod
     def of(cls, guarantee: Any) -> Self:
-        """The facts of an `expunge.Guarantee`; only the paper's form of one is ever certified."""
+        """Take the facts of an `expunge.Guarantee`. A guarantee that is not in the paper's form is refused."""
         if guarantee.form != "paper":
             raise ParameterError(f"a certificate needs a guarantee in the paper's form, got the {guarantee.form} form")
         return cls(
@@ -199,18 +254,8 @@ class GuaranteeFacts:
 
     @property
     def reason(self) -> str:
-        """Why the guarantee is vacuous; empty when it is not. The rule is that of `Guarantee.reason`."""
-        if self.note:
-            return self.note
-        if self.gamma >= 1:
-            return f"gamma = {self.gamma:g} allows the claim to fail always"
-        if self.beta >= 1:
-            return f"beta = {self.beta:g} allows any event to become certain"
-        if math.isinf(self.alpha):
-            return "alpha is infinite: no bound is known for what was published"
-        if self.alpha + math.log(SMALLEST_EVENT) >= math.log1p(-self.beta):
-            return f"alpha = {self.alpha:.4g} lets an event with one chance in a million become certain"
-        return ""
+        """Why the guarantee is vacuous, by the rule of `expunge.Guarantee`; empty when it is not."""
+        return explain_vacuity(self.alpha, self.beta, self.gamma, note=self.note)
 
     @property
     def is_vacuous(self) -> bool:
@@ -219,12 +264,12 @@ class GuaranteeFacts:
 
 
 def to_data(facts: Any) -> dict[str, Any]:
-    """The fields of a record of facts, for canonical JSON."""
+    """Take the fields of a record of facts, for canonical JSON."""
     return {each.name: _plain(getattr(facts, each.name)) for each in fields(facts)}
 
 
 def on_tick(deployment: DeploymentFacts, at: str) -> bool:
-    """Whether a time is a tick of the deployment's clock."""
+    """Say whether a time is a tick of the deployment's clock."""
     return is_on_tick(at, tick_seconds=deployment.tick_seconds)
 
 
@@ -235,7 +280,7 @@ def _plain(value: Any) -> Any:
 
 
 def _parameter(name: str, value: Any) -> Parameter:
-    """A number, text or nothing; NumPy's numbers become Python's own."""
+    """Check a number, text or None, and turn NumPy's numbers into Python's own."""
     if hasattr(value, "item"):
         value = value.item()
     if value == INFINITY:
@@ -243,9 +288,9 @@ def _parameter(name: str, value: Any) -> Parameter:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _require.text(f"the parameter {name}", value, empty=True)
+        return checks.text(f"the parameter {name}", value, empty=True)
     if isinstance(value, int):
-        return value if abs(value) <= _LARGEST_INTEGER else _large(name, value)
+        return value if abs(value) <= LARGEST_INTEGER else _large(name, value)
     if isinstance(value, float) and not math.isnan(value) and value != -math.inf:
         return value
     raise InputError(f"the parameter {name} of a guarantee must be a number or text, got {value!r:.80}")
@@ -256,7 +301,7 @@ def _set(facts: object, name: str, value: object) -> None:
 
 
 def _large(name: str, value: int) -> float:
-    """A whole number that canonical JSON has no room for."""
+    """Turn a whole number that is too large for canonical JSON into a float."""
     try:
         return float(value)
     except OverflowError:

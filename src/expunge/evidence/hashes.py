@@ -1,4 +1,4 @@
-"""Keyed hashes of record ids: whoever has the key recognises an id, nobody else can guess it."""
+"""Keyed hashes of record ids: with the key an id can be recognised, without it the hashes say nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from expunge.core.errors import ParameterError
-from expunge.evidence.canonical import canonical
+from expunge.evidence.canonical import write_canonical
 
 _KEY_BYTES: Final = 32
 _BLOCK_BYTES: Final = 64  # of SHA-256
@@ -19,26 +19,117 @@ RecordName = str | int
 
 
 def request_key(secret: bytes, request_id: str) -> bytes:
-    """The key for the ids of one request, made from the deployment's secret.
+    """Derive the key for the ids of one request from the deployment's secret.
 
-    The operator may tell it to the requester without giving away anything about the ids of other requests.
+    The operator may tell this key to the requester. It says nothing about the ids of other requests.
+
+    Parameters
+    ----------
+    secret
+        The deployment's secret, at least 32 bytes.
+    request_id
+        The request.
+
+    Returns
+    -------
+    bytes
+        32 bytes: HMAC-SHA256 of `expunge request key`, a zero byte and the request id.
+
+    Raises
+    ------
+    ParameterError
+        If the secret is too short.
+
+    Examples
+    --------
+    >>> len(request_key(bytes(32), "b7f6c2a1"))
+    32
     """
     return hmac.new(_require_key(secret), _PURPOSE + request_id.encode("utf-8"), hashlib.sha256).digest()
 
 
 def hash_id(key: bytes, record_id: RecordName) -> str:
-    """HMAC-SHA256 of the id in canonical JSON, in hexadecimal; the number 17 and the text "17" differ."""
+    """Hash one record id: HMAC-SHA256 of the id in canonical JSON.
+
+    Parameters
+    ----------
+    key
+        The request's key, from `request_key`.
+    record_id
+        The id. The number 17 and the text "17" have different hashes.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Raises
+    ------
+    ParameterError
+        If the key is too short, or the id is neither text nor a whole number. The message does not quote the value.
+
+    Examples
+    --------
+    >>> hash_id(bytes(32), 17)[:16]
+    '4c25b0ad8ea42f56'
+    """
     return hmac.digest(_require_key(key), _written(record_id), "sha256").hex()
 
 
 def hash_ids(key: bytes, record_ids: Iterable[RecordName]) -> tuple[str, ...]:
-    """The hashes of several ids, sorted, so that their order says nothing."""
+    """Hash several record ids, as `hash_id` does.
+
+    Parameters
+    ----------
+    key
+        The request's key, from `request_key`.
+    record_ids
+        The ids.
+
+    Returns
+    -------
+    tuple of str
+        The hashes, sorted, so that their order says nothing.
+
+    Raises
+    ------
+    ParameterError
+        If the key is too short, or an id is neither text nor a whole number.
+
+    Examples
+    --------
+    >>> hash_ids(bytes(32), [17, 23]) == hash_ids(bytes(32), [23, 17])
+    True
+    """
     digest = keyed_hash(key)
     return tuple([hashed.hex() for hashed in sorted([digest(_written(record_id)) for record_id in record_ids])])
 
 
 def keyed_hash(key: bytes) -> Callable[[bytes], bytes]:
-    """HMAC-SHA256 under one key for many short messages: the key is taken in once, which is most of the work."""
+    """Prepare HMAC-SHA256 under one key for many short messages.
+
+    The key is processed once, which is most of the work for a short message.
+
+    Parameters
+    ----------
+    key
+        At least 32 bytes.
+
+    Returns
+    -------
+    callable
+        A function from a message to its 32-byte HMAC.
+
+    Raises
+    ------
+    ParameterError
+        If the key is too short.
+
+    Examples
+    --------
+    >>> keyed_hash(bytes(32))(b"17").hex() == hash_id(bytes(32), 17)
+    True
+    """
     secret = _require_key(key)
     block = (hashlib.sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
     inner, outer = hashlib.sha256(block.translate(_INNER)), hashlib.sha256(block.translate(_OUTER))
@@ -57,7 +148,7 @@ def _written(record_id: RecordName) -> bytes:
         return b"%d" % record_id  # what canonical JSON writes, at a tenth of the time
     if isinstance(record_id, bool) or not isinstance(record_id, str | int):
         raise ParameterError(f"a record id must be text or a whole number, got a {type(record_id).__name__}")
-    return canonical(record_id)
+    return write_canonical(record_id)
 
 
 def _require_key(key: bytes) -> bytes:

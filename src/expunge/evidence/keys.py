@@ -1,4 +1,4 @@
-"""Ed25519 keys: the operator signs with one, an auditor checks with the other half."""
+"""Ed25519 keys: the operator signs with the private half, and an auditor checks with the public half."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from expunge.core.errors import InputError
+from expunge.core.files import flush_file, write_new, write_whole
 
 _FINGERPRINT_BYTES: Final = 16
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -22,7 +23,21 @@ _MAX_KEY_FILE: Final = 65536
 
 
 class PublicKey:
-    """The half that anybody may have."""
+    """The public half of an operator's key, which checks signatures.
+
+    Get one from a file with `PublicKey.load`, or from a `SigningKey`.
+
+    Parameters
+    ----------
+    key
+        The key, as the cryptography package represents it.
+
+    Examples
+    --------
+    >>> key = SigningKey.generate()
+    >>> key.public_key.verifies(key.sign(b"message"), b"message")
+    True
+    """
 
     __slots__ = ("_key",)
 
@@ -31,7 +46,7 @@ class PublicKey:
 
     @classmethod
     def from_pem(cls, pem: bytes, *, source: str = "the public key") -> Self:
-        """From PEM (SubjectPublicKeyInfo); `source` is how errors call it."""
+        """Read a key from PEM (SubjectPublicKeyInfo). Error messages call it `source`."""
         if b"PRIVATE KEY-----" in pem:
             raise InputError(f"{source} is a private key; give the public one, and keep the private one to yourself")
         try:
@@ -44,7 +59,7 @@ class PublicKey:
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """From a PEM file."""
+        """Read a key from a PEM file. An InputError says what is wrong with a file that holds none."""
         return cls.from_pem(_read(path, "public key"), source=str(path))
 
     @property
@@ -54,21 +69,21 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """The first half of SHA-256 of the 32 bytes, in groups of four digits, to be read out on the telephone."""
+        """The first half of SHA-256 of the 32 bytes, in groups of four digits that can be compared on the telephone."""
         digits = hashlib.sha256(self.raw).hexdigest()[: 2 * _FINGERPRINT_BYTES]
         return " ".join(digits[place : place + 4] for place in range(0, len(digits), 4))
 
     def to_pem(self) -> str:
-        """PEM, as openssl reads it."""
+        """Write the key as PEM, which openssl reads."""
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return self._key.public_bytes(serialization.Encoding.PEM, form).decode("ascii")
 
     def save(self, path: Path | str) -> None:
-        """Write the PEM file; the file may be replaced, for it is no secret."""
-        Path(path).write_text(self.to_pem(), encoding="ascii")
+        """Write the PEM file. An existing file is replaced: the key is not a secret."""
+        write_whole(path, self.to_pem().encode("ascii"))
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether the owner of the private half signed `message`."""
+        """Whether the signature of the message was made with the private half."""
         try:
             self._key.verify(signature, message)
         except InvalidSignature:
@@ -86,7 +101,20 @@ class PublicKey:
 
 
 class SigningKey:
-    """The half that the operator keeps; it is never printed, pickled or put on a command line."""
+    """The private half of an operator's key, which signs. It is never printed, pickled or put on a command line.
+
+    Make one with `SigningKey.generate`, or read one with `SigningKey.load`.
+
+    Parameters
+    ----------
+    key
+        The key, as the cryptography package represents it.
+
+    Examples
+    --------
+    >>> len(SigningKey.generate().sign(b"message"))
+    64
+    """
 
     __slots__ = ("_key",)
 
@@ -95,12 +123,12 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new key, from the operating system's randomness."""
+        """Make a new key from the operating system's randomness."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """From a PEM file (PKCS8, without a password)."""
+        """Read a key from a PEM file (PKCS8, without a password)."""
         pem = _read(path, "signing key")
         try:
             key = serialization.load_pem_private_key(pem, password=None)
@@ -113,7 +141,7 @@ class SigningKey:
         return cls(key)
 
     def save(self, path: Path | str) -> None:
-        """Write a PEM file that only its owner can read, all at once; an existing file is never replaced."""
+        """Write a PEM file, completely or not at all, that only its owner can read. No file is ever replaced."""
         pem = self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -121,11 +149,11 @@ class SigningKey:
 
     @property
     def public_key(self) -> PublicKey:
-        """The other half."""
+        """The public half."""
         return PublicKey(self._key.public_key())
 
     def sign(self, message: bytes) -> bytes:
-        """The 64 bytes of an Ed25519 signature."""
+        """Sign a message; the signature has 64 bytes."""
         return self._key.sign(message)
 
     def __repr__(self) -> str:
@@ -149,17 +177,17 @@ def _read(path: Path | str, what: str) -> bytes:
 
 
 def _write_secret(path: Path, data: bytes) -> None:
-    """A hard link puts the whole file in place, or fails where there is one already."""
+    """Put the whole file in place with a hard link, which fails if there is a file already."""
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
     try:
-        _write_new(temporary, data)
+        write_new(temporary, data)
         try:
             os.link(temporary, path)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            _write_new(path, data)  # a file system without hard links
-        _sync_folder(path.parent)
+            write_new(path, data)  # a file system without hard links
+        flush_file(path.parent)
     except FileExistsError:
         raise InputError(f"{path} exists already; a key is never overwritten") from None
     except OSError as error:
@@ -167,18 +195,3 @@ def _write_secret(path: Path, data: bytes) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink()
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,23 +1,19 @@
 """What is promised and what is not, as sentences made from the numbers.
 
-The sentences are part of the format of a certificate: a verifier makes them again from the numbers and compares, so
-that nobody can sign better words than the numbers bear out. Changing a word here, or a digit of a number in words,
-therefore needs a new format (`reading.py`), and the old words stay beside the new ones (`_Wording`).
+The sentences are part of the format of a certificate. A verifier makes them again from the numbers and compares. So the
+operator cannot sign better words than the numbers support. Changing a word here, or a digit of a number in words,
+changes the format.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from types import MappingProxyType
 from typing import Final
 
 from expunge.core import words
 from expunge.core.words import period, plural
-from expunge.evidence import checks as _require
-from expunge.evidence import words_1 as _words_1
+from expunge.evidence import checks
 from expunge.evidence.facts import CountFacts, DeploymentFacts, GuaranteeFacts, PublicationFacts, RequestFacts
 
 _WEAK_FACTOR: Final = 10.0
@@ -52,50 +48,28 @@ ONE_ROUND: Final = "It holds for the models of each round taken by itself, not f
 
 
 @dataclass(frozen=True, slots=True)
-class _Wording:
-    """What is said differently in different formats: numbers, and when work was done, by a tick of so many seconds."""
-
-    percent: Callable[[float | Decimal], str]
-    chance: Callable[[float], str]
-    factor: Callable[[GuaranteeFacts], str]
-    bound: Callable[[GuaranteeFacts, float], float | Decimal]
-    ticks: str
-
-
-_WORDINGS: Final[Mapping[int, _Wording]] = MappingProxyType(
-    {
-        1: _Wording(
-            _words_1.percent,  # type: ignore[arg-type]  # of what its own bound computes
-            _words_1.chance,
-            _words_1.factor,
-            _words_1.bound,
-            "Times at which work was done are rounded up to the next tick of a clock, which is {} long.",
-        ),
-        2: _Wording(
-            words.percent,
-            words.chance,
-            words.factor,
-            words.bound,
-            "Times by which work was done are ticks of a clock, each {} long: the second tick after the work began, or "
-            "a later one if it took longer.",
-        ),
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
 class Statements:
-    """A headline, what is promised, and what is not."""
+    """What a certificate says in sentences.
+
+    Parameters
+    ----------
+    headline
+        The most important thing, in one or two sentences.
+    promised
+        What is promised.
+    not_promised
+        What is not promised.
+    """
 
     headline: str
     promised: tuple[str, ...]
     not_promised: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "headline", _require.text("headline", self.headline))
+        object.__setattr__(self, "headline", checks.text("headline", self.headline))
         for name in ("promised", "not_promised"):
-            sentences = _require.sequence_of(name, getattr(self, name))
-            object.__setattr__(self, name, tuple(_require.text(f"a sentence of {name}", item) for item in sentences))
+            sentences = checks.sequence_of(name, getattr(self, name))
+            object.__setattr__(self, name, tuple(checks.text(f"a sentence of {name}", item) for item in sentences))
 
 
 def make_statements(
@@ -105,16 +79,14 @@ def make_statements(
     *,
     request: RequestFacts | None,
     counts: CountFacts | None,
-    format: int,
 ) -> Statements:
-    """The sentences of a format."""
-    wording = _WORDINGS[format]
-    about = _about_request(request, deployment, wording) if request is not None else _about_counts(counts, publication)
+    """Make the sentences that the facts support."""
+    about = _about_request(request, deployment) if request is not None else _about_counts(counts, publication)
     return Statements(
         headline=_headline(request, guarantee),
-        promised=(*about, *_promises(guarantee, publication, wording)),
+        promised=(*about, *_promises(guarantee, publication)),
         not_promised=(
-            *_limits_of_numbers(guarantee, wording),
+            *_limits_of_numbers(guarantee),
             *([PENDING] if request is not None and request.state == "pending" else []),
             *(EARLIER_OUTPUTS, NEIGHBOURS, NOT_PRIVACY, COPIES, OPERATOR, RECIPE),
             *([] if guarantee.is_vacuous else [ONE_ROUND]),
@@ -122,8 +94,8 @@ def make_statements(
     )
 
 
-def asked(request: RequestFacts) -> str:
-    """To delete 2 records and add 1 record."""
+def describe_request(request: RequestFacts) -> str:
+    """Say what a request asked for, such as "to delete 2 records and add 1 record"."""
     parts = []
     if request.num_deletions:
         parts.append(f"delete {plural(request.num_deletions, 'record')}")
@@ -149,15 +121,17 @@ def _headline(request: RequestFacts | None, guarantee: GuaranteeFacts) -> str:
     return f"{what}. No guarantee is given: {_reason(guarantee)}." if guarantee.is_vacuous else f"{what}."
 
 
-def _about_request(request: RequestFacts, deployment: DeploymentFacts, wording: _Wording) -> list[str]:
-    accepted = f"The request {asked(request)} was accepted at {request.accepted_at}"
+def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[str]:
+    accepted = f"The request {describe_request(request)} was accepted at {request.accepted_at}"
     if request.state == "cancelled":
         return [f"{accepted} and cancelled at {request.cancelled_at}, before it was applied; it changed nothing."]
     if request.state == "pending":
         return [f"{accepted} and has not been applied yet."]
     sentences = [
         f"{accepted} and applied by {request.applied_by}, in round {request.round:,} of generation "
-        f"{request.generation:,}. {wording.ticks.format(period(deployment.tick_seconds))}"
+        f"{request.generation:,}. Times by which work was done are ticks of a clock, each "
+        f"{period(deployment.tick_seconds)} long: the second tick after the work began, or a later one if it took "
+        "longer."
     ]
     if request.num_deletions:
         sentences.append(
@@ -176,7 +150,7 @@ def _about_counts(counts: CountFacts | None, publication: PublicationFacts) -> l
     ]
 
 
-def _promises(guarantee: GuaranteeFacts, publication: PublicationFacts, wording: _Wording) -> list[str]:
+def _promises(guarantee: GuaranteeFacts, publication: PublicationFacts) -> list[str]:
     if guarantee.is_vacuous:
         return []
     if guarantee.alpha == guarantee.beta == 0:
@@ -186,20 +160,20 @@ def _promises(guarantee: GuaranteeFacts, publication: PublicationFacts, wording:
         )
     else:
         closeness = (
-            f"Whatever anyone looks for in the updated models is at most {wording.factor(guarantee)} times as likely "
-            f"as after training from scratch on the remaining records, plus {wording.percent(guarantee.beta)} "
+            f"Whatever anyone looks for in the updated models is at most {words.factor(guarantee)} times as likely "
+            f"as after training from scratch on the remaining records, plus {words.percent(guarantee.beta)} "
             f"(α = {guarantee.alpha!r}, β = {guarantee.beta!r})."
         )
-    return [closeness, _failure(guarantee, wording), _coverage(publication)]
+    return [closeness, _failure(guarantee), _coverage(publication)]
 
 
-def _failure(guarantee: GuaranteeFacts, wording: _Wording) -> str:
+def _failure(guarantee: GuaranteeFacts) -> str:
     adaptive = "This holds however the requests were chosen, also by people who saw earlier predictions"
     if guarantee.gamma == 0:
         return f"{adaptive} (γ = 0.0)."
     return (
-        f"{adaptive}, except with a probability of at most {wording.percent(guarantee.gamma)}, "
-        f"{wording.chance(guarantee.gamma)}, over all generations that the guarantee is good for "
+        f"{adaptive}, except with a probability of at most {words.percent(guarantee.gamma)}, "
+        f"{words.chance(guarantee.gamma)}, over all generations that the guarantee is good for "
         f"(γ = {guarantee.gamma!r})."
     )
 
@@ -219,7 +193,7 @@ def _coverage(publication: PublicationFacts) -> str:
     return sentence
 
 
-def _limits_of_numbers(guarantee: GuaranteeFacts, wording: _Wording) -> list[str]:
+def _limits_of_numbers(guarantee: GuaranteeFacts) -> list[str]:
     if guarantee.is_vacuous:
         return [
             f"No guarantee is given: {_reason(guarantee)}. Nothing is promised about how close the updated models are "
@@ -231,9 +205,9 @@ def _limits_of_numbers(guarantee: GuaranteeFacts, wording: _Wording) -> list[str
     weak = "This α is weak. " if math.exp(guarantee.alpha) > _WEAK_FACTOR else ""
     return [
         f"The numbers matter. {weak}Of what happens after training from scratch with a chance of about "
-        f"{wording.percent(certain)} or more the guarantee says nothing. A test for traces of deleted records that "
+        f"{words.percent(certain)} or more the guarantee says nothing. A test for traces of deleted records that "
         "raises a false alarm on 1 in 10,000 systems trained from scratch may raise an alarm here with a chance of up "
-        f"to {wording.percent(wording.bound(guarantee, 1e-4))}."
+        f"to {words.percent(words.bound(guarantee, 1e-4))}."
     ]
 
 

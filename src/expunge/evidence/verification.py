@@ -1,4 +1,4 @@
-"""Checking a certificate offline: every check by name, whether it passed, and what exactly is wrong."""
+"""Checking a certificate offline: each check by name, whether it passed, and what exactly is wrong."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from expunge.core.errors import InputError
-from expunge.evidence.canonical import canonical
-from expunge.evidence.certificate import Certificate, disagreements, field_digests
+from expunge.evidence.canonical import write_canonical
+from expunge.evidence.certificate import Certificate, digest_fields, find_contradictions, read_document, read_parts
 from expunge.evidence.keys import PublicKey
-from expunge.evidence.parsing import read_document, read_parts
 from expunge.evidence.statements import make_statements
 
 Outcome = Literal["holds", "wrong", "unusable"]
@@ -21,7 +20,17 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; `explanation` says what was found, in one line."""
+    """The result of one check.
+
+    Parameters
+    ----------
+    name
+        What was checked.
+    passed
+        Whether it passed.
+    explanation
+        What was found, in one line.
+    """
 
     name: str
     passed: bool
@@ -30,10 +39,19 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came of it. `certificate` is None where the file could not be read as one.
+    """The result of checking a certificate.
 
-    `key` says whether the signer's key was compared with one that the auditor brought along: without that, the
-    signature shows only that nothing was changed since somebody signed.
+    Parameters
+    ----------
+    checks
+        The single checks, in order.
+    key
+        Whether the signer's key was compared with a key that the auditor gave, and matched. Without a comparison the
+        signature shows only that nothing was changed after the signing, not who signed.
+    outcome
+        "holds", "wrong", or "unusable" for a file that is not a certificate of a known format.
+    certificate
+        The certificate, or None if the file could not be read as one.
     """
 
     checks: tuple[Check, ...]
@@ -43,7 +61,7 @@ class Verification:
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """One line for every wrong thing."""
+        """One line for each check that failed."""
         return tuple(f"{check.name}: {check.explanation}" for check in self.checks if not check.passed)
 
     @property
@@ -53,9 +71,25 @@ class Verification:
 
 
 def verify(data: bytes, *, public_key: PublicKey | None = None) -> Verification:
-    """Check a certificate file; never raises, whatever the bytes are.
+    """Check a certificate file. No file makes it raise: the result says what is wrong.
 
-    `public_key` is the operator's, got by another way than with the certificate.
+    Parameters
+    ----------
+    data
+        The whole file.
+    public_key
+        The operator's public key. Get it by another way than the certificate.
+
+    Returns
+    -------
+    Verification
+        The checks, and the outcome of them together.
+
+    Examples
+    --------
+    >>> found = verify(b"hello")
+    >>> found.outcome, found.wrong
+    ('unusable', ('file: not JSON: Expecting value at line 1, column 1',))
     """
     try:
         document = read_document(data)
@@ -73,7 +107,9 @@ def verify(data: bytes, *, public_key: PublicKey | None = None) -> Verification:
     key, matched = _check_key(signer, public_key)
     checks.append(matched)
     if certificate is not None:
-        checks += _report("agreement", disagreements(certificate), "the ledger, the facts and the times fit together")
+        checks += _report(
+            "agreement", find_contradictions(certificate), "the ledger, the facts and the times fit together"
+        )
     if certificate is not None and not changed:  # otherwise the sentences cannot be expected to fit
         checks += _report("sentences", _sentences(certificate), "the sentences are those that the numbers bear out")
     passed = all(check.passed for check in checks)
@@ -85,7 +121,7 @@ def _report(name: str, problems: list[str], sound: str) -> list[Check]:
 
 
 def _changed_fields(document: Mapping[str, Any]) -> list[str]:
-    """Every field whose digest is not the one in the header."""
+    """List every field whose digest is not the one in the header."""
     signed = document["header"].get("digests")
     if not isinstance(signed, dict):
         return ["the header has no digests"]
@@ -105,7 +141,7 @@ def _changes(section: str, present: Any, signed: Any) -> Iterator[str]:
     if not isinstance(present, dict) or not isinstance(signed, dict):
         yield f"the section {section[:80]!r} or its digests are not objects"
         return
-    actual = field_digests(present)
+    actual = digest_fields(present)
     for name in sorted(set(actual) | set(signed)):
         what = f"{section}.{name}"[:160]
         if name not in actual:
@@ -117,7 +153,7 @@ def _changes(section: str, present: Any, signed: Any) -> Iterator[str]:
 
 
 def _brief(value: Any) -> str:
-    text = canonical(value).decode("utf-8")
+    text = write_canonical(value).decode("utf-8")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
@@ -135,7 +171,7 @@ def _check_signature(document: Mapping[str, Any], signer: PublicKey | None) -> C
         signature = bytes.fromhex(document.get("signature", ""))
     except (TypeError, ValueError):
         return Check("signature", False, "it is not written in hexadecimal")
-    if not signer.verifies(signature, canonical(document["header"])):
+    if not signer.verifies(signature, write_canonical(document["header"])):
         return Check(
             "signature",
             False,
@@ -168,7 +204,6 @@ def _sentences(certificate: Certificate) -> list[str]:
         certificate.guarantee,
         request=certificate.request,
         counts=certificate.counts,
-        format=certificate.format,
     )
     return [
         f"statements.{name} is not what the numbers of this certificate bear out"

@@ -1,11 +1,10 @@
 """Deployments in a folder: created, opened, crash-safe, with requests, true erasure and certificates."""
 
 from expunge.folder.deployment import DurableDeployment, DurableStatus
-from expunge.folder.inspection import DeploymentView, look
+from expunge.folder.inspection import Contents, DeploymentView, contents, open_view
 from expunge.folder.opening import create, open
 from expunge.folder.policy import ApplyPolicy
-from expunge.folder.recipe import Contents, contents
-from expunge.folder.store import Request
+from expunge.folder.store.requests import Request
 
 __all__ = [
     "ApplyPolicy",
@@ -16,6 +15,6 @@ __all__ = [
     "Request",
     "contents",
     "create",
-    "look",
     "open",
+    "open_view",
 ]

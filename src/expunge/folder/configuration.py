@@ -1,12 +1,11 @@
-"""A deployment's settings as plain data, so that a folder says how it was made and opens as it was."""
+"""A deployment's settings as plain data, so that a folder opens with the options that it was created with."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from expunge.core.checks import require_count
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.privacy.accounting import ACCOUNTANT_NAMES, Accountant
 from expunge.privacy.accounting import accountant as accountant_by_name
@@ -20,7 +19,7 @@ from expunge.theory import Guarantee
 def dump_settings(
     settings: Settings, *, num_shards: int, probability: float | None, num_classes: int
 ) -> dict[str, Any]:
-    """The settings with everything that was found for them filled in; what has no name cannot be written down."""
+    """Return the settings as plain data, with the values that were found for them. Options must have names."""
     if not isinstance(settings.sampling, str):
         raise ParameterError(f"a deployment on disk takes sampling by its name, got {settings.sampling!r}")
     budget, is_independent = as_budget(settings.budget), settings.sampling == "independent"
@@ -35,12 +34,12 @@ def dump_settings(
         "budget": None if budget is None else [float(budget.epsilon), float(budget.delta)],
         "accountant": _accountant_name(settings.accountant),
         "on_exhausted": settings.on_exhausted,
-        "max_generations": _whole("max_generations", settings.max_generations),
+        "max_generations": require_count("max_generations", settings.max_generations),
     }
 
 
 def load_settings(data: dict[str, Any]) -> Settings:
-    """What `dump_settings` wrote; the front is kept elsewhere."""
+    """Read what `dump_settings` wrote. The front is stored separately."""
     try:
         target, mechanism = data["target"], data["mechanism"]
         loaded = Settings(**{**data, "target": None, "mechanism": "consensus"})
@@ -52,12 +51,6 @@ def load_settings(data: dict[str, Any]) -> Settings:
         )
     except (TypeError, KeyError, IndexError, InputError) as error:
         raise FormatError(f"the deployment's settings are damaged: {error}") from None
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ParameterError(f"{name} must be a whole number, got {value!r}")
-    return int(value)
 
 
 def _dump_mechanism(settings: Settings, num_shards: int, num_classes: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a deployment can show for itself: its ledger, and certificates made from its books. Reads; trains nothing."""
+"""The ledger of a deployment, and certificates made from its requests and budgets."""
 
 from __future__ import annotations
 
@@ -11,34 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from expunge.evidence import (
-    TICKED,
-    Certificate,
-    CountFacts,
-    DeploymentFacts,
-    Entry,
-    Excerpt,
-    GuaranteeFacts,
-    Head,
-    PublicationFacts,
-    RequestFacts,
-    SigningKey,
-    append,
-    canonical,
-    genesis,
-    issue,
-    round_up,
-    seconds_of,
-    utc,
-)
-from expunge.folder.store import Request, RequestBook, Store
+from expunge import evidence
+from expunge.core.files import write_new
+from expunge.core.words import round_up, seconds_of, utc
+from expunge.folder.store import Store
+from expunge.folder.store.requests import Request, RequestBook
 from expunge.theory import Guarantee
 
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 
 
-class Standing(NamedTuple):
-    """Where a deployment stands, read at one moment."""
+class CurrentFacts(NamedTuple):
+    """What a certificate says about the present, read at one moment."""
 
     generation: int
     round: int
@@ -48,10 +32,10 @@ class Standing(NamedTuple):
 
 
 class Clock:
-    """Time as the outside may know it.
+    """The times that requesters may see.
 
-    How long a retraining takes depends on r. So its end is dated from its beginning: by the tick after the next one,
-    which is fixed before anything is trained. Only work that is not done by then goes on to a later tick.
+    How long a retraining takes depends on r. So its end is dated from its beginning, by the tick after the next one:
+    that is fixed before anything is trained. Work that takes longer is dated by a later tick.
     """
 
     def __init__(self, tick_seconds: int) -> None:
@@ -59,20 +43,20 @@ class Clock:
         self._work = threading.local()
 
     def now(self) -> str:
-        """This second."""
+        """Return the current second."""
         return utc(time.time())
 
     def age(self, at: str) -> float:
-        """Seconds since a moment that `now` gave."""
+        """Return the seconds since a time that `now` gave."""
         return max(0.0, time.time() - seconds_of(at))
 
     def tick(self) -> str:
-        """The next tick."""
+        """Return the next tick."""
         return round_up(time.time(), tick_seconds=self.tick_seconds)
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """This thread's work begins; to be entered before any lock that others hold while they train."""
+        """Note when this thread's work begins. Enter it before taking a lock that is held during trainings."""
         if hasattr(self._work, "begun"):
             yield
             return
@@ -83,7 +67,7 @@ class Clock:
             del self._work.begun
 
     def done(self) -> str:
-        """By when this thread's work, which is done now, counts as done."""
+        """Return the date of the end of this thread's work, which ends now."""
         now = time.time()
         first = seconds_of(round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds))
         return max(utc(first + self.tick_seconds), self.tick())
@@ -97,76 +81,80 @@ class LedgerBook:
         self._deployment = deployment
 
     @property
-    def head(self) -> Head:
-        """Where the chain stands."""
+    def head(self) -> evidence.Head:
+        """The last entry's number and link."""
         row = self._store.database.row("SELECT sequence, link FROM ledger ORDER BY sequence DESC LIMIT 1")
-        return genesis(self._deployment) if row is None else Head(row[0], bytes(row[1]))
+        return evidence.genesis(self._deployment) if row is None else evidence.Head(row[0], bytes(row[1]))
 
     def write(self, event: str, at: str, **facts: Any) -> None:
-        """The next entry; inside the caller's transaction."""
-        line = append(self.head, at=at, event=event, facts=facts)
-        content = canonical(line.entry.to_data()).decode()
+        """Append an entry, inside the caller's transaction."""
+        line = evidence.append(self.head, at=at, event=event, facts=facts)
+        content = evidence.write_canonical(line.entry.to_data()).decode()
         self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
 
-    def excerpt(self, request: str) -> Excerpt:
-        """From just before the request's first entry to the head, its own entries in full."""
+    def excerpt(self, request: str) -> evidence.Excerpt:
+        """Return the chain from just before the request's first entry to the head. Only its own entries are in full."""
         rows = self._store.database.rows("SELECT entry, link FROM ledger ORDER BY sequence")
-        entries = [Entry(**json.loads(row[0])) for row in rows]
+        entries = [evidence.Entry(**json.loads(row[0])) for row in rows]
         own = [entry for entry in entries if entry.facts.get("request") == request]
         first = own[0].sequence - 1
-        start = genesis(self._deployment) if first == 0 else Head(first, bytes(rows[first - 1][1]))
-        return Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
+        start = evidence.genesis(self._deployment) if first == 0 else evidence.Head(first, bytes(rows[first - 1][1]))
+        return evidence.Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
 
-    def whole(self) -> Excerpt:
-        """Every entry."""
+    def whole(self) -> evidence.Excerpt:
+        """Return all entries."""
         rows = self._store.database.rows("SELECT entry FROM ledger ORDER BY sequence")
-        return Excerpt.of(genesis(self._deployment), [Entry(**json.loads(row[0])) for row in rows])
+        return evidence.Excerpt.of(
+            evidence.genesis(self._deployment), [evidence.Entry(**json.loads(row[0])) for row in rows]
+        )
 
 
 class Evidence:
-    """The books of one deployment, for certificates."""
+    """Issues certificates from the requests and the ledger of one deployment."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.deployment_id: str = store.fact("deployment")
         self.clock = Clock(store.fact("clock_seconds"))
         self.ledger = LedgerBook(store, self.deployment_id)
-        with store.explained():
+        with store.explain_errors():
             hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
         self.requests = RequestBook(store, hash_key)
 
     def certificate(
-        self, request: str | None, *, guarantee: Guarantee, standing: Callable[[], Standing]
-    ) -> Certificate:
-        """A signed statement about a request, or about the whole deployment.
+        self, request: str | None, *, guarantee: Guarantee, read_facts: Callable[[], CurrentFacts]
+    ) -> evidence.Certificate:
+        """Issue a signed statement about a request, or about the whole deployment.
 
-        The books are read at one moment, and where the deployment stands after it: so nothing is said to have been
-        applied in a round that is yet to come.
+        The requests and the ledger are read first, and the current round after them. So the certificate never names a
+        round later than the current one.
         """
         store = self._store
         with store.database.snapshot():
             about: dict[str, Any] = self._about(request)
-        now = standing()
+        now = read_facts()
         if request is None:
             about["counts"] = self._counts(about["counts"], now.num_records)
-        return issue(
-            key=SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
-            deployment=DeploymentFacts(
+        return evidence.issue(
+            key=evidence.SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
+            deployment=evidence.DeploymentFacts(
                 deployment_id=self.deployment_id,
                 name=store.fact("name"),
                 created_at=store.fact("created_at"),
                 tick_seconds=self.clock.tick_seconds,
                 sampler_is_independent=store.fact("settings")["sampling"] == "independent",
             ),
-            publication=PublicationFacts(
+            publication=evidence.PublicationFacts(
                 generation=now.generation,
                 round=now.round,
                 predictions_published=now.predictions,
                 predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
-            guarantee=GuaranteeFacts.of(guarantee),
-            # On the tick as well, and not before what it tells: what is done counts as done by a tick yet to come.
-            issued_at=max([self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in TICKED)]),
+            guarantee=evidence.GuaranteeFacts.of(guarantee),
+            # On a tick, and not before the events in it: these may be dated by a tick that is still to come.
+            issued_at=max(
+                [self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in evidence.TICKED)]
+            ),
             **about,
         )
 
@@ -175,9 +163,9 @@ class Evidence:
             return {"counts": self.requests.all(), "ledger": self.ledger.whole()}
         return {"request": self._request_facts(self.requests.get(request)), "ledger": self.ledger.excerpt(request)}
 
-    def _request_facts(self, request: Request) -> RequestFacts:
+    def _request_facts(self, request: Request) -> evidence.RequestFacts:
         applied = request.public_state == "applied"
-        return RequestFacts(
+        return evidence.RequestFacts(
             request_id=request.request,
             num_deletions=request.deletions,
             num_additions=request.additions,
@@ -190,22 +178,17 @@ class Evidence:
             id_hashes=self.requests.hashes_of(request.request),
         )
 
-    def _counts(self, requests: Sequence[Request], num_records: int) -> CountFacts:
+    def _counts(self, requests: Sequence[Request], num_records: int) -> evidence.CountFacts:
         states = [request.public_state for request in requests]
         counted = {state: states.count(state) for state in ("applied", "pending", "cancelled")}
-        return CountFacts(num_records=num_records, accepted=len(states), **counted)
+        return evidence.CountFacts(num_records=num_records, accepted=len(states), **counted)
 
 
 def make_keys(store: Store) -> str:
-    """Keys for a new deployment, each readable by its owner only; the public key's fingerprint."""
+    """Make the keys of a new deployment, readable by their owner only. Return the public key's fingerprint."""
     folder = store.folder / "keys"
-    key = SigningKey.generate()
+    key = evidence.SigningKey.generate()
     key.save(folder / _SIGNING_KEY)
     key.public_key.save(folder / _PUBLIC_KEY)
-    descriptor = os.open(folder / _HASH_KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, os.urandom(32))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_new(folder / _HASH_KEY, os.urandom(32))
     return key.public_key.fingerprint

@@ -1,11 +1,9 @@
-"""Requests on their way in: checked against everything accepted before them, and on the disk before they count.
+"""Accepting requests: each is checked against everything accepted before it, and written to the disk.
 
-The list of labels, as a folder keeps it: a label goes with the last record that bears it.
-
-The classes of a deployment are public if they were declared. If they were taken from the data, a label is somebody's
-until nobody bears it any more; then its name is erased like the rest of the record, and a keyed hash stays in its
-place, so that the label is recognised when somebody brings it back. Its code stays what it was. Models trained slice by
-slice with `partial_fit` are told the whole list beforehand and keep it; declare the classes there.
+This module also keeps the list of labels. Classes that were declared are public. A label that was taken from the data
+belongs to the records that have it: with the last of them its name is erased, and a keyed hash stays in its place. If
+an addition brings the label back, it is recognised by the hash and keeps its code. Models that are trained slice by
+slice with `partial_fit` are told all labels beforehand and keep them; declare the classes there.
 """
 
 from __future__ import annotations
@@ -23,8 +21,10 @@ from expunge.core.errors import InputError, RequestError
 from expunge.core.records import Add, AddMany, Records, Update
 from expunge.folder.evidence import Evidence
 from expunge.folder.fronts import Admission
-from expunge.folder.store import Batch, Name, Request, RequestBook, Store, dump_classes, load_classes
-from expunge.folder.store.steps import reach
+from expunge.folder.store import Store
+from expunge.folder.store.ensembles import dump_classes, load_classes
+from expunge.folder.store.requests import Batch, Name, Request, RequestBook
+from expunge.folder.store.steps import report_step
 
 _FACT = "classes"
 _ERASED = "erased label "
@@ -42,17 +42,17 @@ class Vocabulary:
 
     @property
     def _can_go(self) -> bool:
-        """Numbers say nothing that their codes would not."""
+        """Whether names are erased. Labels that are numbers stay: they say no more than their codes."""
         return not self._is_declared and self.names.dtype.kind in "UO"
 
     def recognise(self, updates: Iterable[Update]) -> bool:
-        """Give erased labels their names back where an addition brings them; whether any was."""
+        """Restore the erased labels that an addition brings back. Return whether there was one."""
         names = self.recognised(updates)
         is_changed, self.names = names is not self.names, names
         return is_changed
 
     def recognised(self, updates: Iterable[Update]) -> NDArray[Any]:
-        """The labels, with the names that these updates bring in place of erased ones."""
+        """Return the labels, with those restored that these updates bring back."""
         erased = {str(name): code for code, name in enumerate(self.names.tolist()) if _is_erased(name)}
         if not erased:
             return self.names
@@ -64,11 +64,11 @@ class Vocabulary:
         return _with(self.names, found) if found else self.names
 
     def recalls(self, label: str) -> bool:
-        """Whether a label of this name was erased."""
+        """Return whether a label of this name was erased."""
         return self._placeholder(label) in self.names.tolist()
 
     def write(self, datasets: Iterable[Records]) -> None:
-        """Have exactly the labels on the disk that some record of these datasets bears; inside a transaction."""
+        """Store the names of labels that records of these datasets have, and no others; inside a transaction."""
         if not self._can_go:
             return
         counts = np.sum([records.class_counts() for records in datasets], axis=0)
@@ -76,7 +76,7 @@ class Vocabulary:
         kept = _with(self.names, {code: self._placeholder(self.names[code]) for code in bare})
         data = dump_classes(kept)
         if data != self._store.fact(_FACT):
-            self._store.state_fact(_FACT, data)
+            self._store.write_fact(_FACT, data)
 
     def _placeholder(self, label: Any) -> str:
         return _ERASED + self._book.hash_of("label", str(label)).hex()[:32]
@@ -107,10 +107,10 @@ _NOTHING = "a request must name at least one record"
 
 
 class Inbox:
-    """What is pending in one folder, and the dataset as it will be once that is applied.
+    """The pending requests of a folder, and the dataset as it will be after them.
 
-    `lock` is held while a request is accepted or cancelled; who switches rounds holds it as well, so that the labels
-    kept on the disk are those of everything accepted.
+    `lock` is held while a request is accepted or cancelled. A switch holds it as well, so that the labels kept on the
+    disk are those of all accepted requests.
     """
 
     def __init__(self, store: Store, evidence: Evidence, admission: Admission) -> None:
@@ -121,27 +121,27 @@ class Inbox:
         self._admission = admission
         self._expected: Records | None = None
         self._leaving: set[Name] = set()
-        self._is_current = False  # not while the disk may know of a request that memory does not
+        self._is_current = False  # False while the disk may have a request that memory lacks
 
     @property
     def expected(self) -> Records:
-        """The dataset once everything pending is applied."""
+        """The dataset as it will be when all pending requests are applied."""
         assert self._expected is not None
         return self._expected
 
-    def follow(self, records: Records) -> None:
-        """Go on from this dataset: what was applied is no longer pending."""
+    def start_from(self, records: Records) -> None:
+        """Start from this dataset, and read the pending requests again."""
         with self.lock:
             self._expected, self._leaving = self._with_all(records, self._evidence.requests.in_state("pending"))
             self._is_current = True
 
     def catch_up(self, records: Records) -> None:
-        """Read again what is pending if accepting or cancelling was interrupted half-way."""
+        """Read the pending requests again if accepting or cancelling was interrupted."""
         if not self._is_current:
-            self.follow(records)
+            self.start_from(records)
 
     def submit(self, updates: list[Update], current: Records, *, key: str | None, readmit: bool, now: str) -> Request:
-        """Have a request on the disk, pending since `now`; `current` is the dataset in force."""
+        """Write a request to the disk as pending since `now`; `current` is the dataset in force."""
         if not updates:
             raise InputError(_NOTHING)
         self.catch_up(current)
@@ -159,13 +159,13 @@ class Inbox:
             self._refuse_return(asked)
         self._is_current = False
         request = self._accept(asked, [expected, current], key, now)
-        reach("accept.done")
+        report_step("accept.done")
         self._expected, self._leaving = expected, self._leaving | set(asked.deleted)
         self._is_current = True
         return request
 
     def _accept(self, asked: Batch, datasets: Iterable[Records], key: str | None, now: str) -> Request:
-        """The request on the disk, or nothing of it."""
+        """Write the request to the disk, completely or not at all."""
         try:
             with self._store.database.transaction():
                 request = self._evidence.requests.accept(asked, key=key, now=now)
@@ -178,8 +178,8 @@ class Inbox:
         return request
 
     def _repeated(self, known: Request, updates: list[Update]) -> Request:
-        """The request that has the key already, if it asked for the same."""
-        then = replace(self.expected, classes=self.vocabulary.recognised(updates))  # a label may be gone since
+        """Return the request that already has the key, if it asked for the same."""
+        then = replace(self.expected, classes=self.vocabulary.recognised(updates))  # a label may have been erased since
         if not self._evidence.requests.is_same(known.request, Batch.dump(updates, then)):
             raise RequestError("the idempotency key was used for another request")
         return known
@@ -194,7 +194,7 @@ class Inbox:
         self._evidence.requests.refuse_forgotten(returning)
 
     def cancel(self, request: str, current: Records, *, now: str) -> None:
-        """Take a pending request back, unless a later one builds on it."""
+        """Take back a pending request, unless a later one builds on it."""
         requests = self._evidence.requests
         pending = [one for one in requests.in_state("pending") if one.request != request]
         try:
@@ -202,21 +202,21 @@ class Inbox:
         except InputError as error:
             message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
             raise RequestError(message) from None
-        now = max(now, requests.get(request).accepted_at)  # whatever the system's clock does
+        now = max(now, requests.get(request).accepted_at)  # the system's clock may have been set back
         self._is_current = False
         with self._store.database.transaction():
-            requests.cancel(request, now=now)
+            requests.mark_cancelled(request, now=now)
             self.vocabulary.write([expected[0], current])
             self._evidence.ledger.write("cancelled", now, request=request)
-        reach("cancel.done")
+        report_step("cancel.done")
         self._expected, self._leaving = expected
         self._is_current = True
-        with self._store.explained():
-            self._store.sweep()  # what waited, and what an attempt to apply it has left
+        with self._store.explain_errors():
+            self._store.sweep()  # its records, and what an attempt to apply it left behind
         self._store.database.checkpoint()
 
     def _with_all(self, records: Records, pending: list[Request]) -> tuple[Records, set[Name]]:
-        """The dataset as it will be, and what is on its way out, once these are applied."""
+        """Return the dataset after these requests, and the records and subjects that they delete."""
         expected, leaving = replace(records, classes=self.vocabulary.names), set[Name]()
         for one in pending:
             asked = self._evidence.requests.batch_of(one.request)

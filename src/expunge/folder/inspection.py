@@ -1,35 +1,53 @@
-"""Looking at a folder without the right to change it: while another process serves it, or on a read-only disk.
-
-Where a deployment in a folder stands.
-"""
+"""Reading a deployment's folder without changing it, also while another process serves it or on a read-only disk."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from expunge.core.errors import FormatError
+from expunge.core.errors import FormatError, StoreError
+from expunge.core.records import Records
 from expunge.evidence import Certificate
 from expunge.folder.configuration import load_settings
 from expunge.folder.deployment import DurableStatus
-from expunge.folder.evidence import Evidence, Standing
-from expunge.folder.opening import make_books
-from expunge.folder.store import Request, Store, load_classes
-from expunge.serving.publishing import Publisher
+from expunge.folder.evidence import CurrentFacts, Evidence
+from expunge.folder.fronts import get_front
+from expunge.folder.opening import read_learner, restore_publisher
+from expunge.folder.store import Store
+from expunge.folder.store.ensembles import load_classes, read_records
+from expunge.folder.store.requests import Request
+from expunge.folder.store.store import Position
+from expunge.serving.publishing import Front, Publisher
+from expunge.serving.settings import Settings
 from expunge.theory import Guarantee
+from expunge.training.learners import Learner, SlicedLearner
 
 
 class DeploymentView:
-    """Status, requests, guarantee and certificates of a folder; no models, no predictions, nothing written.
+    """The status, requests, guarantee and certificates of a folder. It reads no models and writes nothing.
 
-    Predictions are counted as reserved: while another process serves, a few of them may not have left yet.
+    The number of predictions is the number reserved. While another process serves the folder, a few of them may not
+    have been released yet. Use the view as a context manager, or call `close`.
+
+    Parameters
+    ----------
+    path
+        The folder.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment, has another format version, or is damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._store = Store.open(Path(path), read_only=True)
         try:
-            with self._store.explained():
+            with self._store.explain_errors():
                 self._evidence = Evidence(self._store)
                 self._num_classes = len(load_classes(self._store.fact("classes")))
                 self._settings = load_settings(self._store.fact("settings"))
@@ -40,15 +58,15 @@ class DeploymentView:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What the creator wrote down about where the data came from."""
+        """What `create` was told about the origin of the data."""
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
     @property
     def status(self) -> DurableStatus:
-        """Generation, round, records, budget, pending requests."""
+        """The current generation, round, number of records, budget and number of pending requests."""
         with self._store.database.snapshot():
-            present = self._store.present
+            present = self._store.position
             return DurableStatus(
                 generation=present.generation,
                 round=present.round,
@@ -61,46 +79,46 @@ class DeploymentView:
             )
 
     def _publisher(self) -> Publisher:
-        """The books as they are now: another process may be writing them."""
-        return make_books(self._store, self._settings, self._num_classes)[0]
+        """Read the publisher anew: another process may be serving the folder."""
+        return restore_publisher(self._store, self._settings, self._num_classes)[0]
 
-    def _standing(self) -> Standing:
-        present, publisher = self._store.present, self._publisher()
+    def _current_facts(self) -> CurrentFacts:
+        present, publisher = self._store.position, self._publisher()
         predictions = publisher.status.predictions
-        return Standing(present.generation, present.round, predictions, publisher.capacity, self._num_records)
+        return CurrentFacts(present.generation, present.round, predictions, publisher.capacity, self._num_records)
 
     @property
     def _num_records(self) -> int:
         row = self._store.database.row("SELECT COUNT(*) FROM dead")
-        return self._store.present.num_slots - (row[0] if row else 0)
+        return self._store.position.num_slots - (row[0] if row else 0)
 
     def guarantee(self) -> Guarantee:
-        """As it was in force when the folder was last open for writing."""
+        """Return the guarantee that held when the folder was last opened for writing."""
         data = self._store.fact("guarantee")
         try:
             values = [float(data[name]) for name in ("alpha", "beta", "gamma")]
-            rest = {name: data[name] for name in ("theorem", "parameters", "assumptions", "note")}
-            return Guarantee(*values, **rest, form=data.get("form", "paper"))
+            rest = {name: data[name] for name in ("theorem", "parameters", "assumptions", "note", "form")}
+            return Guarantee(*values, **rest)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{self._store.folder}: the guarantee that was written down is damaged: {error}"
             ) from None
 
     def request(self, request: str) -> Request:
-        """What became of a request."""
+        """Return a request as it stands now, by its id."""
         return self._evidence.requests.get(request)
 
     def requests(self) -> list[Request]:
-        """All requests, oldest first."""
+        """Return all requests, oldest first."""
         return self._evidence.requests.all()
 
     def certificate(self, request: str | None = None) -> Certificate:
-        """A signed certificate about a request, or about the whole deployment."""
+        """Issue a signed certificate about a request, or about the whole deployment if none is named."""
         with self._store.database.snapshot():
-            return self._evidence.certificate(request, guarantee=self.guarantee(), standing=self._standing)
+            return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
 
     def close(self) -> None:
-        """Let go."""
+        """Close the folder."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -110,6 +128,140 @@ class DeploymentView:
         self.close()
 
 
-def look(path: str | os.PathLike[str]) -> DeploymentView:
-    """Look at a deployment's folder without the right to change it."""
+def open_view(path: str | os.PathLike[str]) -> DeploymentView:
+    """Open a deployment's folder for reading status, requests and certificates. Nothing in it is changed.
+
+    Parameters
+    ----------
+    path
+        The folder. Another process may be serving it.
+
+    Returns
+    -------
+    DeploymentView
+        The view; use it as a context manager.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment, has another format version, or is damaged.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from expunge.folder import create
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> with open_view(path) as view:
+    ...     view.status.round
+    0
+    """
     return DeploymentView(path)
+
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a folder was made from: all that is needed to create the same kind of deployment on the same data.
+
+    It lies inside the trust boundary. The features of `records` may be mapped from files of the folder: copy what is
+    needed after `contents` has ended.
+
+    Attributes
+    ----------
+    name
+        The folder's name when it was created.
+    records
+        The current records.
+    learner
+        What trains a shard's model.
+    settings
+        The deployment's options.
+    front
+        What answers queries.
+    """
+
+    name: str
+    records: Records
+    learner: Learner | SlicedLearner
+    settings: Settings
+    front: Front
+
+
+@contextmanager
+def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iterator[Contents]:
+    """Read the records, learner and settings of a folder, as of one moment and without changing it.
+
+    Another process may be serving the folder; it is not delayed. If the features are mapped from files of the folder,
+    an update before the end of the block raises an error there: it may have erased features that were not read yet.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    trust
+        The modules or classes of your own that the folder was created with.
+
+    Yields
+    ------
+    Contents
+        The records, learner, settings and front.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment, has another format version, or is damaged.
+    StoreError
+        If the folder changes while it is read.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from expunge.folder import create
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> with contents(path) as found:
+    ...     found.settings.n_shards
+    3
+    """
+    store = Store.open(Path(path), read_only=True)
+    try:
+        found, at = _unchanged(store, tuple(trust))
+        yield found
+        if store.form.is_mapped and store.position != at:
+            raise StoreError(f"{store.folder} was changed while its records were read; read it again")
+    finally:
+        store.close()
+
+
+def _unchanged(store: Store, trusted: tuple[str, ...]) -> tuple[Contents, Position]:
+    """Read the contents between two switches, and return them with the position that they belong to.
+
+    A switch overwrites rows, so a read that meets one is repeated. The database is not held open for longer: a reader
+    would keep the serving process from erasing.
+    """
+    for _ in range(_ATTEMPTS):
+        at = store.position
+        try:
+            with store.explain_errors(), store.database.snapshot():
+                found = _read(store, trusted)
+        except Exception:  # records that are overwritten while they are read may fail in any way
+            if store.position == at:
+                raise
+            continue
+        if store.position == at:
+            return found, at
+    raise StoreError(f"{store.folder} is changed faster than it can be read; try again later")
+
+
+def _read(store: Store, trusted: tuple[str, ...]) -> Contents:
+    settings, front = load_settings(store.fact("settings")), get_front(store, trusted)
+    return Contents(store.fact("name"), read_records(store), read_learner(store, trusted), settings, front)

@@ -1,4 +1,4 @@
-"""Making a deployment's folder, opening it, and looking at it while another process serves it."""
+"""Creating a deployment's folder, and opening it."""
 
 from __future__ import annotations
 
@@ -18,37 +18,28 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.errors import ParameterError, StoreError
+from expunge.core.errors import FormatError, ParameterError, StoreError
 from expunge.core.features import Features, take
+from expunge.core.files import flush_file
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
-from expunge.folder.codec import encode, encode_model
+from expunge.folder.codec import decode, encode, encode_model
 from expunge.folder.configuration import dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, make_keys
 from expunge.folder.fronts import get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
-from expunge.folder.recipe import read_learner
-from expunge.folder.store import (
-    FirstStage,
-    FolderLock,
-    Store,
-    dump_classes,
-    explained,
-    flush_file,
-    flush_files,
-    read_state,
-    settle,
-    switch,
-)
-from expunge.folder.store.steps import reach
+from expunge.folder.store import FolderLock, Store, recover_replacement
+from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
+from expunge.folder.store.files import explain_errors, flush_files
+from expunge.folder.store.steps import report_step
 from expunge.serving.publishing import Opening, Publisher
 from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.settings import Settings
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import make_executor
-from expunge.training.learners import SlicedLearner, as_learner
+from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes
 
 _PROBE_ROWS = 50
@@ -76,28 +67,87 @@ def create(
     advance: Advance = ignore_progress,
     **settings: Any,
 ) -> DurableDeployment:
-    """Train on the data and put everything into a new folder.
+    """Train on the data and write everything to a new folder. The folder appears when it is complete, or not at all.
 
-    `learner` is a scikit-learn classifier or Pipeline, or a `Learner`; further options are those of
-    `UnlearningClassifier`. `apply` says when requests are applied ("now", "every 3600s", "at 100", "manual");
-    `clock_seconds` is the tick to which certificates date that a request was applied: choose it longer than a full
-    retraining takes. `trust` names modules or classes of your own that may be pickled. The folder appears when all is
-    done, or not at all.
+    Parameters
+    ----------
+    path
+        Where the folder goes. Nothing may be there but an empty folder.
+    learner
+        A scikit-learn classifier or Pipeline, or a `Learner`.
+    X, y
+        The features and labels, as scikit-learn takes them.
+    ids
+        An id for each record, as text or integers; 0, 1, 2, … if it is None.
+    subjects
+        The person that each record is about, if a person may have several records.
+    weights
+        A weight for each record.
+    classes
+        All labels that may occur. Labels that are declared here are public and are never erased. If it is None, the
+        labels are taken from `y`, and a label is erased with the last record that has it.
+    allow_missing
+        Whether features may be missing (NaN).
+    n_shards
+        The number of shards k, or "auto": the planner chooses k and p for the target.
+    student
+        With `publish="student"`: the classifier or learner that is published; `learner` if it is None.
+    apply
+        When requests are applied: "now", "every 3600s", "at 100" or "manual". See `ApplyPolicy`.
+    clock_seconds
+        The clock tick to which certificates date that a request was applied. Choose it longer than a full retraining.
+    trust
+        Modules or classes of your own whose objects may be pickled.
+    n_jobs
+        The number of worker processes for training.
+    rng
+        The source of all randomness; the operating system if it is None. A fixed seed is for tests.
+    provenance
+        Plain data about the origin of the records, kept with the deployment.
+    advance
+        Called with the number of models trained since the last call.
+    **settings
+        Further options, as in `UnlearningClassifier`.
+
+    Returns
+    -------
+    DurableDeployment
+        The deployment, open for predicting and updating.
+
+    Raises
+    ------
+    InputError
+        If an option is wrong, or the records or the learner cannot be stored.
+    TrainingError
+        If a shard cannot be trained.
+    StoreError
+        If the path is taken, or cannot be written to.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> with create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority") as deployment:
+    ...     deployment.delete([7]).state
+    'applied'
     """
     folder, trusted = _vacant(path), tuple(trust)
     policy = ApplyPolicy.parse(apply)
     clock = Clock(clock_seconds)
-    clock.tick()  # refuses what is no tick
-    begun = clock.now()  # how long the training takes is nobody's business
+    clock.tick()  # refuses a tick that is out of range
+    begun = clock.now()  # before the training: the time that it takes is secret
     origin = _plain(provenance or {})
     options, base = Settings(n_shards=n_shards, **_known(settings)), as_learner(learner)
     chance = rng or Randomness.from_system()
     with (
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
-        FirstStage(store, trusted=trusted) as made,
+        FirstEnsembleWriter(store, trusted=trusted) as made,
     ):
-        reach("create.folder")
+        report_step("create.folder")
         stored = encode(base, trusted=trusted)
         records = Records.build(
             X,
@@ -107,7 +157,7 @@ def create(
             weights=weights,
             classes=classes,
             allow_missing=allow_missing,
-            borrows=True,  # until they are written
+            copy=False,  # until they are written to files
         )
         labels = dump_classes(records.classes)
         num_shards, probability = options.sizes(records)
@@ -121,7 +171,7 @@ def create(
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)
             records = made.write(records)
-        reach("create.records")
+        report_step("create.records")
         deployment = DurableDeployment(
             records,
             base,
@@ -157,19 +207,23 @@ def create(
 
 
 def _write_down(
-    store: Store, deployment: DurableDeployment, made: FirstStage, facts: dict[str, Any], trusted: tuple[str, ...]
+    store: Store,
+    deployment: DurableDeployment,
+    made: FirstEnsembleWriter,
+    facts: dict[str, Any],
+    trusted: tuple[str, ...],
 ) -> None:
     inside = deployment.inside
-    staged = made.finish(inside.state)
-    reach("create.models")
+    staged = made.write_models(inside.state)
+    report_step("create.models")
     publisher: Publisher = deployment._publisher
     identity = uuid4().hex
     with store.database.transaction():
         for name, value in {**facts, "deployment": identity}.items():
-            store.state_fact(name, value)
+            store.write_fact(name, value)
         serving = put_round(store, deployment._front, inside.serving, deployment.classes, trusted)
-        switch(store, staged, generation=1, round=0, models_trained=inside.models_trained, serving=serving)
-        store.open_books(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+        activate(store, staged, generation=1, round=0, models_trained=inside.models_trained, serving=serving)
+        store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
         LedgerBook(store, identity).write(
             "created",
             facts["created_at"],
@@ -191,16 +245,52 @@ def open(
     n_jobs: int | None = None,
     apply_pending: bool = True,
 ) -> DurableDeployment:
-    """Open a deployment's folder for predicting and updating; a second process is refused.
+    """Open a deployment's folder for predicting and updating. One process at a time may have it open.
 
-    What a crash left unfinished is finished first, also a replacement of the whole folder (`expunge create --force`);
-    requests that are pending and due are applied. `trust` must name the code of your own that the folder was created
-    with.
+    Opening first finishes what a crash left unfinished, including a replacement of the whole folder
+    (`expunge create --force`). Then it applies the pending requests that are due.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    trust
+        The modules or classes of your own that the folder was created with.
+    n_jobs
+        The number of worker processes for training.
+    apply_pending
+        Whether to apply the requests that are due.
+
+    Returns
+    -------
+    DurableDeployment
+        The deployment, as it was when it was closed or its process ended.
+
+    Raises
+    ------
+    FolderBusyError
+        If another process has the folder open.
+    FormatError
+        If the folder is not a deployment, has another format version, or is damaged.
+    StoreError
+        If the folder cannot be written to.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> with open(path) as deployment:
+    ...     deployment.status.num_records
+    20
     """
-    settle(Path(path))
+    recover_replacement(Path(path))
     store = Store.open(Path(path))
     try:
-        with store.explained():
+        with store.explain_errors():
             deployment = _resumed(store, tuple(trust), n_jobs)
     except BaseException:
         store.close()
@@ -211,7 +301,7 @@ def open(
     except BaseException:
         deployment.close()
         raise
-    reach("open.done")
+    report_step("open.done")
     return deployment
 
 
@@ -220,8 +310,8 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     learner = read_learner(store, trusted)
     sampler = settings.make_sampler(settings.inclusion_probability)
     state = read_state(store, learner, sampler, trusted=trusted)
-    reach("open.read")
-    publisher, reserved = make_books(store, settings, state.records.num_classes)
+    report_step("open.read")
+    publisher, reserved = restore_publisher(store, settings, state.records.num_classes)
     front = get_front(store, trusted)
     rng, executor = Randomness.from_system(), make_executor(n_jobs)
     opening = Opening(state, publisher, rng, executor)
@@ -241,21 +331,30 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     )
 
 
-def make_books(store: Store, settings: Settings, num_classes: int) -> tuple[Publisher, int]:
-    """The generation's publisher as the books have it: what was reserved counts as published."""
+def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:
+    """Read the learner that the folder was created with."""
+    found = store.object("learner")
+    if found is None:
+        raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
+    learner: Learner | SlicedLearner = decode(*found, trusted=trusted)
+    return learner
+
+
+def restore_publisher(store: Store, settings: Settings, num_classes: int) -> tuple[Publisher, int]:
+    """Make the generation's publisher. Return it with the number of reserved predictions: these count as published."""
     assert isinstance(settings.n_shards, int)
     publisher = settings.make_publisher(
         settings.n_shards, num_classes, Randomness.from_system(), cache_folder=store.folder / "design"
     )
-    reserved, dirty, secret = store.reserved(store.present.generation)
+    reserved, dirty, secret = store.reserved(store.position.generation)
     publisher.restore(predictions=reserved, dirty=dirty, secret=secret)
     return publisher, reserved
 
 
 def _vacant(path: str | os.PathLike[str]) -> Path:
-    """A place that nothing is at, nor anything that is only out of sight: a deployment whose replacement was killed."""
+    """Return the path if nothing is there. A deployment whose replacement was killed is put back first."""
     folder = Path(path)
-    settle(folder)
+    recover_replacement(folder)
     if folder.is_dir() and not any(folder.iterdir()):
         return folder
     if folder.exists():
@@ -265,37 +364,37 @@ def _vacant(path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _under_construction(folder: Path) -> Iterator[Path]:
-    """A folder beside the final one, renamed when it is complete and removed when it is not."""
+    """Make a folder beside the final one. Rename it when it is complete, and remove it after an error."""
     absolute = folder.absolute()
     _remove_abandoned(absolute)
     partial = absolute.with_name(f".{absolute.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
-        reach("create.written")
-        with explained(folder):
+        report_step("create.written")
+        with explain_errors(folder):
             flush_files([partial, *(path for path in partial.iterdir() if path.is_dir())])
             try:
                 partial.rename(absolute)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                raise StoreError(f"{folder} exists already: somebody else has made it meanwhile") from error
+                raise StoreError(f"{folder} exists already: another process made it in the meantime") from error
             flush_file(absolute.parent)
-        reach("create.renamed")
+        report_step("create.renamed")
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, StoreError):  # about the folder that was asked for
+        if isinstance(error, StoreError):  # name the folder that the caller gave
             raise type(error)(str(error).replace(str(partial), str(folder))) from error
         raise
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """What earlier attempts at this folder left that were killed: people's data in a folder that nobody knows of."""
+    """Remove what killed attempts to create this folder left behind: it holds people's data."""
     for partial in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.partial"):
         try:
             lock = FolderLock(partial)
         except StoreError:
-            continue  # somebody is at work there
+            continue  # another process is creating it
         try:
             shutil.rmtree(partial, ignore_errors=True)
         finally:
@@ -303,7 +402,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _plain(provenance: dict[str, Any]) -> dict[str, Any]:
-    """As it will be read; what cannot be written down is refused before anything is trained."""
+    """Return the provenance as it will be read. Refuse what JSON cannot hold, before anything is trained."""
     try:
         found: dict[str, Any] = json.loads(json.dumps(provenance))
     except (TypeError, ValueError) as error:
@@ -319,16 +418,16 @@ def _known(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) -> None:
-    """Find out on a few records, and not after all shards are trained, that models cannot be stored."""
+    """Train on a few records to find out whether models can be stored, before all shards are trained."""
     slots = np.arange(min(_PROBE_ROWS, len(records)), dtype=np.int64)
     X, y, weights = records.gather(slots)
     bound = for_classes(learner, records.classes)
     if isinstance(bound, SlicedLearner) or len(np.unique(y)) < 2:
         return
     try:
-        with warnings.catch_warnings():  # what it warns of on a few records says nothing about the shards
+        with warnings.catch_warnings():  # warnings on a few records say nothing about the shards
             warnings.simplefilter("ignore")
             model = bound.fit(take(X, slots), y, 0, weights=weights)
-    except Exception:  # too few records for this learner say nothing about its models
+    except Exception:  # too few records for this learner; that says nothing about its models
         return
     encode_model(bound, model, trusted=trusted)

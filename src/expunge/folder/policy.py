@@ -1,4 +1,4 @@
-"""When accepted requests are applied: now, every so many seconds, or once so many are waiting."""
+"""When accepted requests are applied: now, at regular times, or once enough of them are pending."""
 
 from __future__ import annotations
 
@@ -16,10 +16,25 @@ _FORM = re.compile(r"(now|manual)|every\s+(\d+(?:\.\d+)?)\s*s?|at\s+(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class ApplyPolicy:
-    """`now` applies at once, `every` on a clock, `at` when enough are waiting, `manual` when told to.
+    """When a deployment applies its pending requests.
 
-    On a clock the time of an answer says nothing about how many shards a request touched, as long as no training takes
-    longer than a beat; see docs/limits.md.
+    With "every", the time of an answer says nothing about how many shards a request touched, as long as no training
+    takes longer than a beat; see docs/limits.md.
+
+    Parameters
+    ----------
+    mode
+        "now" applies a request at once, "every" on a clock, "at" when enough requests are pending, and "manual" only
+        when `apply` is called.
+    amount
+        The seconds between two beats of the clock for "every"; the number of pending requests for "at".
+
+    Examples
+    --------
+    >>> ApplyPolicy.parse("every 3600s").amount
+    3600.0
+    >>> str(ApplyPolicy("at", 100))
+    'at 100'
     """
 
     mode: Literal["now", "every", "at", "manual"] = "now"
@@ -27,7 +42,7 @@ class ApplyPolicy:
 
     @classmethod
     def parse(cls, text: str | ApplyPolicy) -> Self:
-        """From "now", "every 3600s", "at 100" or "manual"."""
+        """Read a policy from "now", "every 3600s", "at 100" or "manual"; other text raises ParameterError."""
         if isinstance(text, ApplyPolicy):
             return cls(text.mode, text.amount)
         found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
@@ -40,7 +55,7 @@ class ApplyPolicy:
         return cls("at", _positive(float(found[3]), text))
 
     def is_due(self, pending: int, seconds_waiting: float) -> bool:
-        """Whether to apply, with so many waiting, the oldest of them so long."""
+        """Return whether to apply, given the number of pending requests and the age of the oldest in seconds."""
         match self.mode:
             case "now":
                 return pending > 0
@@ -51,10 +66,10 @@ class ApplyPolicy:
         return False
 
     def beats(self, now: Callable[[], float]) -> Iterator[float]:
-        """On a clock: how long to wait for the next beat, by multiples of the amount since the first call.
+        """Yield the seconds until the next beat of the clock, again and again. A beat comes every `amount` seconds.
 
-        Never counted from the end of a training, which depends on how many shards it touched; a training that takes
-        longer than a beat leaves out those that it lasted over.
+        Beats count from the first call. They do not depend on the end of a training, which depends on how many shards
+        it touched. A training that takes longer than a beat skips the beats that it overlaps.
         """
         start, number = now(), 0
         while True:
@@ -72,11 +87,11 @@ class ApplyPolicy:
 
 
 def _digits(value: float) -> str:
-    """All digits and no exponent: it is read again."""
+    """Write a number with all its digits and no exponent, so that `parse` reads it."""
     return f"{Decimal(repr(float(value))).normalize():f}"
 
 
 def _positive(value: float, text: object) -> float:
     if not 0 < value < math.inf:
-        raise ParameterError(f"apply must name more than nothing, got {text!r}")
+        raise ParameterError(f"apply must name a positive number, got {text!r}")
     return value

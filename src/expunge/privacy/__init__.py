@@ -1,1 +1,1 @@
-"""Differential privacy: accounting (how much was released) and mechanisms (how it is released)."""
+"""Differential privacy: accounting (what releases cost) and mechanisms (how answers are released)."""

@@ -26,14 +26,16 @@ from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
 from expunge.theory import Guarantee
-from expunge.training.ensemble import Advance, EnsembleState, Follower, UpdateReport, ignore_progress, learn, update
+from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import Learner, SlicedLearner
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
-_SEEDED = "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+SEED_IS_SECRET = (
+    "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+)
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
@@ -69,7 +71,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class NextRound:
     """Everything that a switch replaces, made ready beforehand; `change` in slots, None where they were renumbered."""
 
     state: EnsembleState
@@ -90,7 +92,7 @@ class Deployment:
     every generation unless it is a fixed seed.
     """
 
-    _follower: Follower | None = None  # of the update that is going on
+    _state_writer: StateWriter | None = None  # of the update that is going on
 
     def __init__(
         self,
@@ -275,7 +277,7 @@ class Deployment:
         strange = [type(p).__name__ for p in parts if p is not None and not type(p).__module__.startswith("expunge.")]
         return [
             _ONE_COPY,
-            *([] if self._rng.is_system else [_SEEDED]),
+            *([] if self._rng.is_system else [SEED_IS_SECRET]),
             *(f"{name}, which is not part of this package, keeps to its contract." for name in strange),
         ]
 
@@ -302,15 +304,15 @@ class Deployment:
         used_up = self._publisher.must_retrain or self._generation > self._max_generations
         return used_up or (self._is_copy and not self._publisher.is_repeatable)
 
-    def _updated(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
+    def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
         """R_A: the touched shards retrained, in the same generation."""
         publisher, rng = self._publisher, self._rng
-        options: dict[str, Any] = {"executor": self._executor, "advance": advance, "follower": self._follower}
+        options: dict[str, Any] = {"executor": self._executor, "advance": advance, "writer": self._state_writer}
         state, report = update(self._state, batch, **options)
         serving = self._open_round(state, publisher, rng, report.change)
-        return Following(state, publisher, rng, serving, self._generation, report.touched, report.change), report
+        return NextRound(state, publisher, rng, serving, self._generation, report.touched, report.change), report
 
-    def _retrained(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
+    def _retrained(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
         """Everything retrained on D ∘ u, in a new generation."""
         records, change = self._state.records.apply(batch)
         report = UpdateReport(
@@ -321,26 +323,26 @@ class Deployment:
         )
         return self._fresh_generation(records, change, advance, self._rng.renewed()), report
 
-    def _same_records_retrained(self, start: EnsembleState, advance: Advance, rng: Randomness) -> Following:
+    def _same_records_retrained(self, start: EnsembleState, advance: Advance, rng: Randomness) -> NextRound:
         """A new generation of the same dataset."""
         num_slots = start.records.num_slots
         nothing = Change(np.empty(0, dtype=np.int64), range(num_slots, num_slots))
         return self._fresh_generation(start.records, nothing, advance, rng)
 
-    def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> Following:
+    def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> NextRound:
         """Fresh randomness, fresh models, empty books."""
         state = self._learn(records, advance, replace(self._state.recipe.renewed(), learner=self._learner))
         publisher = self._publisher.new_generation(rng)
         serving = self._open_round(state, publisher, rng, None)
         every_shard = tuple(range(self._num_shards))
         kept = change if state.records is records else None
-        return Following(state, publisher, rng, serving, self._generation + 1, every_shard, kept)
+        return NextRound(state, publisher, rng, serving, self._generation + 1, every_shard, kept)
 
-    def _keep(self, following: Following, _: int) -> Following:
+    def _keep(self, following: NextRound, _: int) -> NextRound:
         """Called before every switch, with the number of the round to come: the place to write it down."""
         return following
 
-    def _switch(self, following: Following, **more: Any) -> None:
+    def _switch(self, following: NextRound, **more: Any) -> None:
         """From one round or generation to the next, all at once: one call, which Ctrl-C does not cut in two."""
         kept = {f"_{name}": getattr(following, name) for name in ("state", "publisher", "rng", "serving", "generation")}
         models_trained = self._models_trained + len(following.touched)

@@ -9,11 +9,10 @@ E[e^{λL}1_G|m] ≤ exp((1+λ)kn + λ(1+λ)kc²/8) for every m. With β = b1 + b
 fixed set of monotone functions is monotone in every argument. (ν rather than ω is fixed, because τ then falls and c
 grows with k.)
 
-Privacy-loss thresholds for T2: the smallest known c with P(loss > c) ≤ τ, for each way to know a transcript.
-
-`threshold(log_tau)` maps ln τ to c, elementwise; infinity where no c is known. Except for zCDP (Markov on the Rényi
-divergence) every tail goes through a hockey-stick divergence δ(·): P(loss > ε+s) ≤ δ(ε)/(1−e^{−s}), so
-c = ε − ln(1 − δ(ε)/τ) for any ε with δ(ε) < τ.
+The tails give the thresholds: the smallest known c with P(loss > c) ≤ τ, for each way to know a transcript.
+`threshold(log_tau)` maps ln τ to c, elementwise, and to infinity where no c is known. For zCDP the tail is Markov's
+inequality on the Rényi divergence. Every other tail goes through a hockey-stick divergence δ(·):
+P(loss > ε+s) ≤ δ(ε)/(1−e^{−s}), so c = ε − ln(1 − δ(ε)/τ) for any ε with δ(ε) < τ.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from typing import Final, Protocol
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.errors import ParameterError
 from expunge.core.guarantee import PRODUCT_ASSUMPTIONS, Guarantee, Parameter
-from expunge.theory.checks import require_count, require_nonnegative, require_probability
 from expunge.theory.conversion import Array, smallest_alpha
 
 # ln τ is rounded down to a multiple of this before an expensive threshold is computed: c only grows.
@@ -36,13 +35,13 @@ _LOG_TAU_STEP: Final = 0.05
 _SLACKS: Final = np.geomspace(1e-7, 50.0, 90)
 _STANDARD_LOSSES: Final = np.linspace(0.0, 40.0, 600)
 _CURVE_POINTS: Final = 400
-# Beyond it the guarantee means nothing, and e^ε overflows in many a curve.
+# Beyond it the guarantee means nothing, and e^ε overflows in many curves.
 _LARGEST_EPSILON: Final = 600.0
 _LARGEST_MU: Final = 1e60
 
 
 class LossTail(Protocol):
-    """Anything that knows a privacy-loss threshold."""
+    """What T2 needs to know of a transcript: a privacy-loss threshold."""
 
     def threshold(self, log_tau: Array) -> Array:
         """The loss that is exceeded with probability at most τ."""
@@ -183,22 +182,97 @@ _SHARE: Final = np.geomspace(1e-3, 0.97, 40)[None, :]
 
 
 def t2_approximate(*, num_shards: int, epsilon: float, delta: float, beta: float, gamma: float) -> Guarantee:
-    """T2 for an (ε,δ)-DP transcript: c = ε+s, τ = δ/(1−e^{−s}) for any s > 0."""
-    require_nonnegative("epsilon", epsilon)
+    """T2 for an (ε,δ)-DP transcript: c = ε+s, τ = δ/(1−e^{−s}) for any s > 0.
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    epsilon, delta
+        (ε,δ) of the whole transcript.
+    beta, gamma
+        β and γ of the guarantee; γ is for one generation.
+
+    Returns
+    -------
+    Guarantee
+        (α,β,γ) for one generation. α is 0 if β = 1 or γ = 1, and infinite where T2 gives no bound.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> print(t2_approximate(num_shards=10, epsilon=0.1, delta=1e-12, beta=1e-3, gamma=1e-3))
+    (0.5042, 0.001, 0.001)-unlearning by T2 (approximate DP)
+    """
+    require_number("epsilon", epsilon, least=0, infinite=True)
     require_probability("delta", delta)
     tail = ApproximateTail(epsilon=epsilon, delta=delta)
     return _t2("T2 (approximate DP)", tail, num_shards, beta, gamma, {"epsilon": epsilon, "delta": delta})
 
 
 def t2_zcdp(*, num_shards: int, rho: float, beta: float, gamma: float) -> Guarantee:
-    """T2 for a ρ-zCDP transcript: τ(c) = exp(−(c−ρ)²/(4ρ)) for c > ρ."""
-    require_nonnegative("rho", rho)
+    """T2 for a ρ-zCDP transcript: τ(c) = exp(−(c−ρ)²/(4ρ)) for c > ρ.
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    rho
+        ρ of the whole transcript.
+    beta, gamma
+        β and γ of the guarantee; γ is for one generation.
+
+    Returns
+    -------
+    Guarantee
+        (α,β,γ) for one generation. α is 0 if β = 1 or γ = 1, and infinite where T2 gives no bound.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> print(t2_zcdp(num_shards=10, rho=1e-3, beta=1e-3, gamma=1e-3))
+    (1.567, 0.001, 0.001)-unlearning by T2 (zCDP)
+    """
+    require_number("rho", rho, least=0, infinite=True)
     return _t2("T2 (zCDP)", ConcentratedTail(rho=rho), num_shards, beta, gamma, {"rho": rho})
 
 
 def t2_gaussian(*, num_shards: int, mu: float, beta: float, gamma: float) -> Guarantee:
-    """T2 for a μ-Gaussian-DP transcript, through its privacy curve (the exact loss tail would not be valid)."""
-    require_nonnegative("mu", mu)
+    """T2 for a μ-Gaussian-DP transcript, through its privacy curve. (The exact loss tail would not be valid.)
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    mu
+        μ of the whole transcript.
+    beta, gamma
+        β and γ of the guarantee; γ is for one generation.
+
+    Returns
+    -------
+    Guarantee
+        (α,β,γ) for one generation. α is 0 if β = 1 or γ = 1, and infinite where T2 gives no bound.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> print(t2_gaussian(num_shards=10, mu=0.04, beta=1e-3, gamma=1e-3))
+    (1.317, 0.001, 0.001)-unlearning by T2 (Gaussian DP)
+    """
+    require_number("mu", mu, least=0, infinite=True)
     return _t2("T2 (Gaussian DP)", GaussianTail(mu=mu), num_shards, beta, gamma, {"mu": mu})
 
 
@@ -208,9 +282,35 @@ def t2_mixed(
     """T2 for a δ-approximate ρ-zCDP transcript, composed with (ε,0) more: δ(c) ≤ δ + curve_ρ(c−ε).
 
     The transcript's laws are (1−δ)P' + δP'' and (1−δ)Q' + δQ''; the hockey-stick divergence is jointly convex.
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    rho, delta
+        The part of the transcript that is δ-approximate ρ-zCDP.
+    epsilon
+        The part that is ε-DP.
+    beta, gamma
+        β and γ of the guarantee; γ is for one generation.
+
+    Returns
+    -------
+    Guarantee
+        (α,β,γ) for one generation. α is 0 if β = 1 or γ = 1, and infinite where T2 gives no bound.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> print(t2_mixed(num_shards=10, rho=1e-3, epsilon=0.01, delta=1e-12, beta=1e-3, gamma=1e-3))
+    (1.672, 0.001, 0.001)-unlearning by T2 (zCDP and approximate DP)
     """
-    require_nonnegative("rho", rho)
-    require_nonnegative("epsilon", epsilon)
+    require_number("rho", rho, least=0, infinite=True)
+    require_number("epsilon", epsilon, least=0, infinite=True)
     require_probability("delta", delta)
     tail = ApproximateConcentratedTail(rho=rho, epsilon=epsilon, delta=delta)
     parameters = {"rho": rho, "epsilon": epsilon, "delta": delta}
@@ -221,8 +321,32 @@ def t2_mixed(
 def t2_curve(*, num_shards: int, curve: Callable[[float], float], beta: float, gamma: float) -> Guarantee:
     """T2 for a transcript with the privacy curve δ(ε) = `curve(ε)`: τ(c) = min_s δ(c−s)/(1−e^{−s}).
 
-    `curve` must be a valid δ for every ε >= 0 it is asked about, for both orders of every neighbouring pair; it is
-    asked a few hundred times.
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    curve
+        The privacy curve of the whole transcript. It must be a valid δ for every ε >= 0 it is asked about, for both
+        orders of every neighbouring pair. It is asked a few hundred times.
+    beta, gamma
+        β and γ of the guarantee; γ is for one generation.
+
+    Returns
+    -------
+    Guarantee
+        (α,β,γ) for one generation. α is 0 if β = 1 or γ = 1, and infinite where T2 gives no bound.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range, or if the curve gives NaN.
+
+    Examples
+    --------
+    >>> def curve(epsilon):
+    ...     return 1e-12 if epsilon >= 0.1 else 1.0
+    >>> print(t2_curve(num_shards=10, curve=curve, beta=1e-3, gamma=1e-3))
+    (0.5053, 0.001, 0.001)-unlearning by T2 (privacy curve)
     """
     tail = CurveTail(curve)
     return _t2("T2 (privacy curve)", tail, num_shards, beta, gamma, {})

@@ -1,13 +1,13 @@
-"""A ceiling for every possible certificate: a concrete system that breaks the target after so many predictions.
+"""A ceiling for every possible certificate, and what the literature's own statements give beside the theorems here.
 
-The system: k shards vote 0 or 1 independently, each 1 with probability q; the same query is asked l times through the
-exponential mechanism. The posterior of r depends on the votes' sum alone, so H(m) is computed exactly for every
-transcript m (through its number of ones). If P(H(m) > β) > γ, no sound theorem can certify l predictions, nor more.
+The ceiling is a concrete system that breaks the target after so many predictions: k shards vote 0 or 1 independently,
+each 1 with probability q; the same query is asked l times through the exponential mechanism. The posterior of r depends
+on the votes' sum alone, so H(m) is computed exactly for every transcript m (through its number of ones). If
+P(H(m) > β) > γ, no sound theorem can certify l predictions, nor more.
 
-What the literature's own statements give: for display beside the theorems that certify.
-
-`rogers_style` is a valid bound, only weaker. `paper_illustration` sets the constants that the paper leaves inside O(·)
-to one; it is no bound at all and has a type of its own, so that it can never be taken for a `Guarantee`.
+Of the literature's statements `rogers_style` is a valid bound, only weaker. `paper_illustration` sets the constants
+that the paper leaves inside O(·) to one. It is no bound at all and has a type of its own, so that it can never be taken
+for a `Guarantee`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Final
 import numpy as np
 from scipy.special import gammaln, log_expit, logsumexp
 
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.errors import ParameterError
 from expunge.core.guarantee import PRODUCT_ASSUMPTIONS, Guarantee
-from expunge.theory.checks import require_count, require_nonnegative, require_probability
 from expunge.theory.conversion import Array
 
 # Off-centre votes make one of the two answers rare, and so more telling. The first two find a break, all lower it.
@@ -36,7 +36,35 @@ _LOOK_BACK: Final = 4
 def repeated_query_failure(
     *, num_shards: int, epsilon: float, num_predictions: int, target: Guarantee, vote_probability: float
 ) -> float:
-    """P(H(m) > β) at a = α, exactly, for the repeated-query system."""
+    """P(H(m) > β) at a = α, exactly, for the repeated-query system.
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards that vote.
+    epsilon
+        ε0 of the exponential mechanism.
+    num_predictions
+        l, how often the query is asked.
+    target
+        The (α,β,γ) to test.
+    vote_probability
+        q, the probability of a vote for 1; above 0 and below 1.
+
+    Returns
+    -------
+    float
+        The probability. The target is broken, in transcript form, if it is above γ.
+
+    Examples
+    --------
+    >>> target = Guarantee(1.0, 1e-3, 1e-3)
+    >>> failure = repeated_query_failure(
+    ...     num_shards=100, epsilon=0.01, num_predictions=30, target=target, vote_probability=0.46
+    ... )
+    >>> failure > target.gamma
+    True
+    """
     log_prior = _log_binomial(num_shards, vote_probability)
     ones = np.arange(num_predictions + 1.0)[:, None]
     logit = epsilon * (np.arange(num_shards + 1.0) - num_shards / 2)
@@ -52,7 +80,29 @@ def repeated_query_failure(
 def repeated_query_ceiling(*, num_shards: int, epsilon: float, target: Guarantee) -> int | None:
     """A number of predictions that cannot be exceeded: one more is broken by the repeated-query system.
 
-    The smallest that the search finds; None if the system breaks nothing up to 65,536 predictions.
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards.
+    epsilon
+        ε0 of the exponential mechanism.
+    target
+        The wanted (α,β,γ) for one generation.
+
+    Returns
+    -------
+    int or None
+        The smallest such number that the search finds; None if the system breaks nothing up to 65,536 predictions.
+
+    Raises
+    ------
+    ParameterError
+        If `num_shards` is not an integer >= 1.
+
+    Examples
+    --------
+    >>> repeated_query_ceiling(num_shards=100, epsilon=0.01, target=Guarantee(1.0, 1e-3, 1e-3))
+    24
     """
     require_count("num_shards", num_shards, least=1)
 
@@ -105,7 +155,15 @@ _SHARES: Final = np.geomspace(1e-6, 0.999, 400)
 
 @dataclass(frozen=True, slots=True)
 class IllustrativeBound:
-    """Numbers that look like (α,β,γ) and promise nothing."""
+    """Numbers that look like (α,β,γ) and promise nothing.
+
+    Parameters
+    ----------
+    alpha, beta, gamma
+        The numbers.
+    label
+        A warning that is always shown with them.
+    """
 
     alpha: float
     beta: float
@@ -123,7 +181,29 @@ class IllustrativeBound:
 def paper_illustration(*, num_shards: int, epsilon: float, delta: float) -> IllustrativeBound:
     """Theorem 4.1 with every constant inside O(·) set to 1: α = ε²k + k√(δ/ε), β = γ = √(e^{−ε²k} + k√(δ/ε)).
 
-    The paper needs 0 < ε ≤ 1/2 and 0 < δ < ε. Illustrative, not a bound.
+    Illustrative, not a bound.
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards.
+    epsilon, delta
+        (ε,δ) of the transcript. The paper needs 0 < ε ≤ 1/2 and 0 < δ < ε.
+
+    Returns
+    -------
+    IllustrativeBound
+        The numbers, which promise nothing.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> print(paper_illustration(num_shards=10, epsilon=0.5, delta=1e-9))
+    (2.5, 0.2873, 0.2873), illustrative, not a bound
     """
     require_count("num_shards", num_shards, least=1)
     if not 0 < epsilon <= 0.5:
@@ -140,10 +220,34 @@ def rogers_style(*, num_shards: int, epsilon: float, delta: float, beta: float, 
     """The theorem of Rogers et al. with explicit constants, for an (ε,δ)-DP transcript; weaker than T2.
 
     c = 2ε, τ = δ/(1−e^{−ε}), ω = √τ, R = kε²/2, n = −ln(1−ω): L ≤ kn + R + 2√(R(ln(1/δ1)+kn)) except with probability
-    δ1 + k√τ ≤ βγ. Infinite α when k√τ alone is too large.
+    δ1 + k√τ ≤ βγ.
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    epsilon, delta
+        (ε,δ) of the whole transcript.
+    beta, gamma
+        β and γ of the guarantee; γ is for one generation.
+
+    Returns
+    -------
+    Guarantee
+        (α,β,γ) for one generation. α is infinite if k√τ alone is too large.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> print(rogers_style(num_shards=10, epsilon=0.01, delta=1e-30, beta=1e-3, gamma=1e-3))
+    (0.1667, 0.001, 0.001)-unlearning by Rogers-style closed form
     """
     require_count("num_shards", num_shards, least=1)
-    require_nonnegative("epsilon", epsilon)
+    require_number("epsilon", epsilon, least=0, infinite=True)
     require_probability("delta", delta)
     require_probability("beta", beta)
     require_probability("gamma", gamma)
@@ -160,11 +264,35 @@ def rogers_style(*, num_shards: int, epsilon: float, delta: float, beta: float, 
 def paper_predictions(*, num_shards: int, epsilon: float, alpha: float, beta: float, gamma: float) -> int:
     """Predictions of ε0 = `epsilon` that the paper's count certifies through the Rogers-style form.
 
-    The largest ⌊ε²/(8ε0² ln(1/δ))⌋ over all (ε,δ) whose Rogers-style α is within target, with δ1 free. For each way
-    to share βγ between δ1 and k√τ the largest ε has a closed form, so the search is over that share alone.
+    This is the largest ⌊ε²/(8ε0² ln(1/δ))⌋ over all (ε,δ) whose Rogers-style α is within target, with δ1 free. For each
+    way to share βγ between δ1 and k√τ the largest ε has a closed form, so the search is over that share alone.
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    epsilon
+        ε0, what one prediction costs.
+    alpha, beta, gamma
+        The target for one generation.
+
+    Returns
+    -------
+    int
+        The number of predictions.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> paper_predictions(num_shards=100, epsilon=1e-4, alpha=1.0, beta=1e-3, gamma=1e-3)
+    98
     """
     require_count("num_shards", num_shards, least=1)
-    require_nonnegative("alpha", alpha)
+    require_number("alpha", alpha, least=0, infinite=True)
     budget = beta * gamma
     if budget <= 0 or epsilon <= 0:
         return 0

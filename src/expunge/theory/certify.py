@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from expunge.core.checks import require_count, require_probability
 from expunge.core.guarantee import BASE_ASSUMPTIONS, Guarantee
 from expunge.privacy.accounting.events import Event
 from expunge.theory.approximate import t2_approximate, t2_gaussian, t2_mixed, t2_zcdp
-from expunge.theory.checks import require_count, require_probability
+from expunge.theory.composition import PrivacyTotals
 from expunge.theory.concentrated import description_length, mutual_information, t3
-from expunge.theory.cost import TranscriptCost
 from expunge.theory.final_step import over_generations
 from expunge.theory.pure import t1
 
@@ -24,13 +24,42 @@ def certify(
     num_generations: int = 1,
     num_outcomes: int | None = None,
 ) -> Guarantee:
-    """The (α,β,γ) with the smallest α that a theorem proves for a deployment.
+    """The (α,β,γ) with the smallest α that a theorem (T1, T2, T3 or a companion) proves for a deployment.
 
-    `events` is what one generation may publish, as a mapping from event to count: the certificate holds for every
-    generation that publishes at most that. A theorem that fails with probability g per generation is used at
-    g = γ/G, G = `num_generations`. `num_outcomes`, if given, promises that every event counted releases one of at most
-    that many values, and adds the description-length bound. Without any bound α is infinite and the guarantee says
-    why.
+    Parameters
+    ----------
+    events
+        What one generation may publish, as a mapping from event to count. The certificate holds for every generation
+        that publishes at most that.
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    beta, gamma
+        β and γ of the guarantee, over all generations. A theorem that fails with probability g per generation is used
+        at g = γ/G.
+    num_generations
+        G, the number of generations.
+    num_outcomes
+        If given, promises that every event counted releases one of at most that many values, and adds the
+        description-length bound.
+
+    Returns
+    -------
+    Guarantee
+        The best of `all_bounds` whose β is at most `beta`. If no theorem gives a bound, α is infinite and the guarantee
+        says why.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    UnknownEventError
+        If no guarantee is known for an event.
+
+    Examples
+    --------
+    >>> from expunge.privacy.accounting import BoundedRange
+    >>> print(certify({BoundedRange(0.01): 6}, num_shards=100, beta=1e-3, gamma=1e-3))
+    (0.8507, 0.001, 0)-unlearning by T1 (pure DP)
     """
     bounds = all_bounds(
         events,
@@ -40,11 +69,11 @@ def certify(
         num_generations=num_generations,
         num_outcomes=num_outcomes,
     )
-    # A bound that needs more β than asked for (mutual information) is no answer to the question.
+    # A bound that needs more β than asked for (mutual information) does not answer the question.
     answers = [bound for bound in bounds if bound.beta <= beta]
     best = min(answers, key=lambda bound: (bound.alpha, bound.gamma, bound.beta))
     if math.isinf(best.alpha):
-        return _nothing(TranscriptCost.of(events), beta, gamma)
+        return _nothing(PrivacyTotals.of(events), beta, gamma)
     return best
 
 
@@ -57,14 +86,39 @@ def all_bounds(
     num_generations: int = 1,
     num_outcomes: int | None = None,
 ) -> list[Guarantee]:
-    """What every theorem that applies to `events` gives, for display; each of them is valid."""
+    """What every theorem that applies to `events` gives, for display; each bound is valid.
+
+    Parameters
+    ----------
+    events, num_shards, beta, gamma, num_generations, num_outcomes
+        As for `certify`.
+
+    Returns
+    -------
+    list of Guarantee
+        One guarantee for each theorem, over all generations. Mutual information may need a larger β than `beta`.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    UnknownEventError
+        If no guarantee is known for an event.
+
+    Examples
+    --------
+    >>> from expunge.privacy.accounting import BoundedRange
+    >>> bounds = all_bounds({BoundedRange(0.01): 6}, num_shards=100, beta=1e-3, gamma=1e-3)
+    >>> [bound.theorem for bound in bounds]
+    ['T1 (pure DP)', 'T2 (zCDP)', 'T3 (zCDP, few shards)', 'mutual information']
+    """
     require_count("num_shards", num_shards, least=1)
     require_count("num_generations", num_generations, least=1)
     require_probability("beta", beta)
     require_probability("gamma", gamma)
     if num_outcomes is not None:
         require_count("num_outcomes", num_outcomes, least=1)
-    cost = TranscriptCost.of(events)
+    cost = PrivacyTotals.of(events)
     per_generation = gamma / num_generations
     # γ/G may round up: the union over generations must stay within what was asked for.
     while per_generation * num_generations > gamma:
@@ -78,7 +132,7 @@ def all_bounds(
     return [over_generations(bound, num_generations=num_generations) for bound in found]
 
 
-def _with_failure(cost: TranscriptCost, num_shards: int, beta: float, gamma: float) -> Iterator[Guarantee]:
+def _with_failure(cost: PrivacyTotals, num_shards: int, beta: float, gamma: float) -> Iterator[Guarantee]:
     """The bounds that may fail with probability gamma in a generation."""
     if not cost.is_private:
         return
@@ -101,6 +155,6 @@ def _with_failure(cost: TranscriptCost, num_shards: int, beta: float, gamma: flo
     yield mutual_information(num_shards=k, rho=cost.rho, gamma=gamma)
 
 
-def _nothing(cost: TranscriptCost, beta: float, gamma: float) -> Guarantee:
+def _nothing(cost: PrivacyTotals, beta: float, gamma: float) -> Guarantee:
     note = "something was published without privacy: no bound on what it reveals" if not cost.is_private else ""
     return Guarantee(math.inf, beta, gamma, assumptions=BASE_ASSUMPTIONS, note=note)

@@ -1,11 +1,11 @@
 """Designs of the consensus gate: survival tables that guarantee (α,β,γ)-unlearning (T4, Theorems B to E and 0).
 
 Answers on which nearly all shards agree are free; a failed consensus forces a full retraining at the next update. A
-design says with which secret law the allowed number of dissenters T (and, two-sided, the largest top vote U on which
-the gate abstains) is drawn once per generation, so that the whole protocol is (α,β,γ)-unlearning over at most G
+design gives the secret law of the allowed number of dissenters T (and, two-sided, of the largest top vote U on which
+the gate abstains). Both are drawn once per generation, so that the whole protocol is (α,β,γ)-unlearning over at most G
 generations of at most l_max queries.
 
-Every design carries the certificate that `consensus_certificate`, which shares no code with the designer, gave it.
+Every design carries the certificate that `consensus_certificate` gave it, which shares no code with the designer.
 Where nothing non-vacuous exists, GuaranteeError says so in one line.
 """
 
@@ -25,9 +25,20 @@ from expunge.theory.consensus_design import ConsensusTarget, Floats, design_tabl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConsensusDesign:
-    """A certified gate: survival[d] = P(T ≥ d), d = 0..T_max; abstain_survival[a] = P(U ≥ a), a = 0..U_max, or None.
+    """A certified consensus gate (T4). `design_consensus` makes it.
 
     The tables are read-only. Equality is identity; compare the targets, which determine everything.
+
+    Parameters
+    ----------
+    target
+        What the gate guarantees, and for how long.
+    survival
+        survival[d] = P(T ≥ d), d = 0..T_max.
+    abstain_survival
+        abstain_survival[a] = P(U ≥ a), a = 0..U_max, or None when one-sided.
+    certificate
+        What the independent certificate says of the tables.
     """
 
     target: ConsensusTarget
@@ -57,7 +68,7 @@ class ConsensusDesign:
 
     @property
     def sure_dissent(self) -> int:
-        """The largest number of dissenters with which a query is clean whatever T turns out to be."""
+        """The largest number of dissenters with which a query is clean for every T."""
         return int(np.count_nonzero(self.survival == 1)) - 1
 
     @property
@@ -74,7 +85,7 @@ class ConsensusDesign:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The target as a guarantee in its own form, with what it rests on."""
+        """The target as a guarantee in its own form, with its assumptions."""
         target = self.target
         theorem = "Theorem E" if target.two_sided else "Theorem 0" if self.is_noiseless else "Theorem D"
         return Guarantee(
@@ -113,13 +124,49 @@ def design_consensus(
     design_point: float = 0.5,
     cache_folder: Path | None = None,
 ) -> ConsensusDesign:
-    """The certified gate that releases the lowest shares for sure.
+    """Design the certified gate that releases the lowest shares for sure (T4, Theorems B to E and 0).
 
-    `form="paper"` conditions on the updates only, as the paper's definition does; `"transcript"` on everything that the
-    requester saw. `two_sided` also abstains on low agreement (Theorem E): `design_point` q̄ ≥ ½ is the vote share that
-    separates main-path answers from main-path abstentions; a larger one abstains more and releases less.
-    With `cache_folder` the tables are read from there if they are there, and certified again; otherwise they are made
-    and kept. Raises GuaranteeError, in one line, when no design releases even unanimous answers for sure.
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    max_queries
+        l_max, the number of queries in a generation.
+    generations
+        G, the number of generations.
+    alpha, beta, gamma
+        The guarantee, over all generations.
+    form
+        "paper" conditions on the updates only, as the paper's definition does; "transcript" conditions on everything
+        that the requester saw.
+    two_sided
+        Whether the gate also abstains on low agreement (Theorem E).
+    design_point
+        q̄ ≥ ½, the vote share that separates main-path answers from main-path abstentions. A larger one abstains more
+        and releases less. It only matters when `two_sided`.
+    cache_folder
+        If given, the tables are read from there if they are there, and certified again; otherwise they are made and
+        kept.
+
+    Returns
+    -------
+    ConsensusDesign
+        The gate, with its certificate.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    GuaranteeError
+        If no design releases even unanimous answers for sure. The message is one line.
+
+    Examples
+    --------
+    >>> design = design_consensus(num_shards=300, max_queries=10_000, generations=1, alpha=5, beta=0.01, gamma=0.01)
+    >>> print(design.guarantee)
+    (5, 0.01, 0.01)-unlearning by T4, Theorem D (paper form)
+    >>> round(design.sure_release_share, 4)
+    0.8367
     """
     target = ConsensusTarget(
         num_shards,
@@ -137,7 +184,7 @@ def design_consensus(
         try:
             return _certified(target, *kept)
         except (GuaranteeError, InputError):
-            # A table that does not certify is worth nothing, wherever it came from: make it afresh.
+            # A kept table that does not certify is not used: make it afresh.
             pass
     design = _design(target)
     if cache_folder is not None:
@@ -146,7 +193,23 @@ def design_consensus(
 
 
 def certify_design(design: ConsensusDesign) -> ConsensusCertificate:
-    """Certify the tables of a design again, from their numbers alone; GuaranteeError if they miss the target."""
+    """Certify the tables of a design again, from their numbers alone (Theorem D; two-sided, Theorem E).
+
+    Parameters
+    ----------
+    design
+        The design to check.
+
+    Returns
+    -------
+    ConsensusCertificate
+        What the tables guarantee.
+
+    Raises
+    ------
+    GuaranteeError
+        If the tables miss the target.
+    """
     return _certify(design.target, design.survival, design.abstain_survival)
 
 

@@ -31,10 +31,25 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ConsensusCertificate:
-    """At most `generations` generations of `max_queries` queries are (alpha, beta, gamma)-unlearning; how it was shown.
+    """What a consensus table guarantees over G generations of l_max queries, and how it was shown (Theorem D).
 
-    `kappa` bounds the chance, per generation, of being clean off the main path; `excess` is what the main path adds
-    (paper form: sup_p p·(bound(p) − beta1)_+; transcript form: the largest p at which the bound exceeds beta).
+    Parameters
+    ----------
+    alpha, beta, gamma
+        What is guaranteed, over all generations.
+    form
+        "paper" or "transcript".
+    generations, max_queries
+        G and l_max.
+    num_shards
+        k.
+    kappa
+        κ, which bounds the chance, per generation, of being clean off the main path.
+    excess
+        What the main path adds. Paper form: sup_p p·(bound(p) − β1)_+; transcript form: the largest p at which the
+        bound exceeds β.
+    beta1
+        β1, the part of β that is granted to every p in paper form; β itself in transcript form.
     """
 
     alpha: float
@@ -63,8 +78,40 @@ def certify_consensus(
 ) -> ConsensusCertificate:
     """The smallest γ that Theorem D (Theorem E when there is an abstaining side) gives these tables at (α, β).
 
-    `survival[d]` is P(T ≥ d) for d = 0..T_max, `abstain_survival[a]` is P(U ≥ a) for a = 0..U_max. A γ of 1 or more is
-    vacuous but still returned. Raises ParameterError when the tables are not what the theorems speak about.
+    Parameters
+    ----------
+    survival
+        survival[d] = P(T ≥ d) for d = 0..T_max.
+    num_shards
+        k, the number of shards. Their randomness must be independent.
+    max_queries, generations
+        l_max and G.
+    alpha, beta
+        α and β of the guarantee.
+    form
+        "paper" or "transcript".
+    abstain_survival
+        abstain_survival[a] = P(U ≥ a) for a = 0..U_max; None when one-sided.
+    design_point
+        q̄ of Theorem E.
+
+    Returns
+    -------
+    ConsensusCertificate
+        With the γ that is certified. A γ of 1 or more is vacuous but still returned.
+
+    Raises
+    ------
+    ParameterError
+        If the tables are not what the theorems speak about.
+
+    Examples
+    --------
+    >>> certificate = certify_consensus(
+    ...     np.ones(61), num_shards=300, max_queries=10_000, generations=1, alpha=5.0, beta=0.01
+    ... )
+    >>> round(certificate.gamma, 4)
+    0.1701
     """
     _check(survival, num_shards, max_queries, generations, alpha, beta, form, abstain_survival, design_point)
     kappa = _off_path(survival.size - 1, abstain_survival, num_shards, max_queries, design_point)
@@ -79,7 +126,7 @@ def certify_consensus(
 
 
 def require_certificate(certificate: ConsensusCertificate, gamma: float) -> ConsensusCertificate:
-    """The certificate itself if it reaches `gamma`; GuaranteeError otherwise."""
+    """Return the certificate if it reaches `gamma`; raise GuaranteeError otherwise."""
     if not certificate.gamma <= gamma:
         raise GuaranteeError(
             f"the consensus table certifies gamma={certificate.gamma:.6g} at alpha={certificate.alpha:g}, "

@@ -1,38 +1,32 @@
-"""Tables for a target, most generous first (T4, "Design for software").
+"""Design the tables of a consensus gate for a target, most generous first (T4, "Design for software").
 
 The failure budget γ/G is split between leaving the main path, which fixes T_max (and U_max), and small main-path
-probabilities, which fix the regimes; the regimes fix the tables. Nothing here is trusted before it is certified.
+probabilities, which fix the regimes; the regimes fix the tables. Nothing here is trusted: the finished table is
+certified afresh by `consensus_certificate`.
 
-What a consensus gate has to guarantee, and for how long: the parameters that determine a design.
+*Regimes (Theorems C and D).* A regime (floor η, rate R, moment λ) says: the steps of ln S above level η must satisfy
+Theorem B with R_λ ≤ R. By Theorem C it then bounds H at main-path probability p by (1 + ω)·B_R(α − ln(1 + ω)), with
+ω = η/p.
 
-Which rate of loss each level of the survival table may have: the first half of designing it (Theorems C and D).
+*Tables (Theorem B, solved for the steps).* Going down from d = T_max, ln S rises by the largest step that the regime of
+the current level allows. With the tangent at π_d = min(d/k, π*) Theorem B's Γ_d is k·max_{π ≤ d/k} h(π, sΔ_d), up to
+the neighbour's A_{d+1} (a relative 1/k). Its integrated form asks that the mean of Γ_d(s)/s² over 1 ≤ s ≤ 1 + λ be at
+most R. Small overshoots (the maximum over d inside the integral, the neighbour) are for the caller's slack to absorb;
+the certificate decides.
 
-A regime (floor η, rate R, moment λ) says: the steps of ln S above level η must satisfy Theorem B with R_λ ≤ R. By
-Theorem C it then bounds H at main-path probability p by (1 + ω)·B_R(α − ln(1 + ω)), with ω = η/p. Nothing here is
-trusted: the finished table is certified afresh by `consensus_certificate`.
-
-The survival table from its regimes: the second half of designing it (Theorem B, solved for the steps).
-
-Going down from d = T_max, ln S rises by the largest step that the regime of the current level allows. With the tangent
-at π_d = min(d/k, π*) Theorem B's Γ_d is k·max_{π ≤ d/k} h(π, sΔ_d), up to the neighbour's A_{d+1} (a relative 1/k). Its
-integrated form asks that the mean of Γ_d(s)/s² over 1 ≤ s ≤ 1 + λ be at most R. Small overshoots (the maximum over d
-inside the integral, the neighbour) are for the caller's slack to absorb; the certificate decides.
-
-Designed tables kept on disk, by parameters. What is read back is certified again by the caller, never trusted.
-
-One file a target, JSON with floats in hexadecimal (exact, readable, cannot run code), written to a temporary file and
-renamed, so that a reader sees a whole file or none. Whatever is wrong with a file makes it count as absent.
+*Cache.* Designed tables are kept on disk, by parameters: one file a target, JSON with floats in hexadecimal (exact,
+readable, cannot run code), written completely or not at all. Any fault in a file makes it count as absent. What is read
+back is certified again by the caller, never trusted.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -41,9 +35,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from expunge.core.errors import GuaranteeError, ParameterError
+from expunge.core.checks import require_choice, require_count, require_number
+from expunge.core.errors import GuaranteeError, InputError, ParameterError
+from expunge.core.files import write_whole
 from expunge.core.guarantee import Form
-from expunge.theory.checks import require_count
 
 # Far below any sensible failure probability; grids of p stay small and nothing underflows.
 _SMALLEST_FAILURE = 1e-60
@@ -51,10 +46,28 @@ _SMALLEST_FAILURE = 1e-60
 
 @dataclass(frozen=True, slots=True)
 class ConsensusTarget:
-    """(α,β,γ)-unlearning for `generations` generations of `max_queries` queries each (G and l_max).
+    """What a consensus gate has to guarantee, and for how long: the parameters that determine a design.
 
-    `form="paper"` conditions on the updates only, as the paper's definition does; `"transcript"` on everything that
-    the requester saw. `design_point` (q̄ ≥ ½, Theorem E) only matters when `two_sided`.
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards.
+    max_queries, generations
+        l_max, the number of queries in a generation, and G, the number of generations.
+    alpha, beta, gamma
+        The guarantee, over all generations.
+    form
+        "paper" conditions on the updates only, as the paper's definition does; "transcript" conditions on everything
+        that the requester saw.
+    two_sided
+        Whether the gate also abstains on low agreement (Theorem E).
+    design_point
+        q̄ ≥ ½ (Theorem E); it only matters when `two_sided`.
+
+    Raises
+    ------
+    ParameterError
+        If a parameter is out of range, or β·γ/G is below 1e-60.
     """
 
     num_shards: int
@@ -70,20 +83,16 @@ class ConsensusTarget:
     def __post_init__(self) -> None:
         for name in ("num_shards", "max_queries", "generations"):
             require_count(name, getattr(self, name), least=1)
-        if not (self.alpha > 0 and math.isfinite(self.alpha)):
-            raise ParameterError(f"alpha must be positive and finite, got {self.alpha!r}")
+        require_number("alpha", self.alpha, above=0)
         for name in ("beta", "gamma"):
-            if not 0 < getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be in (0, 1), got {getattr(self, name)!r}")
+            require_number(name, getattr(self, name), above=0, below=1)
         if self.beta * self.gamma / self.generations < _SMALLEST_FAILURE:
             raise ParameterError(
                 f"beta * gamma / generations must be at least {_SMALLEST_FAILURE:g}, got beta={self.beta!r}, "
                 f"gamma={self.gamma!r}, generations={self.generations!r}"
             )
-        if self.form not in get_args(Form):
-            raise ParameterError(f"form must be 'paper' or 'transcript', got {self.form!r}")
-        if not 0.5 <= self.design_point < 1:
-            raise ParameterError(f"design_point must be in [0.5, 1), got {self.design_point!r}")
+        require_choice("form", self.form, get_args(Form))
+        require_number("design_point", self.design_point, least=0.5, below=1)
 
     def __str__(self) -> str:
         generations = "1 generation" if self.generations == 1 else f"{self.generations:,} generations"
@@ -107,7 +116,7 @@ class Regime(NamedTuple):
     moment: float
 
 
-class Plan(NamedTuple):
+class RegimeChain(NamedTuple):
     """Regimes from the lowest floor to the highest, and their leading-order length Σ ln(η_{i+1}/η_i)/√R_i."""
 
     regimes: tuple[Regime, ...]
@@ -133,12 +142,12 @@ def _rates(alpha: float, targets: Floats, omegas: Floats, moments: Floats) -> tu
     return np.take_along_axis(rates, best[:, :, None], axis=2)[:, :, 0], moments[best]
 
 
-def transcript_plan(*, alpha: float, beta: float, budget: float) -> Plan | None:
+def transcript_regimes(*, alpha: float, beta: float, budget: float) -> RegimeChain | None:
     """One regime: H ≤ β for every p ≥ `budget`, with the ω that leaves the shortest table (Theorem D, transcript)."""
     return _shortest(alpha, np.array([budget]), np.array([beta]))
 
 
-def paper_plan(*, alpha: float, beta1: float, budget: float, ratio: float) -> Plan | None:
+def paper_regimes(*, alpha: float, beta1: float, budget: float, ratio: float) -> RegimeChain | None:
     """Regimes with p·(bound(p) − β1) ≤ `budget` for every p (Theorem D, paper form), p on a grid of this ratio.
 
     Each cell of p is asked at its worst corner: the bound at its lower end, the weight at its upper end. One ω = η/p
@@ -146,13 +155,13 @@ def paper_plan(*, alpha: float, beta1: float, budget: float, ratio: float) -> Pl
     """
     lowest, highest = budget / (1 - beta1), math.exp(-alpha)
     if lowest >= highest:
-        return Plan((), 0.0)
+        return RegimeChain((), 0.0)
     edges = np.geomspace(lowest, highest, 1 + max(1, math.ceil(math.log(highest / lowest) / math.log(ratio))))
     return _shortest(alpha, edges[:-1], np.minimum(beta1 + budget / edges[1:], 1.0))
 
 
-def _shortest(alpha: float, points: Floats, targets: Floats) -> Plan | None:
-    """The plan with bound(p) ≤ target at each of the (increasing) points whose ω = η/p gives the shortest table."""
+def _shortest(alpha: float, points: Floats, targets: Floats) -> RegimeChain | None:
+    """The chain with bound(p) ≤ target at each of the (increasing) points whose ω = η/p gives the shortest table."""
     rates, moments = _rates(alpha, targets, _OMEGAS, _moments(alpha, float(targets[-1])))
     floors = np.minimum(points[:, None] * _OMEGAS, 1.0)
     usable = (rates > 0).all(axis=0)
@@ -165,14 +174,14 @@ def _shortest(alpha: float, points: Floats, targets: Floats) -> Plan | None:
     lengths = np.where(usable, (rises / np.sqrt(rates)).sum(axis=0), np.inf)
     best = int(lengths.argmin())
     chain = [Regime(*map(float, row)) for row in zip(floors[:, best], rates[:, best], moments[:, best], strict=True)]
-    return Plan(tuple(regime for regime in chain if regime.floor < 1), float(lengths[best]))
+    return RegimeChain(tuple(regime for regime in chain if regime.floor < 1), float(lengths[best]))
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 _NEWTON_STEPS = 4
 
 
-def survival_ladder(num_shards: int, top: int, regimes: Sequence[Regime], *, scale: float, slack: float) -> Floats:
+def survival_table(num_shards: int, top: int, regimes: Sequence[Regime], *, scale: float, slack: float) -> Floats:
     """P(threshold ≥ d) for d = 0..top, rising from the lowest floor at `top` by the largest allowed steps.
 
     `scale` multiplies floors and steps alike (½ a side when two-sided, Theorem E). Without regimes there is no noise.
@@ -246,9 +255,9 @@ def _loss(share: Floats, x: Floats) -> tuple[Floats, Floats]:
 _PATH_SHARE = 0.05
 # β1/β, the part of β that is granted to every p (Theorem D, paper form).
 _SPLITS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
-# Ratios of the grid of p, for comparing splits and for the final plan.
+# Ratios of the grid of p, for comparing splits and for the final chain.
 _COARSE, _FINE = 1.5, 1.08
-# Slack on the rates of loss, see `_consensus_ladder`. The grid of p leaves room for a little less than none.
+# Slack on the rates of loss, see `_steps`. The grid of p leaves room for a slack a little below 0.
 _SLACKS = (-0.04, -0.03, -0.02, -0.01, 0.0, 0.005, 0.01, 0.02, 0.03, 0.045, 0.06, 0.09, 0.14, 0.22, 0.35)
 
 Tables = tuple[Floats, Floats | None]
@@ -259,7 +268,7 @@ class _Outline(NamedTuple):
 
     top: int
     abstain_top: int
-    plan: Plan
+    chain: RegimeChain
 
 
 def design_tables(target: ConsensusTarget, certifies: Callable[[Floats, Floats | None], bool]) -> Tables:
@@ -293,8 +302,8 @@ def _tables(target: ConsensusTarget, outline: _Outline, slack: float) -> Tables:
     # Two-sided: half the steps and half the floors a side (Theorem E).
     scale = 0.5 if target.two_sided else 1.0
     ends = (outline.top, outline.abstain_top) if target.two_sided else (outline.top,)
-    ladders = [survival_ladder(target.num_shards, e, outline.plan.regimes, scale=scale, slack=slack) for e in ends]
-    return ladders[0], ladders[1] if target.two_sided else None
+    tables = [survival_table(target.num_shards, e, outline.chain.regimes, scale=scale, slack=slack) for e in ends]
+    return tables[0], tables[1] if target.two_sided else None
 
 
 def _outline(target: ConsensusTarget) -> _Outline:
@@ -309,16 +318,16 @@ def _transcript(target: ConsensusTarget, failure: float) -> _Outline | None:
     rest = math.exp(-target.alpha)
     if rest <= (1 - _PATH_SHARE) * failure:
         # Theorem 0: p ≥ e^{−α} loses nothing, smaller p is paid for by γ; no noise.
-        return _ends(target, failure - rest, Plan((), 0.0))
-    plan = transcript_plan(alpha=target.alpha, beta=target.beta, budget=(1 - _PATH_SHARE) * failure)
-    return None if plan is None else _ends(target, _PATH_SHARE * failure, plan)
+        return _ends(target, failure - rest, RegimeChain((), 0.0))
+    chain = transcript_regimes(alpha=target.alpha, beta=target.beta, budget=(1 - _PATH_SHARE) * failure)
+    return None if chain is None else _ends(target, _PATH_SHARE * failure, chain)
 
 
 def _paper(target: ConsensusTarget, failure: float) -> _Outline | None:
     # T ≡ T_max: bound(p) = 1 − e^α p, and with β1 = 0 sup_p p·bound(p) = e^{−α}/4; a little room for the grid of p.
     rest = 1.02 * math.exp(-target.alpha) / 4
     if rest <= (1 - _PATH_SHARE) * target.beta * failure:
-        return _ends(target, target.beta * failure - rest, Plan((), 0.0))
+        return _ends(target, target.beta * failure - rest, RegimeChain((), 0.0))
     outlines = ((_split(target, failure, fraction, ratio=_COARSE), fraction) for fraction in _SPLITS)
     found = [(_angle(target, outline), fraction) for outline, fraction in outlines if outline is not None]
     return _split(target, failure, max(found)[1], ratio=_FINE) if found else None
@@ -327,28 +336,28 @@ def _paper(target: ConsensusTarget, failure: float) -> _Outline | None:
 def _split(target: ConsensusTarget, failure: float, fraction: float, *, ratio: float) -> _Outline | None:
     beta1 = fraction * target.beta
     budget = (target.beta - beta1) * failure
-    plan = paper_plan(alpha=target.alpha, beta1=beta1, budget=(1 - _PATH_SHARE) * budget, ratio=ratio)
-    return None if plan is None else _ends(target, _PATH_SHARE * budget, plan)
+    chain = paper_regimes(alpha=target.alpha, beta1=beta1, budget=(1 - _PATH_SHARE) * budget, ratio=ratio)
+    return None if chain is None else _ends(target, _PATH_SHARE * budget, chain)
 
 
 def _angle(target: ConsensusTarget, outline: _Outline) -> float:
     """The leading-order arcsin√(d0/k), d0 the surely released dissent; below zero when there is none."""
-    length = outline.plan.length * (2 if target.two_sided else 1)
+    length = outline.chain.length * (2 if target.two_sided else 1)
     return math.asin(math.sqrt(outline.top / target.num_shards)) - length / math.sqrt(8 * target.num_shards)
 
 
-def _ends(target: ConsensusTarget, budget: float, plan: Plan) -> _Outline | None:
+def _ends(target: ConsensusTarget, budget: float, chain: RegimeChain) -> _Outline | None:
     """The largest T_max and U_max whose κ stays within `budget` (main-path lemma, Theorem E)."""
     k, q, queries = target.num_shards, target.design_point, target.max_queries
-    # A hair below the budget: the certificate sums the same tail in another way.
+    # Slightly below the budget, because the certificate sums the same tail in another way.
     budget *= 1 - 1e-6
     most = min((k - 1) // 2, math.floor((k - 1) * (1 - q)))
     top = _largest(most, lambda d: queries * float(bdtr(d, k, 1 - q)) <= budget * q)
     if not target.two_sided:
-        return None if top < 0 else _Outline(top, 0, plan)
+        return None if top < 0 else _Outline(top, 0, chain)
     swap = _largest(k - 1, lambda d: queries * float(bdtr(d, k, q)) <= budget)
     top = min(top, swap)
-    return None if top < 0 else _Outline(top, min(swap, k - 1 - top), plan)
+    return None if top < 0 else _Outline(top, min(swap, k - 1 - top), chain)
 
 
 def _largest(most: int, holds: Callable[[int], bool]) -> int:
@@ -365,7 +374,15 @@ _VERSION = 1
 
 
 def default_cache_folder() -> Path:
-    """$EXPUNGE_CACHE, else $XDG_CACHE_HOME/expunge, else ~/.cache/expunge; for callers that want a cache."""
+    """The folder for designed tables: $EXPUNGE_CACHE, else $XDG_CACHE_HOME/expunge, else ~/.cache/expunge.
+
+    Nothing is cached unless a caller passes a folder; this is the one for callers that want a cache.
+
+    Returns
+    -------
+    Path
+        The folder, which need not exist yet.
+    """
     named = os.environ.get("EXPUNGE_CACHE")
     if named:
         return Path(named)
@@ -374,7 +391,7 @@ def default_cache_folder() -> Path:
 
 
 def load(folder: Path, target: ConsensusTarget) -> tuple[Floats, Floats | None] | None:
-    """The tables kept for exactly this target, or None."""
+    """Read the tables kept for exactly this target; None if there are none."""
     try:
         content = json.loads(_path(folder, target).read_text(encoding="ascii"))
         if content["version"] != _VERSION or content["target"] != _key(target):
@@ -386,22 +403,16 @@ def load(folder: Path, target: ConsensusTarget) -> tuple[Floats, Floats | None] 
 
 
 def save(folder: Path, target: ConsensusTarget, survival: Floats, abstain_survival: Floats | None) -> None:
-    """Keep the tables; a folder that cannot be written to only means that they will be made again."""
+    """Keep the tables. If the folder cannot be written to, they are made again next time."""
     content = {
         "version": _VERSION,
         "target": _key(target),
         "survival": _text(survival),
         "abstain_survival": None if abstain_survival is None else _text(abstain_survival),
     }
-    with contextlib.suppress(OSError):
+    with suppress(OSError, InputError):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".consensus-", suffix=".tmp")
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                json.dump(content, file)
-            os.replace(temporary, _path(folder, target))
-        except OSError:
-            os.unlink(temporary)
+        write_whole(_path(folder, target), json.dumps(content).encode("ascii"))
 
 
 def _path(folder: Path, target: ConsensusTarget) -> Path:

@@ -1,6 +1,6 @@
-"""The accountant the other way round: the best α for a share, the fewest shards for a share, and what T4 buys.
+"""Search over certified consensus gates (T4): the best α for a share, the fewest shards for a share, what T4 buys.
 
-Both searches bisect on certified designs, so what they return is certified; being discrete, the surely released share
+Both searches bisect on certified designs, so what they return is certified. Being discrete, the surely released share
 is monotone only up to a shard or two, and a slightly better answer may exist within that rounding.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from expunge.core.errors import GuaranteeError, ParameterError
+from expunge.core.checks import require_number
+from expunge.core.errors import GuaranteeError
 from expunge.core.guarantee import Form
 from expunge.theory.consensus import ConsensusDesign, design_consensus
 
@@ -21,7 +22,7 @@ MOST_SHARDS_SEARCHED = 10**5
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """Everything but α and k: what the searches and the table hold fixed."""
+    """What the searches and the table hold fixed: everything but α and k."""
 
     max_queries: int
     generations: int
@@ -65,8 +66,40 @@ def best_alpha(
     tolerance: float = 0.01,
     cache_folder: Path | None = None,
 ) -> ConsensusDesign:
-    """The design with the smallest α (within the relative tolerance) that surely releases top shares ≥ `share`."""
-    _check_share(share)
+    """The design with the smallest α that surely releases top shares ≥ `share` (T4).
+
+    Parameters
+    ----------
+    num_shards
+        k, the number of shards.
+    share
+        The share of the shards behind the top answer, above 0.5.
+    max_queries, generations, beta, gamma, form, cache_folder
+        As for `design_consensus`.
+    tolerance
+        How close to the smallest α the search goes, relatively.
+
+    Returns
+    -------
+    ConsensusDesign
+        The design; `design.target.alpha` is α.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    GuaranteeError
+        If no α up to 18 will do.
+
+    Examples
+    --------
+    >>> design = best_alpha(
+    ...     num_shards=100, share=0.9, max_queries=100, generations=1, beta=0.01, gamma=0.01, tolerance=1.0
+    ... )
+    >>> design.sure_release_share <= 0.9
+    True
+    """
+    require_number("share", share, above=0.5, most=1)
     terms = _Terms(max_queries, generations, beta, gamma, form, cache_folder)
 
     def attempt(alpha: float) -> ConsensusDesign | None:
@@ -102,8 +135,36 @@ def fewest_shards(
     most: int = MOST_SHARDS_SEARCHED,
     cache_folder: Path | None = None,
 ) -> ConsensusDesign:
-    """The design with the fewest shards (at most `most`) that surely releases top shares ≥ `share`."""
-    _check_share(share)
+    """The design with the fewest shards that surely releases top shares ≥ `share` (T4).
+
+    Parameters
+    ----------
+    share
+        The share of the shards behind the top answer, above 0.5.
+    max_queries, generations, alpha, beta, gamma, form, cache_folder
+        As for `design_consensus`.
+    most
+        The largest number of shards to try.
+
+    Returns
+    -------
+    ConsensusDesign
+        The design; `design.target.num_shards` is the number of shards.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    GuaranteeError
+        If `most` shards are too few.
+
+    Examples
+    --------
+    >>> design = fewest_shards(share=0.95, max_queries=1000, generations=1, alpha=8.0, beta=0.01, gamma=0.01)
+    >>> design.target.num_shards
+    37
+    """
+    require_number("share", share, above=0.5, most=1)
     terms = _Terms(max_queries, generations, beta, gamma, form, cache_folder)
 
     def attempt(num_shards: int) -> ConsensusDesign | None:
@@ -129,14 +190,23 @@ def fewest_shards(
     return best
 
 
-def _check_share(share: float) -> None:
-    if not 0.5 < share <= 1:
-        raise ParameterError(f"share must be in (0.5, 1], got {share!r}")
-
-
 @dataclass(frozen=True, slots=True)
 class ConsensusRow:
-    """One entry of the table "What it buys": the lowest top share that is always clean, or None when there is none."""
+    """One entry of the table "What it buys" (T4).
+
+    Parameters
+    ----------
+    k
+        The number of shards.
+    alpha, beta, gamma
+        The guarantee, over all generations.
+    form
+        "paper" or "transcript".
+    generations, l_max
+        G, and the number of queries in a generation.
+    share
+        The lowest top share that is always clean, or None when there is none.
+    """
 
     k: int
     alpha: float
@@ -170,7 +240,18 @@ _COLUMNS: tuple[tuple[Form, int, int], ...] = (
 
 
 def consensus_table(*, cache_folder: Path | None = None) -> tuple[ConsensusRow, ...]:
-    """Every entry of the T4 table "What it buys", one-sided, each from a certified design."""
+    """Every entry of the T4 table "What it buys", one-sided, each from a certified design.
+
+    Parameters
+    ----------
+    cache_folder
+        As for `design_consensus`.
+
+    Returns
+    -------
+    tuple of ConsensusRow
+        The entries, row by row.
+    """
     return tuple(
         _row(failure, alpha, num_shards, form, generations, max_queries, cache_folder)
         for failure, alpha, num_shards in _SETTINGS

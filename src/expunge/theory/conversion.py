@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Beyond this curvature alpha exceeds anything that means something; the answer is then infinity.
+# Beyond this curvature alpha is too large to mean anything; the answer is then infinity.
 _LARGEST_CURVATURE: Final = 1e120
 _SMALLEST_CURVATURE: Final = 1e-280
 _NEWTON_STEPS: Final = 60
@@ -27,10 +27,23 @@ _ROUNDING: Final = 1e-12
 
 
 def smallest_alpha(log_inverse_beta: Array | float, *, curvature: Array | float, shift: Array | float = 0.0) -> Array:
-    """min over λ of [ln C(λ) + B]/λ + λ·curvature + shift, elementwise, rounded up and never below 0.
+    """Minimise [ln C(λ) + B]/λ + λ·curvature + shift over λ, elementwise, rounded up and never below 0.
 
-    `log_inverse_beta` is B >= 0 and `shift` is whatever K adds that does not depend on λ. Any λ is valid, so an
-    inexact minimum only loosens the bound.
+    Any λ is valid, so an inexact minimum only loosens the bound.
+
+    Parameters
+    ----------
+    log_inverse_beta
+        B >= 0.
+    curvature
+        The coefficient of λ in the bound.
+    shift
+        The part of the bound that does not depend on λ.
+
+    Returns
+    -------
+    Array
+        α, elementwise; infinite where an argument is infinite or the curvature is beyond 1e120.
     """
     budget, curve, added = np.broadcast_arrays(
         np.asarray(log_inverse_beta, dtype=np.float64),

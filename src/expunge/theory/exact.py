@@ -1,7 +1,7 @@
 """Exact enumeration of small systems: the joint law of (r, m), and how much a transcript really reveals.
 
-The theorems bound H(m) = sup_F [P(F|m) − e^a P(F)]. Here it is computed, so that a certificate can be checked and its
-looseness told: a guarantee (α,β,γ) is violated exactly if P(H(m) > β) > γ at a = α.
+The theorems bound H(m) = sup_F [P(F|m) − e^a P(F)]. Here H(m) is computed, so that a certificate can be checked and its
+looseness measured. A guarantee (α,β,γ) is violated exactly if P(H(m) > β) > γ at a = α.
 """
 
 from __future__ import annotations
@@ -25,7 +25,28 @@ Strategy = Callable[[tuple[int, ...]], int]
 
 @dataclass(frozen=True)
 class ExactSystem:
-    """The prior of r (one entry per secret state) and the channel P(m|r), one row per transcript."""
+    """A small system, enumerated: the prior of r and the channel P(m|r).
+
+    Parameters
+    ----------
+    prior
+        P(r), one entry per secret state.
+    channel
+        P(m|r), one row per transcript and one column per secret state.
+
+    Raises
+    ------
+    ParameterError
+        If the prior or a column of the channel does not sum to 1.
+
+    Examples
+    --------
+    >>> system = ExactSystem(prior=np.array([0.5, 0.5]), channel=np.array([[0.9, 0.1], [0.1, 0.9]]))
+    >>> round(system.failure(alpha=0.5, beta=0.01), 12)
+    1.0
+    >>> system.violates(Guarantee(0.5, 0.01, 0.1))
+    True
+    """
 
     prior: Array
     channel: Array
@@ -83,10 +104,43 @@ def voting_system(
     num_queries: int,
     strategy: Strategy,
 ) -> ExactSystem:
-    """k independent shards, adaptively chosen queries, one mechanism.
+    """Enumerate k independent shards, adaptively chosen queries, and one mechanism.
 
     Shard i holds a secret value v with probability `shard_priors[i][v]`; on query j it then votes for class
-    `votes[j][v]`. After the outcomes so far `strategy` names the next query. Every transcript is enumerated.
+    `votes[j][v]`. Every transcript is enumerated, so the system must be small.
+
+    Parameters
+    ----------
+    shard_priors
+        One law of the secret value for each shard.
+    votes
+        For each query, the class for each secret value.
+    law
+        From a row of vote counts to the probabilities of the outcomes.
+    num_classes
+        The number of classes.
+    num_queries
+        How many queries are asked.
+    strategy
+        Names the next query after the outcomes so far.
+
+    Returns
+    -------
+    ExactSystem
+        One state for each combination of secret values, one row for each transcript.
+
+    Examples
+    --------
+    >>> system = voting_system(
+    ...     shard_priors=[[0.5, 0.5]] * 3,
+    ...     votes=[[0, 1]],
+    ...     law=lambda counts: [count / 3 for count in counts],
+    ...     num_classes=2,
+    ...     num_queries=2,
+    ...     strategy=lambda outcomes: 0,
+    ... )
+    >>> round(system.smallest_alpha(beta=0.01, gamma=0.05), 4)
+    1.0716
     """
     states = list(itertools.product(*(range(len(prior)) for prior in shard_priors)))
     prior = np.array([math.prod(p[v] for p, v in zip(shard_priors, state, strict=True)) for state in states])

@@ -42,26 +42,38 @@ def ignore_progress(_: int) -> None:
     """Progress that nobody watches."""
 
 
-class Follower(Protocol):
-    """Somebody who puts the next state away while it is still being made. Inside the trust boundary."""
+class StateWriter(Protocol):
+    """Writes the next state down while an update makes it. Inside the trust boundary."""
 
     def start(self, state: EnsembleState, change: Change | None) -> None:
-        """Records and shards are settled; the models in `state` are the old ones. `change` as in `UpdateReport`."""
+        """Begin with records and shards; the models in `state` are the old ones. `change` as in `UpdateReport`."""
 
     def add(self, shard: int, model: Model) -> None:
-        """A model of that state is trained."""
+        """Take a model of that state, as soon as it is trained."""
 
 
 @dataclass(frozen=True)
 class EnsembleState:
     """s^t = A_ϱ(D^t): the records, the recipe, the shards and their models.
 
-    Under (α,β,γ) everything here but `records` is secret. Under the exact promise alone only the records are.
+    Under (α,β,γ) everything here but `records` is secret. Under the exact promise alone only the records are. `learn`
+    makes a state, `update` makes the next one.
+
+    Parameters
+    ----------
+    records
+        D^t.
+    recipe
+        ϱ, with its learner told the classes.
+    members
+        The ascending slots of every shard's records.
+    models
+        The model of every shard.
     """
 
     records: Records
     recipe: Recipe
-    members: tuple[Slots, ...]  # the ascending slots of every shard's records
+    members: tuple[Slots, ...]
     models: tuple[Model, ...]
 
     @property
@@ -128,7 +140,19 @@ class EnsembleState:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
-    """What an update did. Inside the trust boundary: which and how many shards were touched depends on r."""
+    """What an update did. Under (α,β,γ) it is secret: which and how many shards were touched depends on ζ.
+
+    Parameters
+    ----------
+    touched
+        The numbers of the shards that were trained again.
+    slices_trained
+        How many slices were trained, over all shards.
+    removed, added
+        How many records were deleted, and how many were added.
+    change
+        The slots of these records; None if the slots were renumbered.
+    """
 
     touched: tuple[int, ...]
     slices_trained: int
@@ -166,6 +190,20 @@ def learn(
     -------
     EnsembleState
         The state, with all models.
+
+    Raises
+    ------
+    TrainingError
+        If the learner fails on a shard; the error names the shard.
+
+    Examples
+    --------
+    >>> from expunge import Recipe, RecipeKey, Records, learn
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> records = Records.build([[0.0], [1.0], [2.0]], ["no", "yes", "yes"])
+    >>> state = learn(records, Recipe(LookupTableLearner(), 2, key=RecipeKey.from_seed(0)))
+    >>> state.count_votes(np.array([[1.0]]))
+    array([[0, 1]])
     """
     records = records.compacted() if _has_too_many_dead(records) else records
     bound = recipe.for_classes(records.classes)
@@ -181,7 +219,7 @@ def update(
     *,
     executor: Executor | None = None,
     advance: Advance = ignore_progress,
-    follower: Follower | None = None,
+    writer: StateWriter | None = None,
 ) -> tuple[EnsembleState, UpdateReport]:
     """R_A (Algorithm 3) for a batch of updates: retrain the touched shards, and only those.
 
@@ -193,7 +231,7 @@ def update(
         The updates, applied as one round.
     executor, advance
         As in `learn`.
-    follower
+    writer
         Stores the next state while it is made.
 
     Returns
@@ -202,6 +240,25 @@ def update(
         A_ϱ(D after the batch), bit for bit.
     report : UpdateReport
         Which shards were retrained.
+
+    Raises
+    ------
+    InputError
+        If the batch cannot be applied. A `RecordError` names the record.
+    TrainingError
+        If the learner fails on a shard; the error names the shard.
+
+    Examples
+    --------
+    >>> from expunge import Delete, Recipe, RecipeKey, Records, learn, update
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> records = Records.build([[0.0], [1.0], [2.0]], ["no", "yes", "yes"], ids=["a", "b", "c"])
+    >>> state = learn(records, Recipe(LookupTableLearner(), 2, key=RecipeKey.from_seed(0)))
+    >>> state, report = update(state, [Delete("b")])
+    >>> report.num_retrained
+    1
+    >>> state.count_votes(np.array([[1.0]]))
+    array([[0, 0]])
     """
     records, change = state.records.apply(batch)
     recipe = state.recipe
@@ -226,9 +283,9 @@ def update(
     renumbered = _has_too_many_dead(records)
     if renumbered:
         blank = blank.compacted()
-    if follower is not None:
-        follower.start(blank, None if renumbered else change)
-    trained = _train(blank, touched, firsts, executor or Serial(), advance, follower)
+    if writer is not None:
+        writer.start(blank, None if renumbered else change)
+    trained = _train(blank, touched, firsts, executor or Serial(), advance, writer)
     models = list(state.models)
     for shard, model in zip(touched, trained, strict=True):
         models[shard] = model
@@ -263,7 +320,7 @@ def _train(
     first_slices: Sequence[int],
     executor: Executor,
     advance: Advance,
-    follower: Follower | None = None,
+    writer: StateWriter | None = None,
 ) -> list[Model]:
     """Models for the given shards of `blank`, whose old models (where it has any) serve as checkpoints only."""
     size, unit = -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)), protocol.shards_at_once(blank.learner)
@@ -274,8 +331,8 @@ def _train(
     models: list[Model] = []
     for trained in executor.map(partial(_train_batch, blank.learner), tasks):
         for shard, model in zip(shards[len(models) :], trained, strict=False):
-            if follower is not None:
-                follower.add(shard, model)
+            if writer is not None:
+                writer.add(shard, model)
         models += trained
         advance(len(trained))
     return models

@@ -20,8 +20,7 @@ import expunge
 from expunge.evidence import Entry, Head, Line, check_ledger, genesis, verify
 from expunge.folder.codec import encode_model
 from expunge.training.ensemble import _linear_algebra
-from expunge.training.learners import SlicedLearner
-from expunge.training.learners.protocol import ShardData, fit_many
+from expunge.training.learners.protocol import fit_many
 from expunge.training.learners.slices import SlicedShard, fit_slices
 
 Told = list[dict[str, Any]]
@@ -124,14 +123,15 @@ def _check_books(deployment: Any, folder: Path, scenario: Scenario, told: Told) 
 
 
 def _check_ensemble(deployment: Any, folder: Path) -> None:
-    """Shards hold live records only, and every model's file is what its records and its seeds give."""
+    """T6: the shards, and every model's file, are what the recipe gives on the records that are there."""
     state, live = deployment.inside.state, set(deployment.records.live_slots().tolist())
     stored = _rows(deployment, "SELECT file, digest FROM shards ORDER BY shard")
+    derived = state.recipe.members(state.records)
     assert len(stored) == state.num_shards
     for shard, (file, digest) in enumerate(stored):
-        slots = state.membership.records_of(shard)
+        slots = state.members[shard]
         assert set(slots.tolist()) <= live, "a shard holds a deleted record"
-        assert (np.diff(slots.astype(np.int64)) > 0).all()
+        assert np.array_equal(slots, derived[shard]), "a shard holds other records than the key says"
         with _linear_algebra().limit(limits=1, user_api="blas"):  # as training does: else the last bits might differ
             encoded = encode_model(state.learner, _trained(state, shard)).data
         assert (folder / "models" / file).read_bytes() == encoded, f"model {shard} is not what its shard gives"
@@ -139,11 +139,8 @@ def _check_ensemble(deployment: Any, folder: Path) -> None:
 
 
 def _trained(state: Any, shard: int) -> Any:
-    X, y, weights = state.records.gather(state.membership.records_of(shard))
-    if not isinstance(state.learner, SlicedLearner):
-        return fit_many(state.learner, [ShardData(shard, X, y, weights, state.seeds[shard][0])])[0]
-    slices = state.slices[shard].astype(np.int64)
-    return fit_slices(state.learner, SlicedShard(shard, X, y, weights, slices, state.seeds[shard], 0, ()))
+    data = state.contents(shard)
+    return fit_slices(state.learner, data) if isinstance(data, SlicedShard) else fit_many(state.learner, [data])[0]
 
 
 def _check_ledger(deployment: Any) -> None:
@@ -171,7 +168,7 @@ def _check_files(deployment: Any, folder: Path) -> None:
     """Every file is one that the database knows, and no longer than it says."""
     models = {row[0] for row in _rows(deployment, "SELECT file FROM shards")}
     waiting = {row[0] for row in _rows(deployment, "SELECT file FROM requests WHERE file IS NOT NULL")}
-    ((epoch, num_slots),) = _rows(deployment, "SELECT epoch, num_slots FROM present")
+    ((epoch, num_slots),) = _rows(deployment, "SELECT epoch, num_slots FROM position")
     assert {path.name for path in (folder / "models").iterdir()} == models
     assert {path.name for path in (folder / "waiting").iterdir()} == waiting
     assert len(waiting) == sum(one.state == "pending" and one.additions > 0 for one in deployment.requests())

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from expunge.folder.store import BookKeeper, RequestBook, Store
+from expunge.folder.store import Store
 from expunge.folder.store.database import Database
+from expunge.folder.store.requests import RequestBook
 from expunge.folder.store.slabs import RecordFolder
+from expunge.folder.store.store import DurableJournal
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -16,17 +18,17 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 def apply_twice() -> None:
     """A request stays pending when its round is switched."""
-    RequestBook.switch = _nothing  # type: ignore[method-assign]
+    RequestBook.mark_switched = _nothing  # type: ignore[method-assign]
 
 
 def forget_the_ledger_of_predictions() -> None:
     """Answers leave before they are paid for on the disk."""
-    BookKeeper.reserve = _nothing  # type: ignore[method-assign]
+    DurableJournal.reserve = _nothing  # type: ignore[method-assign]
 
 
 def forget_dirt() -> None:
     """A failed consensus is kept in memory only."""
-    BookKeeper.mark_dirty = _nothing  # type: ignore[method-assign]
+    DurableJournal.mark_dirty = _nothing  # type: ignore[method-assign]
 
 
 def leave_files() -> None:

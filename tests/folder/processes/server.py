@@ -83,7 +83,7 @@ def _run(act: Callable[[Callable[..., None]], None], writing: int, kill: list[An
                 raise KeyboardInterrupt
             os.kill(os.getpid(), signal.SIGKILL)
 
-    steps.watch = watch
+    steps.on_step = watch
     code = 1
     try:
         act(tell)

@@ -23,7 +23,7 @@ from story import Story
 
 import expunge
 from expunge.core.errors import StoreError
-from expunge.folder import look
+from expunge.folder import open_view
 
 ACTS = ["delete", "add", "predict", "delete subject", "correct", "cancel", "retrain", "reopen", "add", "delete", "add"]
 Limit = Callable[[Path, int], contextlib.AbstractContextManager[None]]
@@ -91,7 +91,7 @@ def on_a_read_only_disk(disk: Path) -> dict[str, str]:
             act(folder if name == "open" else disk)
         except StoreError as error:
             met[name] = str(error)
-    with look(folder) as view:
+    with open_view(folder) as view:
         met["look"] = str(view.status.num_records)
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     invariants.check(folder, SCENARIOS["plain"], [])

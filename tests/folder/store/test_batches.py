@@ -12,8 +12,7 @@ import scipy.sparse
 
 from expunge.core.blocks import object_column
 from expunge.core.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records, Update
-from expunge.folder.store.batches import Batch, lasting_names
-from expunge.folder.store.requests import pack, unpack
+from expunge.folder.store.requests import Batch, lasting_names, pack, unpack
 
 LABELS = np.array(["no", "yes", "no", "yes"])
 TABLES: dict[str, Any] = {

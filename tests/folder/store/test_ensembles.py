@@ -11,24 +11,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from expunge import IndependentSampler, Randomness, Records, learn, update
+from expunge import IndependentSampler, Records, learn, update
 from expunge.core.errors import FormatError, InputError, StoreError
+from expunge.core.prf import RecipeKey
 from expunge.core.records import Add, AddMany, Delete
-from expunge.folder.store import (
-    FirstStage,
-    Stage,
-    Store,
+from expunge.folder.store import Store, ensembles
+from expunge.folder.store.ensembles import (
+    EnsembleWriter,
+    FirstEnsembleWriter,
+    activate,
     dump_classes,
     erase,
     load_classes,
     read_records,
     read_state,
-    stage,
-    stages,
-    switch,
+    write_ensemble,
 )
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners.lookup import LookupTableLearner
+from expunge.training.recipe import Recipe
 
 LEARNER, SAMPLER = LookupTableLearner(), IndependentSampler(0.5)
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
@@ -43,17 +44,17 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def put(store: Store, staged: Any, *, round: int = 0) -> None:
     with store.database.transaction():
-        switch(store, staged, generation=1, round=round, models_trained=4, serving={})
+        activate(store, staged, generation=1, round=round, models_trained=4, serving={})
 
 
 @pytest.fixture
 def state(store: Store) -> EnsembleState:
     records = Records.build(X, np.arange(20) % 2)
     for name, value in {"classes": dump_classes(records.classes), "allow_missing": False}.items():
-        store.state_fact(name, value)
-    with FirstStage(store, trusted=()) as first:
-        made = learn(first.write(records), LEARNER, num_shards=4, sampler=SAMPLER, rng=Randomness.from_seed(1))
-        put(store, first.finish(made))
+        store.write_fact(name, value)
+    with FirstEnsembleWriter(store, trusted=()) as first:
+        made = learn(first.write(records), Recipe(LEARNER, 4, SAMPLER, RecipeKey.from_seed(1)))
+        put(store, first.write_models(made))
     return made
 
 
@@ -70,18 +71,18 @@ def assert_same(found: EnsembleState, expected: EnsembleState) -> None:
         strict=True,
     ):
         assert np.array_equal(left, right)
-    assert found.seeds == expected.seeds
+    assert found.key == expected.key
     assert found.models == expected.models
     for shard in range(4):
-        assert [found.records.id_of(int(slot)) for slot in found.membership.records_of(shard)] == [
-            expected.records.id_of(int(slot)) for slot in expected.membership.records_of(shard)
+        assert [found.records.id_of(int(slot)) for slot in found.members[shard]] == [
+            expected.records.id_of(int(slot)) for slot in expected.members[shard]
         ]
     for slot, other in zip(found.records.live_slots(), expected.records.live_slots(), strict=True):
-        assert found.membership.shards_of(int(slot)) == expected.membership.shards_of(int(other))
+        assert found.shards_of(int(slot)) == expected.shards_of(int(other))
 
 
 def changed(state: EnsembleState, *batch: Any) -> tuple[EnsembleState, Any]:
-    return update(state, list(batch), rng=Randomness.from_seed(2))
+    return update(state, list(batch))
 
 
 def models(store: Store) -> set[str]:
@@ -95,13 +96,13 @@ def test_what_was_written_is_read(store: Store, state: EnsembleState) -> None:
 def test_staged_files_count_for_nothing_until_they_are_switched(store: Store, state: EnsembleState) -> None:
     before = models(store)
     after, report = changed(state, Delete(3), AddMany(ids=[50, 51], features=X[:2] + 100, labels=[0, 1]))
-    staged = stage(store, after, report.touched, report.change, trusted=())
+    staged = write_ensemble(store, after, report.touched, report.change, trusted=())
     assert models(store) > before
     assert_same(read(store), state)
     store.sweep()  # as opening does after a crash
     assert models(store) == before
     assert_same(read(store), state)
-    staged = stage(store, after, report.touched, report.change, trusted=())
+    staged = write_ensemble(store, after, report.touched, report.change, trusted=())
     put(store, staged, round=1)
     assert not staged.rewritten
     assert_same(read(store), after)
@@ -119,10 +120,10 @@ def test_staged_files_count_for_nothing_until_they_are_switched(store: Store, st
     ids=["appended", "rewritten"],
 )
 def test_what_is_staged_while_it_is_trained_is_what_was_trained(store: Store, state: EnsembleState, batch: Any) -> None:
-    with Stage(store, trusted=()) as begun:
-        after, _ = update(state, batch, rng=Randomness.from_seed(2), follower=begun)
+    with EnsembleWriter(store, trusted=()) as begun:
+        after, _ = update(state, batch, writer=begun)
         assert_same(read(store), state)
-        staged = begun.finish(after)
+        staged = begun.collect(after)
     assert_same(staged.state, after)
     assert staged.rewritten == (staged.state is not after)
     put(store, staged, round=1)
@@ -136,17 +137,17 @@ def test_a_stage_that_fails_says_why_and_is_swept(
 ) -> None:
     before, written = models(store), []
 
-    def write_some(path: Path, data: bytes, *, flush: bool, write: Any = stages.write_file) -> None:
+    def write_some(path: Path, content: bytes, *, write: Any = ensembles.write_new) -> None:
         written.append(path)
         if len(written) > 1:
             raise OSError(errno.ENOSPC, "full")
-        write(path, data, flush=flush)
+        write(path, content)
 
-    monkeypatch.setattr(stages, "write_file", write_some)
-    with Stage(store, trusted=()) as begun:
-        after, _ = update(state, [Delete(record) for record in range(10)], rng=Randomness.from_seed(2), follower=begun)
+    monkeypatch.setattr(ensembles, "write_new", write_some)
+    with EnsembleWriter(store, trusted=()) as begun:
+        after, _ = update(state, [Delete(record) for record in range(10)], writer=begun)
         with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
-            begun.finish(after)
+            begun.collect(after)
     assert len(models(store)) == len(before) + 1
     store.tidy()
     assert models(store) == before
@@ -157,11 +158,11 @@ def test_the_rows_of_an_attempt_that_failed_do_not_stay(store: Store, state: Ens
     """An addition that was staged and never switched, and is deleted again before the next attempt."""
     pattern = np.array([[12345.5, 54321.5]], dtype=np.float32)
     with_it, report = changed(state, Add(id=50, features=pattern[0], label=0))
-    stage(store, with_it, report.touched, report.change, trusted=())
+    write_ensemble(store, with_it, report.touched, report.change, trusted=())
     slab = store.epoch_path(1) / "features.slab"
     assert pattern.tobytes() in slab.read_bytes()
     without, report = changed(state, Delete(3), Add(id=50, features=pattern[0], label=0), Delete(50))
-    put(store, stage(store, without, report.touched, report.change, trusted=()), round=1)
+    put(store, write_ensemble(store, without, report.touched, report.change, trusted=()), round=1)
     erase(store)
     assert pattern.tobytes() not in slab.read_bytes()
     assert_same(read(store), without)
@@ -178,10 +179,10 @@ def test_the_rows_of_an_attempt_that_failed_do_not_stay(store: Store, state: Ens
 )
 def test_a_new_kind_of_column_has_all_records_written_anew(store: Store, state: EnsembleState, addition: Add) -> None:
     first, report = changed(state, Delete(0), Delete(7))
-    put(store, stage(store, first, report.touched, report.change, trusted=()), round=1)
+    put(store, write_ensemble(store, first, report.touched, report.change, trusted=()), round=1)
     erase(store)
     after, report = changed(first, addition, Delete(9))
-    staged = stage(store, after, report.touched, report.change, trusted=())
+    staged = write_ensemble(store, after, report.touched, report.change, trusted=())
     assert staged.rewritten
     assert staged.state.records.num_slots == len(staged.state.records) == 18
     assert isinstance(staged.state.records.blocks[0].features.base, np.memmap)
@@ -193,7 +194,7 @@ def test_a_new_kind_of_column_has_all_records_written_anew(store: Store, state: 
     assert [path.name for path in (store.folder / "records").iterdir()] == ["000002"]
     assert_same(read(store), after)
     last, report = changed(staged.state, Delete(10))
-    put(store, stage(store, last, report.touched, report.change, trusted=()), round=3)
+    put(store, write_ensemble(store, last, report.touched, report.change, trusted=()), round=3)
     assert_same(read(store), last)
 
 

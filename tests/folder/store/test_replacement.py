@@ -10,7 +10,7 @@ import pytest
 import expunge
 from expunge.core.errors import FormatError, StoreError
 from expunge.folder import DurableDeployment
-from expunge.folder.store import FolderLock, exchange, settle
+from expunge.folder.store import FolderLock, recover_replacement, replace_folder
 from expunge.training.learners import LookupTableLearner
 
 
@@ -69,7 +69,7 @@ def test_other_hidden_folders_are_not_touched(tmp_path: Path) -> None:
     strangers = [".churn.old", ".churn.0123456g.old", ".churner.01234567.old", "churn.01234567.old"]
     for name in strangers:
         (tmp_path / name).mkdir()
-    settle(tmp_path / "churn")
+    recover_replacement(tmp_path / "churn")
     assert names_in(tmp_path) == sorted(strangers)
     assert all(names_in(tmp_path / name) == [] for name in strangers)
 
@@ -77,6 +77,6 @@ def test_other_hidden_folders_are_not_touched(tmp_path: Path) -> None:
 def test_an_exchange_that_fails_changes_nothing(tmp_path: Path) -> None:
     make(tmp_path / "churn").close()
     with pytest.raises(FileNotFoundError):
-        exchange(tmp_path / "nothing", tmp_path / "churn")
+        replace_folder(tmp_path / "nothing", tmp_path / "churn")
     expunge.open(tmp_path / "churn").close()
     assert names_in(tmp_path) == ["churn"]

@@ -11,8 +11,8 @@ import pytest
 
 from expunge.core.errors import FormatError, RecordError, RequestError, StoreError
 from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
-from expunge.folder.store import Batch, RequestBook, Store, database
-from expunge.folder.store.requests import Request
+from expunge.folder.store import Store
+from expunge.folder.store.requests import Batch, Request, RequestBook
 
 NOW = "2030-01-01T00:00:00Z"
 KEY = bytes(range(32))
@@ -63,63 +63,43 @@ def test_requests_keep_their_order(book: RequestBook) -> None:
 
 def test_the_states_of_a_request(book: RequestBook) -> None:
     request = accept(book, Delete(1), DeleteSubject("s")).request
-    book.switch(request, generation=3, round=5)
+    book.mark_switched(request, generation=3, round=5)
     half = book.get(request)
     assert (half.state, half.public_state, half.generation, half.round) == ("switched", "pending", 3, 5)
     assert book.num_pending() == 1
     with pytest.raises(RequestError, match="being applied: too late to cancel"):
-        book.cancel(request, now=NOW)
-    book.finish(request, applied_by="2030-01-01T00:01:00Z")
+        book.mark_cancelled(request, now=NOW)
+    book.mark_applied(request, applied_by="2030-01-01T00:01:00Z")
     assert book.get(request).public_state == "applied"
     assert book.get(request).applied_by == "2030-01-01T00:01:00Z"
     assert book.num_pending() == 0
     with pytest.raises(RequestError, match="is applied: too late to cancel"):
-        book.cancel(request, now=NOW)
+        book.mark_cancelled(request, now=NOW)
 
 
 def test_a_step_is_taken_from_its_own_state_only(book: RequestBook) -> None:
     request = accept(book, Delete(1)).request
-    book.finish(request, applied_by=NOW)
+    book.mark_applied(request, applied_by=NOW)
     assert book.get(request).state == "pending"
-    book.cancel(request, now=NOW)
-    book.switch(request, generation=1, round=1)
+    book.mark_cancelled(request, now=NOW)
+    book.mark_switched(request, generation=1, round=1)
     assert book.get(request).state == "cancelled"
 
 
 def test_nothing_in_clear_is_left_of_a_request_that_was_switched(store: Store, book: RequestBook) -> None:
     request = accept(book, Delete("x")).request
-    book.switch(request, generation=1, round=1)
+    book.mark_switched(request, generation=1, round=1)
     row = store.database.row("SELECT content, file FROM requests")
     assert row == (None, None)
 
 
 def test_nothing_at_all_is_left_of_a_request_that_was_cancelled(store: Store, book: RequestBook) -> None:
     request = book.accept(addition(), key=None, now=NOW).request
-    book.cancel(request, now=NOW)
+    book.mark_cancelled(request, now=NOW)
     row = store.database.row("SELECT content, file, fingerprint FROM requests")
     assert row == (None, None, b"")
     assert store.database.rows("SELECT * FROM hashes") == []
     assert book.hashes_of(request) == ()
-
-
-def test_a_folder_of_the_first_format_keeps_its_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "older"
-    folder.mkdir()
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "MIGRATIONS", database.MIGRATIONS[:1])
-        patch.setattr(database, "VERSION", 1)
-        older = database.Database(folder, is_new=True)
-        columns = "request, fingerprint, kind, state, accepted_at, deletions, additions, hashes"
-        for request, hashes in (("a", '["00", "11"]'), ("b", "[]")):
-            row = (request, b"", "deletion", "applied", NOW, 2, 0, hashes)
-            older.execute(f"INSERT INTO requests ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-        older.close()
-    newer = database.Database(folder)
-    book = RequestBook(Store(folder, newer, None), KEY)
-    assert (book.hashes_of("a"), book.hashes_of("b")) == (("00", "11"), ())
-    assert [(one.request, one.state) for one in book.all()] == [("a", "applied"), ("b", "applied")]
-    assert newer.rows("SELECT DISTINCT hashes FROM requests") == [("[]",)]
-    newer.close()
 
 
 def test_unknown_requests_are_named(book: RequestBook) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from expunge.core.blocks import Block, object_column
 from expunge.core.errors import FormatError, StoreError
-from expunge.folder.store.files import explained
+from expunge.folder.store.files import explain_errors
 from expunge.folder.store.requests import pack, unpack
 
 FEATURES: dict[str, Any] = {
@@ -125,7 +125,7 @@ def test_headers_of_a_stranger(kind: str, where: str, value: Any, data: st.DataO
 )
 def test_what_the_disk_says_names_no_shard(tmp_path, name, told):
     """Which shard's model is being written depends on r."""
-    with pytest.raises(StoreError) as caught, explained(tmp_path):
+    with pytest.raises(StoreError) as caught, explain_errors(tmp_path):
         raise OSError(errno.EMFILE, "Too many open files", str(tmp_path / name))
     assert str(caught.value) == f"{tmp_path}: too many open files: {tmp_path / told}; nothing was lost"
 
@@ -134,6 +134,6 @@ def test_what_the_disk_says_names_no_shard(tmp_path, name, told):
     ("name", "told"), [("models/00002-fa2c.arrays", "a file in {}/models"), ("x", "the file {}/x")]
 )
 def test_a_missing_file_names_no_shard(tmp_path, name, told):
-    with pytest.raises(FormatError) as caught, explained(tmp_path):
+    with pytest.raises(FormatError) as caught, explain_errors(tmp_path):
         raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(tmp_path / name))
     assert str(caught.value) == f"{tmp_path} is damaged: {told.format(tmp_path)} is missing"

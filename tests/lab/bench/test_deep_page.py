@@ -12,8 +12,7 @@ pytest.importorskip("jax")
 from expunge.core.errors import InputError
 from expunge.training.learners.jax import paper_network
 from expunge_lab.bench import Environment, Line, Report, Target
-from expunge_lab.bench.deep_page import patch_bytes, to_page
-from expunge_lab.bench.deep_records import Record, Table, read_records, write_record
+from expunge_lab.bench.deep_page import Record, Table, patch_bytes, read_records, to_page, write_record
 
 KEPT = Path(__file__).parents[3] / "lab" / "results" / "performance"
 

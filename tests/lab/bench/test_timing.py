@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from expunge_lab.bench.timing import Task, one_thread, race
+from expunge_lab.bench.measurement import Task, one_thread, race
 
 
 def test_tasks_take_turns_and_every_turn_advances() -> None:
@@ -40,7 +40,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("expunge_lab.bench.timing.perf_counter", lambda: found.now)
+    monkeypatch.setattr("expunge_lab.bench.measurement.perf_counter", lambda: found.now)
     return found
 
 

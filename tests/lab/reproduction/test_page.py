@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,6 +77,32 @@ def test_the_description_counts_rows(table):
     assert "consistent with ½ in 1 of the 2 rows that have trials" in words
     assert "at 0.05/24 a row, for a table of 24 rows" in words
     assert describe(TablePage(table.results[:1], 30)) == "0 of 1 rows are done, with 30 trials each."
+
+
+def test_rows_with_the_released_partition_stand_beside_ours(table, tmp_path, make_trials):
+    names = ("mnist-k2-0", "mnist-k2-0.8")
+    rows = {row.name: row for row in table_rows()}
+    ours = make_trials(range(30), num_held_out=1000, after=np.tile([90, 91], (30, 1)))
+    theirs = make_trials(range(30), num_held_out=1000, after=np.tile([[90, 91]] * 25 + [[91, 90]] * 5, (1, 1)))
+    fixed = Variant(has_fixed_partition=True)
+    both = [RowResults(rows[name], Variant(), ours) for name in names]
+    found = replace(TablePage(both, 30), released=[RowResults(rows["mnist-k2-0.8"], fixed, theirs, (RUN,))])
+    path = tmp_path / "reproduction.md"
+    write_page(path, found, [], notes="", command="the command", results="results")
+    page = path.read_text()
+    assert cells(page, "MNIST, k = 2, noise 0")[1][4:6] == ["not run", "–"]
+    assert cells(page, "MNIST, k = 2, noise 0.8")[1][2:6] == [
+        "1.000 [0.884, 1.000]",
+        "+0.143, apart",
+        "0.833 [0.653, 0.944]",
+        "inside",
+    ]
+    words = " ".join(page.split())
+    assert "1 of 2 rows were run that way, with 30 trials each." in words
+    assert "the indicator is in 1 of 1. The control arm" in words
+    assert "Of the 1 rows whose indicator is `apart` with fresh partitions, 1 are inside" in words
+    assert "(MNIST, k = 2, noise 0.8: 0.833)" in words
+    assert page.count(RUN.started) == 1  # its run is among those of the table
 
 
 def test_rows_with_fewer_trials_are_told_from_rows_that_are_done(table):

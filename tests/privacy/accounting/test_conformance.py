@@ -1,4 +1,4 @@
-"""The contract that every accountant keeps, whatever its rule."""
+"""The contract that every accountant keeps."""
 
 from __future__ import annotations
 

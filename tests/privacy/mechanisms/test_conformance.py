@@ -1,4 +1,4 @@
-"""What every mechanism must do, whatever it is."""
+"""What every mechanism must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uniform numbers that are revealed bit by bit."""
+"""Uniform numbers that are drawn bit by bit."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ PAIRS = [
 
 
 def weakened(mechanism: Mechanism) -> Mechanism:
-    """The mechanism of somebody who thinks that a changed vote moves one count only: the factor 2 (or √2) is gone.
+    """A broken mechanism, which assumes that a changed vote moves only one count: the factor 2 (or √2) is gone.
 
     For the confident one both noises are halved: a √2 in one of the two is more than 100,000 releases can tell.
     """

@@ -72,11 +72,13 @@ def test_unknown_names_and_parameters_are_refused(name, parameters, message):
     ("name", "parameter"), [("exponential", "epsilon"), ("gaussian", "sigma"), ("gaussian", "epsilon")]
 )
 def test_impossible_values_are_refused(name, parameter, value):
-    with pytest.raises(ParameterError, match=f"{parameter} must be between .*{re.escape(repr(value))}"):
+    with pytest.raises(
+        ParameterError, match=f"{parameter} must be a number >= 1e-100 and <= 1e\\+100, got {re.escape(repr(value))}"
+    ):
         mechanism(name, **{parameter: value})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "50", None])
 def test_impossible_thresholds_are_refused(value):
-    with pytest.raises(ParameterError, match="threshold must be between"):
+    with pytest.raises(ParameterError, match=r"threshold must be a number >= -1e\+100 and <= 1e\+100, got "):
         mechanism("confident", sigma=1.0, threshold=value, threshold_sigma=1.0)

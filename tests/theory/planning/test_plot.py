@@ -7,8 +7,8 @@ from matplotlib import image
 from expunge.core.errors import ParameterError
 from expunge.privacy.accounting import BoundedRange, GaussianDP, NonPrivate
 from expunge.theory import Guarantee, certify
-from expunge.theory.planning import plan, plot_bounds, plot_plan
-from expunge.theory.planning.plot import Bounds
+from expunge.theory.planning import plan, plot_plan
+from expunge.theory.planning.plot import Bounds, plot_bounds
 
 TARGET = Guarantee(1, 1e-3, 1e-3)
 

@@ -5,7 +5,7 @@ import pytest
 
 from expunge.core.errors import ParameterError
 from expunge.theory import Guarantee
-from expunge.theory.planning import plan
+from expunge.theory.planning import plan, read_vote_shares
 
 GOOD = {"num_records": 10_000, "num_shards": 100}
 
@@ -75,3 +75,42 @@ def test_what_is_not_said_is_derived():
     busy = plan(**GOOD, majority_accuracy=0.7, deletions_per_day=240, batches_per_day=24).question
     assert (busy.updates_per_day, busy.batch_size) == (24, 10)
     assert busy.wanted == {0.8: 0.7}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "0.5\n0.75\n1\n",
+        "share\n0.5\n0.75\n1.0",
+        "0.5, 0.75; 1",
+        "# seen today\n\n0.5 0.75 # two\r\n1e0",
+        "\ufeff0.5\t.75 1",
+    ],
+)
+def test_many_ways_to_write_three_shares(tmp_path, content):
+    file = tmp_path / "shares.txt"
+    file.write_text(content, encoding="utf-8", newline="")
+    assert read_vote_shares(file) == (0.5, 0.75, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("0.5\n-0.1\n", "'-0.1' in line 2"),
+        ("0.5\nnan\n", "'nan' in line 2"),
+        ("95%\n0.9", "'95%' in line 1"),
+        ("\n\n0.5\nhigh", "'high' in line 4"),
+        ("share\nshare\n0.5", "'share' in line 2"),
+        ("# nothing\n", "no vote shares"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, content, message):
+    file = tmp_path / "shares.txt"
+    file.write_text(content)
+    with pytest.raises(ParameterError, match=message):
+        read_vote_shares(file)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(ParameterError, match="cannot be read"):
+        read_vote_shares(tmp_path)

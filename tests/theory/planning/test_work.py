@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.theory import LARGEST_COUNT, Guarantee, adaptive_quantile, oblivious_quantile
-from expunge.theory.planning import Question
+from expunge.theory.planning.question import Question
 from expunge.theory.planning.work import (
     alternatives,
     batch_share,

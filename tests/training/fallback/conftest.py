@@ -1,4 +1,4 @@
-"""Datasets under change, and the check that every fallback must pass: no memory of the past."""
+"""Datasets that change, and the check that every fallback must pass: it keeps no memory of the past."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def histories(draw, *, counts: bool = False):
 
 
 def assert_forgets(recipe, records, batches, queries):
-    """After every batch the model answers, bit for bit, as one fitted from scratch, and the old one as before."""
+    """Check that after every batch the new model answers as one fitted from scratch, and the old one as before."""
     model = recipe.fit_records(records)
     for batch in batches:
         before = model.assess(queries)
@@ -75,7 +75,7 @@ def assert_forgets_fixture():
 
 @pytest.fixture(scope="session")
 def blobs():
-    """Overlapping normal classes: 600 rows to train on, 400 to ask about."""
+    """Overlapping normal classes: 600 rows for training, 400 queries."""
     generator = np.random.default_rng(7)
     centres = generator.normal(size=(4, 6)) * 1.5
     labels = generator.integers(0, 4, size=1000)

@@ -1,4 +1,4 @@
-"""What every fallback promises: a deterministic function of the current dataset and the query, and of nothing else."""
+"""What every fallback promises: its answer is a function of the current dataset and the query alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from expunge.training.fallback import (
     RidgeFallback,
     neighbours,
 )
-from expunge.training.fallback import neighbours as _neighbour_block
 
 RECIPES = [
     NearestNeighbours(num_neighbours=1),
@@ -44,10 +43,10 @@ every_fallback = pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_equals_fitting_from_scratch_bit_for_bit(recipe, histories, assert_forgets, data):
     records, batches, queries = data.draw(histories(counts=isinstance(recipe, MultinomialNaiveBayes)))
-    with pytest.MonkeyPatch.context() as patch:  # small enough for trees, tiles, merges and rebuilds to take part
-        patch.setattr(_neighbour_block, "_SMALLEST_TREE", data.draw(st.sampled_from([4, 1024])))
-        patch.setattr(_neighbour_block, "_SMALLEST_TILE", 2)
-        patch.setattr(_neighbour_block, "_DISTANCES_AT_ONCE", 4)
+    with pytest.MonkeyPatch.context() as patch:  # small enough to use trees, tiles, merges and rebuilds
+        patch.setattr(neighbours, "_SMALLEST_TREE", data.draw(st.sampled_from([4, 1024])))
+        patch.setattr(neighbours, "_SMALLEST_TILE", 2)
+        patch.setattr(neighbours, "_DISTANCES_AT_ONCE", 4)
         patch.setattr(neighbours, "_SMALL_BLOCK", 2)
         assert_forgets(recipe, records, batches, np.abs(queries))
 
@@ -109,14 +108,14 @@ def test_rounded_sums_remember_and_are_caught(blobs, assert_forgets):
     batch = [Delete(5), Delete(77)]
     with pytest.raises(AssertionError):
         assert_forgets(RoundedMeans(), records, [batch], queries)
-    # Only the last bits differ: this is not a coarser mistake of the control.
+    # Only the last bits differ: the control has no larger mistake.
     after, change = records.apply(batch)
     changed = RoundedMeans().fit_records(records).updated(records, after, change).margin(queries)
     np.testing.assert_allclose(changed, RoundedMeans().fit_records(after).margin(queries), rtol=1e-10)
 
 
 @every_fallback
-def test_a_row_is_answered_alike_in_any_company(recipe, blobs):
+def test_the_answer_to_a_row_does_not_depend_on_other_rows(recipe, blobs):
     X, y, queries, _ = blobs
     model = recipe.fit(np.exp(X), y, num_classes=4)
     queries = np.exp(queries[:60])
@@ -168,7 +167,7 @@ def test_absent_class_is_never_the_answer(recipe, blobs):
 
 
 @every_fallback
-def test_constant_features_and_extreme_numbers_are_no_trouble(recipe):
+def test_constant_features_and_extreme_numbers(recipe):
     constant = recipe.fit(np.full((6, 3), 7.0), [0, 1, 2, 0, 1, 0], num_classes=3)
     assert constant.predict([[7.0, 7.0, 7.0]]).tolist() == [0]
     ends = np.array([[2.0**400, 0.0], [2.0**-400, 2.0**400], [0.0, 2.0**-399], [1.0, 5e-324]])

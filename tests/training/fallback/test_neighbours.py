@@ -9,7 +9,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from expunge.core.errors import InputError, ParameterError
 from expunge.training.fallback import NearestNeighbours, neighbours
-from expunge.training.fallback import neighbours as _neighbour_block
 from expunge.training.fallback.neighbours import NeighbourBlock
 
 
@@ -24,7 +23,7 @@ def by_hand(table, slots, queries, width):
 def points(generator, kind, size, width):
     if kind == "grid":  # ties everywhere
         return generator.integers(0, 3, size=(size, width)).astype(float)
-    if kind == "far":  # means that dwarf the deviations: the matrix product has hardly a correct digit left
+    if kind == "far":  # means are far larger than deviations: the matrix product has hardly a correct digit left
         return 1e9 + generator.normal(size=(size, width))
     if kind == "scales":
         return generator.normal(size=(size, width)) * 10.0 ** generator.integers(-30, 30, size=(size, 1))
@@ -61,10 +60,10 @@ def test_search_is_exact_after_additions_and_deletions(kind, width):
 def test_trees_with_dead_regions_are_exact(seed, width, asked):
     generator = np.random.default_rng(seed)
     table = points(generator, generator.choice(["normal", "grid", "far", "scales"]), 160, width)
-    gone = np.sort(np.argsort(table[:, 0], kind="stable")[:39])  # all neighbours of some queries are dead
+    gone = np.sort(np.argsort(table[:, 0], kind="stable")[:39])  # all neighbours of some queries are deleted
     slots = np.setdiff1d(np.arange(160), gone)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_neighbour_block, "_SMALLEST_TREE", 8)
+        patch.setattr(neighbours, "_SMALLEST_TREE", 8)
         model = NearestNeighbours(num_neighbours=asked).fit(table, np.zeros(160, dtype=int), num_classes=1)
         model = model.delete(table[gone], np.zeros(39, dtype=int), gone)
         assert len(model.blocks[0]) == 160
@@ -106,7 +105,7 @@ def test_agrees_with_scikit_learn_on_digits(asked):
     X, y = load_digits(return_X_y=True)
     X = (
         X + np.random.default_rng(0).normal(size=X.shape) * 1e-3
-    )  # whole pixels tie, and scikit-learn's order is its own
+    )  # integer pixels give ties, and scikit-learn orders them in another way
     ours = NearestNeighbours(num_neighbours=asked).fit(X[:1200], y[:1200], num_classes=10).predict(X[1200:])
     theirs = KNeighborsClassifier(asked, algorithm="brute").fit(X[:1200], y[:1200]).predict(X[1200:])
     np.testing.assert_array_equal(ours, theirs)

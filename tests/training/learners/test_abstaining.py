@@ -1,4 +1,4 @@
-"""Shards on which a learner fails vote for nothing, and everything else goes on."""
+"""Shards on which a learner fails vote ⊥, and everything else continues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from expunge.core.records import AddMany, Delete
 from expunge.training.learners import Abstainer, AbstainingLearner, ScikitLearner, SlicedScikitLearner
 from expunge.training.recipe import Recipe
 
-POISON = 1e308  # finite, and beyond all measure once it is squared
+POISON = 1e308  # finite, but its square overflows
 
 
 def make_data(rows=200):
@@ -28,7 +28,7 @@ def make_data(rows=200):
 
 
 class Picky:
-    """Fails on what it does not like, in the way it is told."""
+    """Fails on marked rows with the given error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -45,7 +45,7 @@ class PickyTogether(Picky):
 
 
 def poisoned(learner, *, num_shards=12):
-    """An ensemble before and after somebody adds a record on which training fails."""
+    """An ensemble before and after a record is added on which training fails."""
     X, y = make_data()
     recipe = Recipe(learner, num_shards, IndependentSampler(0.3), RecipeKey.from_seed(3))
     state = learn(Records.build(X, y), recipe)
@@ -111,8 +111,8 @@ def test_no_record_can_hold_up_a_full_retraining():
     assert (model.deployment_.inside.state.count_votes(X).sum(axis=1) == 3).all()
 
 
-def test_a_record_cannot_pass_for_the_machine():
-    """Errors quote what they were given."""
+def test_an_error_that_quotes_a_record_is_no_machine_error():
+    """The error starts with the text of a record, not with the words of a device error."""
     state, bad = poisoned(AbstainingLearner(Picky(ValueError("not a number: 'CUDA out of memory'"))))
     broken, report = update(state, [bad])
     assert sum(isinstance(model, Abstainer) for model in broken.models) == len(report.touched) > 0
@@ -153,7 +153,7 @@ def test_in_a_folder_no_request_waits_for_a_record_that_breaks_training(tmp_path
         with pytest.raises(TrainingError):
             deployment.add(bad, ["yes"], ["bad"])
         with pytest.raises(TrainingError):
-            deployment.delete([5])  # waits behind the other
+            deployment.delete([5])  # waits until the other is done
     with expunge.create(tmp_path / "folder", AbstainingLearner(scaled), X, labels, **options) as deployment:
         assert deployment.add(bad, ["yes"], ["bad"]).state == "applied"
         assert deployment.delete([5]).state == "applied"

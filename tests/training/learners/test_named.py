@@ -58,7 +58,7 @@ def test_learns_a_mixed_table_with_gaps_and_new_categories(name, table):
 
 
 @pytest.mark.parametrize("name", learner_names())
-def test_a_shard_that_misses_a_column_altogether_can_be_trained_and_asked(name, table):
+def test_a_shard_without_a_value_in_a_column_can_be_trained_and_can_vote(name, table):
     frame, y = table
     poor = frame.head(30).copy()
     poor["income"] = np.nan
@@ -69,7 +69,7 @@ def test_a_shard_that_misses_a_column_altogether_can_be_trained_and_asked(name, 
 
 @pytest.mark.parametrize("name", learner_names())
 def test_a_shard_may_have_no_value_at_all_in_a_column(name, numbers):
-    """A deletion may take the last one out of it, and has to be honoured nevertheless."""
+    """A deletion may remove the last value of a column, and must still be done."""
     X, y = numbers
     X = X.copy()
     X[:, 3] = np.nan
@@ -78,7 +78,7 @@ def test_a_shard_may_have_no_value_at_all_in_a_column(name, numbers):
     assert (model.predict(X) == y).mean() > 0.8
     stored = encode_model(learner, model, trusted=())
     again = decode_model(learner, stored.format, stored.data, trusted=())
-    rows = np.vstack([X, np.where(np.isnan(X), 7.0, X)])  # others may have it
+    rows = np.vstack([X, np.where(np.isnan(X), 7.0, X)])  # other shards may have values there
     np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
 
 
@@ -98,7 +98,7 @@ def test_gaps_in_numbers_are_filled_within_the_shard_if_asked(name, numbers):
 
 
 @pytest.mark.parametrize("name", learner_names())
-def test_the_seed_is_all_its_randomness(name, numbers):
+def test_the_seed_is_the_only_randomness(name, numbers):
     X, y = numbers
     learner = named_learner(name)
     first, second = learner.fit(X, y, 7), learner.fit(X, y, 7)
@@ -161,7 +161,7 @@ def test_spec_is_plain_json_and_makes_the_same_learner(table):
         (lambda: named_learner("logistic", C=-1.0), "learner 'logistic': The 'C' parameter"),
         (
             lambda: named_learner("tree", columns={"a": "text", "b": "category"}),
-            "column 'a' must be number or category",
+            "column 'a' must be one of number, category",
         ),
         (lambda: named_learner("tree", columns={1: "category"}), "names that are texts"),
         (lambda: LearnerSpec("forest", {"n": object()}), "must be plain values"),

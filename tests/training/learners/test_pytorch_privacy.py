@@ -167,9 +167,9 @@ def test_a_model_knows_what_it_cost():
     assert model.privacy(delta=1e-5, accountant="prv").epsilon < spent.epsilon
     assert TorchLearner(fixed_network, epochs=1).fit(X, y, 0).privacy(delta=1e-5) is None
     for delta in (0.0, "1e-5"):
-        with pytest.raises(ParameterError, match=f"delta must be in .* got {delta!r}"):
+        with pytest.raises(ParameterError, match=f"delta must be a number > 0 and < 1, got {delta!r}"):
             model.privacy(delta=delta)
-    with pytest.raises(ParameterError, match="accountant must be rdp or prv"):
+    with pytest.raises(ParameterError, match="accountant must be one of rdp, prv"):
         model.privacy(delta=1e-5, accountant="pld")
 
 
@@ -213,7 +213,7 @@ BAD_PRIVACY += [("noise_multiplier", value) for value in (-1.0, "1", None)]
 
 @pytest.mark.parametrize(("name", "value"), BAD_PRIVACY)
 def test_bad_options_of_dp_sgd_are_refused(name, value):
-    with pytest.raises(ParameterError, match=f"^{name} must be .* finite, got {value!r}$"):
+    with pytest.raises(ParameterError, match=f"^{name} must be a finite number >=? 0, got {value!r}$"):
         DPSGD(**{"max_grad_norm": 1.0, "noise_multiplier": 1.0, name: value})
 
 

@@ -133,7 +133,7 @@ def test_an_updated_ensemble_is_a_fresh_training_by_the_recipe(cumulative):
 
 
 def test_bad_slices_are_refused():
-    with pytest.raises(ParameterError, match="number of slices"):
+    with pytest.raises(ParameterError, match="num_slices must be an integer from 1 to 65,535"):
         sliced(num_slices=0)
     with pytest.raises(ParameterError, match="must be a TorchLearner"):
         TorchSlicedLearner(network, num_slices=2)

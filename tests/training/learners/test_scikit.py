@@ -61,7 +61,7 @@ def blobs(num_classes: int, n: int = 240, seed: int = 0):
 
 
 def train_shards(learner, num_classes: int, *, num_shards: int = 9):
-    """Shards of every awkward kind: empty, one class, a class missing, all classes."""
+    """Shards of every special kind: empty, one class, a class missing, all classes."""
     X, y = blobs(num_classes)
     picks = [np.flatnonzero(np.arange(len(y)) % num_shards == i) for i in range(num_shards)]
     picks[0] = picks[0][:0]
@@ -114,8 +114,8 @@ def test_linear_votes_of_sparse_rows_and_data_frames():
 
 
 @pytest.mark.parametrize("rows", [1, 3, 20, 57])
-def test_a_class_that_a_shard_never_saw_raises_no_warning_whatever_the_order_of_rows(rows):
-    """An infinite intercept would: some kernels of BLAS multiply it with zeros of their own."""
+def test_a_class_that_a_shard_never_saw_raises_no_warning_in_any_order_of_rows(rows):
+    """An infinite intercept would: some BLAS kernels multiply it by the zeros of their padding."""
     X, _ = blobs(3, seed=2)
     shards = [1, (np.ones((1, 4)), np.zeros(1), np.array([0, 2])), *[0] * 100]
     voter = LinearVoter(shards, 3, 4)
@@ -242,7 +242,7 @@ def test_only_classifiers_vote():
             ScikitLearner(other)
 
 
-def test_somebodys_own_decision_is_respected():
+def test_a_subclass_with_its_own_decision_rule_is_not_treated_as_linear():
     class Contrary(LogisticRegression):
         def decision_function(self, X):
             return -super().decision_function(X)

@@ -1,4 +1,4 @@
-"""Linear models of a company's table vote in one product, exactly as they would one by one."""
+"""The models of a table vote together exactly as they would one by one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from sklearn.tree import DecisionTreeClassifier
 from expunge import UnlearningClassifier
 from expunge.core.errors import RecordError
 from expunge.training.learners import Abstainer, ConstantModel, ScikitLearner, tabular
-from expunge.training.learners import tabular as table_rows
 from expunge.training.learners.named import AsText, column_kinds, learner_names, named_learner
 from expunge.training.learners.protocol import OneByOneVoter, ShardData, fit_many
-from expunge.training.learners.tabular import PreparedVoter, TableVoter
+from expunge.training.learners.tabular import PerShardVoter, TableVoter
 
 LINEAR = ["logistic", "linear-svm", "ridge", "sgd"]
 
@@ -39,7 +38,7 @@ def make_table(rows=300, *, towns=6, seed=0):
 
 
 def train(learner, frame, y, *, num_shards=8, num_classes=3):
-    """Models of few records, so that categories and classes are missing here and there; one says nothing."""
+    """Models of few records, so that some categories and classes are missing; one model abstains."""
     rng = np.random.default_rng(1)
     y = y % num_classes
     picks = [rng.choice(len(y), 40, replace=False) for _ in range(num_shards)]
@@ -65,8 +64,8 @@ def test_a_table_with_categories_and_gaps(name, num_classes):
     models = train(learner, frame, y, num_classes=num_classes)
     assert isinstance(models[0], Abstainer)
     assert models[1] == ConstantModel(1)
-    queries, _ = make_table(200, towns=9, seed=2)  # towns that nobody has seen
-    kind = TableVoter if name in LINEAR else PreparedVoter
+    queries, _ = make_table(200, towns=9, seed=2)  # towns that no shard has seen
+    kind = TableVoter if name in LINEAR else PerShardVoter
     assert_same_votes(learner, models, queries, num_classes, kind)
     assert_same_votes(learner, models, queries.head(1), num_classes, kind)
 
@@ -76,20 +75,20 @@ def test_their_rows_are_what_their_pipelines_make(name):
     frame, y = make_table()
     learner = named_learner(name, columns=column_kinds(frame))
     pipelines = [model.estimator for model in train(learner, frame, y)[2:]]
-    preparations = [table_rows.Preparation.of([pipeline[0]]) for pipeline in pipelines]
-    coder = table_rows.Coder.of(preparations)
-    for pipeline, preparation in zip(pipelines, preparations, strict=True):
-        found, expected = coder.prepare(preparation).rows(coder.code(frame)), pipeline[0].transform(frame)
+    shards = [tabular.Preprocessing.of([pipeline[0]]) for pipeline in pipelines]
+    coder = tabular.RowCoder.of(shards)
+    for pipeline, preprocessing in zip(pipelines, shards, strict=True):
+        found, expected = coder.columns_of(preprocessing).rows(coder.code(frame)), pipeline[0].transform(frame)
         assert scipy.sparse.issparse(found) == scipy.sparse.issparse(expected)
         np.testing.assert_array_equal(*(m.toarray() if scipy.sparse.issparse(m) else m for m in (found, expected)))
 
 
 def test_a_classifier_that_fails_abstains_on_that_row(monkeypatch):
-    """Whether it fails depends on what its shard holds, which nobody may learn from an error."""
+    """Whether it fails depends on the contents of its shard, which no error may reveal."""
     frame, y = make_table()
     learner = named_learner("tree", columns=column_kinds(frame))
     models = train(learner, frame, y)
-    sane = learner.make_voter(models, 3).votes(frame)
+    expected = learner.make_voter(models, 3).votes(frame)
 
     def predict(tree, X, ask=DecisionTreeClassifier.predict):
         if tree is models[3].estimator[-1] and (X[:, 0] == frame["age"][5]).any():
@@ -100,8 +99,8 @@ def test_a_classifier_that_fails_abstains_on_that_row(monkeypatch):
     votes = learner.make_voter(models, 3).votes(frame)
     fails = (frame["age"] == frame["age"][5]).to_numpy()
     assert (votes[fails, 3] == -1).all()
-    sane[fails, 3] = -1
-    np.testing.assert_array_equal(votes, sane)
+    expected[fails, 3] = -1
+    np.testing.assert_array_equal(votes, expected)
 
 
 @pytest.mark.parametrize("as_frame", [False, True])
@@ -126,7 +125,7 @@ def test_many_categories_are_coded_sparsely_and_rows_in_pieces(monkeypatch):
     learner = named_learner("logistic", columns=column_kinds(frame))
     models = train(learner, frame, y)
     monkeypatch.setattr(tabular, "_DENSE", 20)
-    monkeypatch.setattr(table_rows, "_ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(tabular, "_ROWS_AT_ONCE", 70)
     assert_same_votes(learner, models, frame, 3)
 
 
@@ -135,7 +134,7 @@ def test_too_many_categories_for_one_product(monkeypatch):
     learner = named_learner("logistic", columns=column_kinds(frame))
     models = train(learner, frame, y)
     monkeypatch.setattr(tabular, "_MOST_WEIGHTS", 100)
-    assert_same_votes(learner, models, frame, 3, PreparedVoter)
+    assert_same_votes(learner, models, frame, 3, PerShardVoter)
 
 
 def test_labels_that_are_texts():
@@ -181,9 +180,9 @@ def test_a_pipeline_of_ones_own_of_the_same_kind_votes_in_one_product():
     assert_same_votes(learner, train(learner, frame, y), frame, 3)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("logistic", TableVoter), ("tree", PreparedVoter)])
+@pytest.mark.parametrize(("name", "kind"), [("logistic", TableVoter), ("tree", PerShardVoter)])
 def test_rows_that_pipelines_fail_on_get_no_votes_and_no_error(name, kind):
-    """Which voter there is depends on what shards hold, so an error of one kind of voter would tell."""
+    """Which voter is used depends on the contents of shards, so an error of one kind of voter would reveal it."""
     frame, y = make_table()
     learner = named_learner(name, columns=column_kinds(frame))
     models = train(learner, frame, y)
@@ -194,12 +193,12 @@ def test_rows_that_pipelines_fail_on_get_no_votes_and_no_error(name, kind):
     assert_same_votes(learner, models, odd.iloc[[5]], 3, kind)
     votes = learner.make_voter(models, 3).votes(odd)
     assert (votes[[3, 5], 2:] == -1).all()
-    assert (votes[:, 1] == 1).all()  # a constant says the same whatever it is asked
+    assert (votes[:, 1] == 1).all()  # a constant gives every row the same answer
     assert (votes[6, 2:] != -1).any()
 
 
 @pytest.mark.parametrize(
-    ("classifier", "kind"), [(LogisticRegression(), TableVoter), (DecisionTreeClassifier(), PreparedVoter)]
+    ("classifier", "kind"), [(LogisticRegression(), TableVoter), (DecisionTreeClassifier(), PerShardVoter)]
 )
 def test_sparse_rows_are_asked_about_one_by_one(classifier, kind):
     frame, y = make_table()
@@ -211,7 +210,7 @@ def test_sparse_rows_are_asked_about_one_by_one(classifier, kind):
 
 
 def test_no_question_tells_by_an_error_how_shards_vote():
-    """Where shards miss a column altogether they vote one by one, or not: that is the secret randomness alone."""
+    """If a shard has no value in a column, shards vote one by one. That depends on the secret randomness alone."""
     X = np.random.default_rng(0).normal(size=(60, 3))
     y = (X[:, 0] > 0).astype(np.int64)
     X[1:, 2] = np.nan

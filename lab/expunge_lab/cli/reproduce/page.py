@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,8 @@ def page(
 ) -> None:
     """Write the page about the reproduction: the paper's table with ours beside it, figures, and how all was made.
 
-    What was not run yet is left out. A file `notes.md` among the results is copied into the page.
+    What was not run yet is left out. Rows run with `--fixed-partition` get columns of their own among the indicators.
+    A file `notes.md` among the results is copied into the page.
 
     Example: `expunge reproduce page --out docs/reproduction.md`
     """
@@ -38,6 +40,8 @@ def page(
     page_can_be_written(out)
     check_folder(out.parent / "figures")
     table = read_table(table_rows(), results, Variant(), trials=trials, accuracy=accuracy)
+    released = read_table(table_rows(), results, Variant(has_fixed_partition=True), trials=trials, accuracy=accuracy)
+    table = replace(table, released=[found for found in released.results if found.trials is not None])
     reports = [report for name in REPORTS if (report := Report.load(results, name)) is not None]
     notes = results / NOTES
     written = write_page(

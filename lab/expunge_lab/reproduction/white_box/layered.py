@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.training.learners.jax import PrivateSGD, paper_network, sgd
-from expunge.training.learners.jax.batches import capacity
 from expunge.training.learners.jax.gradients import cross_entropy
-from expunge.training.learners.jax.program import Checks, ShardBatch, training_program
-from expunge.training.learners.jax.recipe import Recipe
+from expunge.training.learners.jax.program import Checks, Recipe, ShardBatch, training_program
+from expunge.training.learners.jax.rows import capacity
 from expunge_lab.reproduction.pictures import Pictures
 from expunge_lab.reproduction.rows import CHECK_EVERY, CLIP_NORM, MOMENTUM, Experiment
 from expunge_lab.reproduction.white_box.engine import NUM_CLASSES

@@ -1,6 +1,5 @@
-"""Models, learners and fronts as bytes, in formats that run no code when they are loaded."""
+"""Models, learners and fronts as bytes. Loading them runs no code, except of classes that the operator trusts."""
 
 from expunge.folder.codec.codec import Encoded, decode, decode_model, encode, encode_model
-from expunge.folder.codec.writer import FORMATS
 
-__all__ = ["FORMATS", "Encoded", "decode", "decode_model", "encode", "encode_model"]
+__all__ = ["Encoded", "decode", "decode_model", "encode", "encode_model"]

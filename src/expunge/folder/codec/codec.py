@@ -1,13 +1,11 @@
-"""Values to bytes and back.
+"""Values and models to bytes and back.
 
-Shard models of a learner, in the learner's own arrays where it offers them.
+A learner may have two methods: `dump_model(model)` returns a dictionary of arrays, numbers and texts, and
+`load_model(parts)` makes the model from it again. Then its models are stored as those arrays, and only the learner's
+own class has to be known or trusted. A sliced learner's methods are given the whole `SlicedModel`, with its
+checkpoints. Models that need no learner, of empty shards and of shards with one class, are stored as they are.
 
-A learner may have two methods, `dump_model(model)`, which returns a dictionary of arrays, numbers and texts, and
-`load_model(parts)`, which makes the model of it again. Then its models are stored as those arrays, and no class besides
-the learner's own has to be known or trusted. A sliced learner's methods are given the whole `SlicedModel`, with its
-checkpoints. The models that need no learner, of empty shards and of shards with one class, are stored as they are.
-
-The list of classes, which a scikit-learn model has from its learner, is not stored with every model: a shard's file
+A scikit-learn model gets its list of classes from its learner. The list is not stored with every model: a shard's file
 names only the labels that the shard has seen, so that a label can be erased with its last record.
 """
 
@@ -24,31 +22,56 @@ from expunge.core.errors import ModelFormatError
 from expunge.folder.codec import trust
 from expunge.folder.codec.container import pack, unpack
 from expunge.folder.codec.reader import Reader
-from expunge.folder.codec.writer import FORMATS, Unsupported, Writer
+from expunge.folder.codec.writer import FORMATS, Writer
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner, SlicedModel
 
-_VERSION = 1  # of the layout: raise it when nodes change their meaning, and keep reading the old ones
+_VERSION = 1  # of the layout: raise it when nodes change their meaning
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A stored value: its bytes, and what may be in them (`arrays`, `skops` parts, or `pickle` parts)."""
+    """A stored value.
+
+    Parameters
+    ----------
+    format
+        What the bytes may hold: "arrays" (arrays and plain values) or "pickle" (also pickled parts).
+    data
+        The bytes.
+    """
 
     format: str
     data: bytes
 
 
 def encode(value: Any, *, trusted: Iterable[str] = ()) -> Encoded:
-    """The value as bytes, the same bytes for the same value.
+    """Store a value as bytes. The same value gives the same bytes.
 
-    What could not be loaded again without running somebody's code is refused here and now (`ModelFormatError`), unless
-    `trusted` names its class (`package.module:Class`) or its module.
+    Parameters
+    ----------
+    value
+        The value. Known types are stored as arrays and plain values.
+    trusted
+        Classes (`package.module:Class`) and modules whose code may run when the value is loaded.
+
+    Returns
+    -------
+    Encoded
+        The bytes and their format.
+
+    Raises
+    ------
+    ModelFormatError
+        If loading the value would run code that is not trusted, or the value cannot be stored.
+
+    Examples
+    --------
+    >>> encode([1, "a"]).format
+    'arrays'
     """
     writer = Writer(trust.as_trusted(trusted))
     try:
         node = writer.write(value)
-    except Unsupported as error:
-        raise ModelFormatError(str(error)) from error
     except RecursionError as error:
         raise ModelFormatError(f"{trust.name_of(type(value))} cannot be stored: it is nested too deeply") from error
     tree = {"version": _VERSION, "value": node}
@@ -58,7 +81,32 @@ def encode(value: Any, *, trusted: Iterable[str] = ()) -> Encoded:
 
 
 def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
-    """The value of `encode`; whatever the bytes are, nothing runs that is not scikit-learn's, expunge's or trusted."""
+    """Load a value that `encode` stored. Only code of scikit-learn and expunge and trusted code can run.
+
+    Parameters
+    ----------
+    format
+        The format that the value was stored in. A file may not hold parts of another format.
+    data
+        The bytes.
+    trusted
+        Classes (`package.module:Class`) and modules whose code may run.
+
+    Returns
+    -------
+    Any
+        The value.
+
+    Raises
+    ------
+    ModelFormatError
+        If the bytes are damaged, are of another layout or scikit-learn release, or name code that is not trusted.
+
+    Examples
+    --------
+    >>> decode("arrays", encode([1, "a"]).data)
+    [1, 'a']
+    """
     if format not in FORMATS:
         raise ModelFormatError(f"the format must be one of {', '.join(FORMATS)}, got {format!r}")
     names = trust.as_trusted(trusted)
@@ -70,7 +118,7 @@ def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
         raise
     except ImportError as error:  # of an extra that is not installed here
         raise ModelFormatError(f"the stored model cannot be loaded here: {error}") from error
-    except Exception as error:  # whatever a damaged file may provoke
+    except Exception as error:  # a damaged file may provoke any error
         detail = next(iter(str(error).splitlines()), "")
         raise ModelFormatError(f"the stored model is malformed: {type(error).__name__}: {detail}") from error
 
@@ -93,7 +141,35 @@ _OWN_PARTS = "learner's parts"
 
 
 def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Iterable[str] = ()) -> Encoded:
-    """The model of one shard as bytes."""
+    """Store the model of one shard.
+
+    Parameters
+    ----------
+    learner
+        The learner that trained it.
+    model
+        The model.
+    trusted
+        Classes (`package.module:Class`) and modules whose code may run when the model is loaded.
+
+    Returns
+    -------
+    Encoded
+        The bytes and their format.
+
+    Raises
+    ------
+    ModelFormatError
+        If loading the model would run code that is not trusted, or the model cannot be stored.
+
+    Examples
+    --------
+    >>> from expunge.training.learners import ConstantModel, LookupTableLearner
+    >>> learner = LookupTableLearner()
+    >>> stored = encode_model(learner, ConstantModel(3))
+    >>> decode_model(learner, stored.format, stored.data)
+    ConstantModel(code=3)
+    """
     if not _has_hooks(learner) or isinstance(model, Abstainer | ConstantModel):
         return encode(_without_names(learner, model), trusted=trusted)
     parts = learner.dump_model(model)  # type: ignore[union-attr]
@@ -103,7 +179,29 @@ def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Ite
 
 
 def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Model:
-    """The model of `encode_model`."""
+    """Load a model that `encode_model` stored.
+
+    Parameters
+    ----------
+    learner
+        The learner that trained it.
+    format
+        The format that the model was stored in.
+    data
+        The bytes.
+    trusted
+        Classes (`package.module:Class`) and modules whose code may run.
+
+    Returns
+    -------
+    Model
+        The model.
+
+    Raises
+    ------
+    ModelFormatError
+        If `decode` refuses the bytes, they hold something other than a model, or the learner cannot load it.
+    """
     value = decode(format, data, trusted=trusted)
     if _has_hooks(learner) and isinstance(value, tuple):
         return _loaded(learner, value)

@@ -1,9 +1,10 @@
 """The file layout of a stored value: a safetensors file with a checksum.
 
 The tensors `0`, `1`, … are the value's arrays and the last one, `tree`, is a JSON text that says how they make up the
-value. A BLAKE2b checksum over the whole file stands at a fixed place in the header, so that a truncated or altered byte
-is noticed before anything is interpreted. It guards against accidents: whoever tampers on purpose can compute it too,
-and is stopped by what the reader is willing to build. Any safetensors reader can open such a file.
+value. A BLAKE2b checksum over the whole file has a fixed place in the header, so that a truncated or altered file is
+detected before it is interpreted. The checksum guards against accidents. It does not guard against tampering, because
+an attacker can compute it too; the reader does, because it builds known types only. Any safetensors reader can open
+such a file.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _DTYPES = {name: np.dtype(code) for code, name in _NAMES.items()}
 
 
 def is_tensor_type(dtype: np.dtype[Any]) -> bool:
-    """Whether safetensors knows the type; other arrays are stored as bytes."""
+    """Say whether safetensors knows the type. Arrays of other types are stored as bytes."""
     return dtype.str in _NAMES
 
 
 def pack(tree: Any, arrays: Sequence[NDArray[Any]]) -> bytes:
-    """The file of a tree and its arrays, which are C-contiguous and of types that safetensors knows."""
+    """Write a tree and its arrays. The arrays must be C-contiguous and of types that safetensors knows."""
     text = json.dumps(tree, separators=(",", ":")).encode("ascii")
     parts = [array.tobytes() for array in arrays]
     entries, start = [], 0
@@ -63,7 +64,7 @@ def pack(tree: Any, arrays: Sequence[NDArray[Any]]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[Any, list[NDArray[Any]]]:
-    """The tree and its arrays, each in memory of its own."""
+    """Read the tree and its arrays. Each array has memory of its own."""
     _verify(data)
     tensors = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
     text = tensors.pop("tree")["data"]
@@ -82,7 +83,7 @@ def _array(tensor: dict[str, Any]) -> NDArray[Any]:
 
 
 def _digest(data: bytes) -> bytes:
-    """The checksum of the file with zeros in its place."""
+    """Compute the checksum of the file with zeros in the place of the checksum."""
     state = blake2b(digest_size=_DIGEST_CHARACTERS // 2)
     view = memoryview(data)
     state.update(view[:_DIGEST_AT])

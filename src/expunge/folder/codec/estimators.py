@@ -1,8 +1,8 @@
-"""What scikit-learn's estimators hold, and the checks without which compiled code would trust a file too much.
+"""The state of scikit-learn's estimators, and the checks that compiled code needs before it can use a stored state.
 
 Decision trees, boosted trees and support vector machines are evaluated by compiled code that does not check indices: a
 crafted file could make it read outside of its arrays. So trees must point forwards and at existing features, and the
-sizes of a support vector machine must fit together. Search trees of nearest neighbours are not stored at all but built
+sizes of a support vector machine must fit together. Search trees of nearest neighbours are not stored; they are built
 again from the points.
 """
 
@@ -22,12 +22,12 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 from expunge.core.errors import ModelFormatError
 
 _LEAF = -1
-_PASSING = frozenset({"_tree", "_stop_words_id", "refit_time_", "cv_results_", "n_threads"})
+_TRANSIENT = frozenset({"_tree", "_stop_words_id", "refit_time_", "cv_results_", "n_threads"})
 _SEARCH_TREES = {"ball_tree": BallTree, "kd_tree": KDTree}
 
 
 def state_of(value: Any) -> dict[str, Any]:
-    """The attributes to store."""
+    """Take the attributes of an object that are to be stored."""
     kind = type(value)
     if not isinstance(value, BaseEstimator) or kind.__getstate__ is BaseEstimator.__getstate__:
         state: dict[str, Any] = vars(value)
@@ -36,11 +36,11 @@ def state_of(value: Any) -> dict[str, Any]:
         state.pop("_sklearn_version", None)
     if state.get("memory") is not None:
         raise ModelFormatError(f"{kind.__name__} with memory= is refused: its cache would keep copies of training data")
-    return state if _PASSING.isdisjoint(state) else _lasting(kind, state)
+    return state if _TRANSIENT.isdisjoint(state) else _drop_transient(kind, state)
 
 
-def _lasting(kind: type, state: dict[str, Any]) -> dict[str, Any]:
-    """Without what says nothing about the model and changes from run to run: addresses, timings, threads."""
+def _drop_transient(kind: type, state: dict[str, Any]) -> dict[str, Any]:
+    """Drop what says nothing about the model and changes from run to run: addresses, timings, threads."""
     lasting = {name: part for name, part in state.items() if name != "_stop_words_id"}
     if isinstance(state.get("_tree"), KDTree | BallTree):
         del lasting["_tree"]
@@ -70,12 +70,12 @@ def restore(value: Any, state: dict[str, Any]) -> None:
 
 
 def is_tree(value: Any) -> bool:
-    """Whether this is the compiled decision tree."""
+    """Say whether this is a compiled decision tree."""
     return type(value) is Tree
 
 
-def tree_parts(tree: Any) -> tuple[Any, ...]:
-    """What makes up a decision tree; its nodes column by column, as they have gaps of stray memory between them."""
+def split_tree(tree: Any) -> tuple[Any, ...]:
+    """Take a decision tree apart. Its nodes become columns, because the gaps between their fields hold stray memory."""
     _, (num_features, num_classes, num_outputs), state = tree.__reduce__()
     nodes = state["nodes"].copy()
     nodes["missing_go_to_left"][nodes["left_child"] == _LEAF] = 0  # never set by training, never read
@@ -86,7 +86,7 @@ def tree_parts(tree: Any) -> tuple[Any, ...]:
 def make_tree(
     num_features: int, num_classes: NDArray[np.intp], num_outputs: int, depth: int, values: Any, *columns: Any
 ) -> Any:
-    """The decision tree, checked."""
+    """Make the decision tree of `split_tree`, and check it."""
     nodes = np.zeros(len(columns[0]), dtype=NODE_DTYPE)
     for name, column in zip(NODE_DTYPE.names, columns, strict=True):
         nodes[name] = column
@@ -108,7 +108,7 @@ def _require(is_fine: bool) -> None:
 
 
 def _require_forward(children: NDArray[Any], inner: NDArray[np.bool_]) -> None:
-    """Every child comes after its parent, as training lays them out; so there is no cycle either."""
+    """Check that every child comes after its parent, as training orders them. Then there is no cycle either."""
     places = np.flatnonzero(inner)
     targets = children[inner].astype(np.int64)
     _require(bool(((targets > places) & (targets < len(children))).all()))
@@ -119,7 +119,7 @@ def _check_tree(value: Any) -> None:
 
 
 def _check_members(value: Any) -> None:
-    """Members of a forest or of boosting are evaluated on the owner's rows without a further look."""
+    """Check the members of a forest or of boosting: they are evaluated on the owner's rows without a further check."""
     if isinstance(value, BaseForest | BaseGradientBoosting):
         for member in np.asarray(value.estimators_, dtype=object).ravel():
             _require(member.tree_.n_features == value.n_features_in_)
@@ -147,7 +147,7 @@ def _check_predictor(predictor: Any, is_categorical: NDArray[np.bool_]) -> None:
 
 
 def _check_machine(value: Any) -> None:
-    """Support vectors, their coefficients and intercepts have the sizes that libsvm reads."""
+    """Check that support vectors, coefficients and intercepts have the sizes that libsvm reads."""
     if not hasattr(value, "_dual_coef_"):
         return
     num_classes, num_vectors = len(value._n_support), len(value.support_)
@@ -167,7 +167,7 @@ def _check_vocabulary(value: Any) -> None:
 
 
 def _rebuild_search_tree(value: Any) -> None:
-    """As `NeighborsBase._fit` does."""
+    """Build the search tree as `NeighborsBase._fit` does."""
     search = _SEARCH_TREES.get(value._fit_method)
     value._tree = None
     if search is not None:
@@ -176,7 +176,7 @@ def _rebuild_search_tree(value: Any) -> None:
         )
 
 
-# By the attribute that calls for the check.
+# Attribute -> the check that an object with this attribute needs.
 _CHECKS = {
     "tree_": _check_tree,
     "estimators_": _check_members,

@@ -1,8 +1,8 @@
 """From a tree of plain JSON and a list of arrays back to the value.
 
-Nothing here calls what a file names, except: constructors of expunge's own records (which check their arguments),
-compiled loss functions of scikit-learn with plain numbers, and the operator's own classes where they are trusted.
-Estimators are rebuilt attribute by attribute without running their constructors.
+Of what a file names, the reader calls only: constructors of expunge's own records (which check their arguments),
+compiled loss functions of scikit-learn with plain numbers, a named tuple of scikit-learn, and the operator's own
+classes where they are trusted. Estimators are rebuilt attribute by attribute; their constructors do not run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from scipy.interpolate import BSpline
 from sklearn.utils import Bunch
 
 from expunge.core.errors import ModelFormatError
-from expunge.folder.codec import estimators, trust, zipped
-from expunge.folder.codec import values as frames
-from expunge.folder.codec import values as pickles
-from expunge.folder.codec.writer import FORMATS, PICKLE, SKOPS
+from expunge.folder.codec import estimators, trust, values
+from expunge.folder.codec.writer import FORMATS, PICKLE
 
 _DTYPE = re.compile(r"[<>|=][biufcSUmM][0-9]+(\[[a-zA-Z0-9]+\])?")
 _SPARSE = {"csr_matrix", "csr_array", "csc_matrix", "csc_array"}
@@ -32,7 +30,7 @@ _BIT_GENERATORS = {"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"}
 
 
 class Reader:
-    """Reads one value; `admitted` is the format that the file was said to have, and bounds what it may contain."""
+    """Read one value. `admitted` is the format that the file should have; parts of other formats are refused."""
 
     def __init__(self, arrays: list[NDArray[Any]], admitted: str, trusted: trust.Trusted) -> None:
         self.trusted = trusted
@@ -42,7 +40,7 @@ class Reader:
         self._objects: list[Any] = []
 
     def read(self, node: Any) -> Any:
-        """The value of a node."""
+        """Make the value of a node."""
         if type(node) is not list:
             if type(node) is dict:
                 raise ModelFormatError("the stored model is malformed: a mapping without a tag")
@@ -50,31 +48,31 @@ class Reader:
         return _TAGS[node[0]](self, node)
 
     def all(self, nodes: Any) -> list[Any]:
-        """The values of several nodes."""
+        """Make the values of several nodes."""
         return [self.read(node) for node in nodes]
 
     def attributes(self, nodes: dict[str, Any]) -> dict[str, Any]:
-        """The values of named nodes."""
+        """Make the values of named nodes."""
         return {name: self.read(node) if type(node) is list else node for name, node in nodes.items()}
 
-    def embedded(self, number: int, needed: str) -> bytes:
-        """Bytes stored as an array, for a part in another format than plain arrays."""
+    def embedded_bytes(self, number: int, needed: str) -> bytes:
+        """Take the bytes of a part that is in another format than plain arrays."""
         if FORMATS.index(needed) > self._admitted:
             raise ModelFormatError(f"the stored model holds a {needed} part, but is not of that format")
         return self._arrays[number].tobytes()
 
-    def promise(self) -> int:
-        """The number of an object that is about to be built."""
+    def reserve(self) -> int:
+        """Reserve the number of an object that is about to be built."""
         self._objects.append(None)
         return len(self._objects) - 1
 
     def keep(self, number: int, value: Any) -> Any:
-        """Note an object under its number."""
+        """Keep an object under its number, and return it."""
         self._objects[number] = value
         return value
 
-    def built(self, number: int) -> Any:
-        """An object that occurred before."""
+    def kept(self, number: int) -> Any:
+        """Get an object that occurred before."""
         if number < 0 or self._objects[number] is None:
             raise ModelFormatError("the stored model is malformed: it refers to a part that is not there")
         return self._objects[number]
@@ -166,7 +164,7 @@ def _named_function(reader: Reader, node: list[Any]) -> Any:
 
 def _object(reader: Reader, node: list[Any]) -> Any:
     _, name, nodes = node
-    number = reader.promise()
+    number = reader.reserve()
     kind: Any = trust.object_class(name, reader.trusted)
     value = reader.keep(number, kind.__new__(kind))  # known before its parts, which may refer back to it
     estimators.restore(value, reader.attributes(nodes))
@@ -175,7 +173,7 @@ def _object(reader: Reader, node: list[Any]) -> Any:
 
 def _record(reader: Reader, node: list[Any]) -> Any:
     _, name, nodes = node
-    number = reader.promise()
+    number = reader.reserve()
     kind = trust.own_class(name)
     options = reader.attributes(nodes)
     trust.require_trusted_code(options.values(), reader.trusted)
@@ -184,40 +182,43 @@ def _record(reader: Reader, node: list[Any]) -> Any:
 
 def _call(reader: Reader, node: list[Any]) -> Any:
     _, name, nodes = node
-    number = reader.promise()
+    number = reader.reserve()
     arguments = reader.all(nodes)
     if not all(isinstance(argument, int | float) for argument in arguments):
         raise ModelFormatError(f"the stored model is malformed: {name} takes numbers")
     return reader.keep(number, trust.called_class(name)(*arguments))
 
 
+def _named(reader: Reader, node: list[Any]) -> Any:
+    _, name, nodes = node
+    number = reader.reserve()
+    kind: Any = trust.tuple_class(name)
+    return reader.keep(number, kind(*reader.all(nodes)))
+
+
 def _bunch(reader: Reader, node: list[Any]) -> Any:
-    number = reader.promise()
+    number = reader.reserve()
     return reader.keep(number, Bunch(**reader.attributes(node[1])))
 
 
 def _tree(reader: Reader, node: list[Any]) -> Any:
-    number = reader.promise()
+    number = reader.reserve()
     return reader.keep(number, estimators.make_tree(*reader.all(node[1:])))
 
 
 def _custom(reader: Reader, node: list[Any]) -> Any:
     _, name, nodes = node
-    number = reader.promise()
+    number = reader.reserve()
     kind: Any = trust.trusted_class(name, reader.trusted)
     return reader.keep(number, kind.from_arrays(reader.attributes(nodes)))
 
 
-def _skops(reader: Reader, node: list[Any]) -> Any:
-    return reader.keep(reader.promise(), zipped.load(reader.embedded(node[1], SKOPS), reader.trusted))
-
-
 def _pickle(reader: Reader, node: list[Any]) -> Any:
-    return reader.keep(reader.promise(), pickles.load(reader.embedded(node[1], PICKLE), reader.trusted))
+    return reader.keep(reader.reserve(), values.load_pickle(reader.embedded_bytes(node[1], PICKLE), reader.trusted))
 
 
 _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
-    "again": lambda reader, node: reader.built(node[1]),
+    "again": lambda reader, node: reader.kept(node[1]),
     "array": _array,
     "bunch": _bunch,
     "bytes": _bytes,
@@ -226,7 +227,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "custom": _custom,
     "dict": _dict,
     "dtype": lambda reader, node: _dtype(node[1]),
-    "frame": lambda reader, node: reader.keep(reader.promise(), frames.make_frame(*reader.all(node[1:3]))),
+    "frame": lambda reader, node: reader.keep(reader.reserve(), values.make_frame(*reader.all(node[1:3]))),
     "frozenset": lambda reader, node: frozenset(reader.all(node[1:])),
     "function": _named_function,
     "generator": _generator,
@@ -236,6 +237,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "masked": lambda reader, node: np.ma.MaskedArray(
         reader.read(node[1]), reader.read(node[2]), fill_value=reader.read(node[3])
     ),
+    "named": _named,
     "object": _object,
     "objects": _objects,
     "partial": lambda reader, node: functools.partial(
@@ -248,7 +250,6 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "rows": _rows,
     "scalar": lambda reader, node: _dtype(node[1]).type(node[2]),
     "set": lambda reader, node: set(reader.all(node[1:])),
-    "skops": _skops,
     "slice": lambda reader, node: slice(*reader.all(node[1:4])),
     "sparse": _sparse,
     "spline": lambda reader, node: BSpline(*reader.all(node[1:6])),

@@ -1,9 +1,9 @@
 """Which classes and functions a stored value may name.
 
 By default: scikit-learn's estimators, the few private scikit-learn classes that fitted ones hold, pure functions of
-NumPy, SciPy and scikit-learn, and expunge's own records. Anything else runs somebody's code when it is loaded
-(importing its module does already), so it must be trusted by name: `package.module` for all classes and functions that
-a module defines, or `package.module:Name` (or with a dot) for one of them.
+NumPy, SciPy and scikit-learn, and expunge's own records. Loading anything else runs other code (importing its module
+does already), so the operator must trust it by name: `package.module` for all classes and functions that a module
+defines, or `package.module:Name` (or with a dot) for one of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _PLAIN = frozenset(
         "sklearn._loss.loss.AbsoluteError",
         "sklearn._loss.loss.ExponentialLoss",
         "sklearn._loss.loss.HalfBinomialLoss",
+        "sklearn._loss.loss.HalfGammaLoss",
         "sklearn._loss.loss.HalfMultinomialLoss",
+        "sklearn._loss.loss.HalfPoissonLoss",
         "sklearn._loss.loss.HalfSquaredError",
         "sklearn.calibration._CalibratedClassifier",
         "sklearn.compose._column_transformer.make_column_selector",
@@ -79,7 +81,9 @@ _CALLED = frozenset(
         "sklearn._loss._loss.CyAbsoluteError",
         "sklearn._loss._loss.CyExponentialLoss",
         "sklearn._loss._loss.CyHalfBinomialLoss",
+        "sklearn._loss._loss.CyHalfGammaLoss",
         "sklearn._loss._loss.CyHalfMultinomialLoss",
+        "sklearn._loss._loss.CyHalfPoissonLoss",
         "sklearn._loss._loss.CyHalfSquaredError",
         "sklearn._loss._loss.CyHuberLoss",
         "sklearn.linear_model._sgd_fast.EpsilonInsensitive",
@@ -89,34 +93,36 @@ _CALLED = frozenset(
         "sklearn.linear_model._sgd_fast.SquaredHinge",
     }
 )
+# Named tuples of scikit-learn, rebuilt by calling them with their fields.
+_TUPLES = frozenset({"sklearn.impute._iterative._ImputerTriplet"})
 
 
 def as_trusted(trusted: Iterable[str]) -> Trusted:
-    """The names in one spelling."""
+    """Bring the names into one spelling."""
     if isinstance(trusted, str):
         raise ModelFormatError(f"trusted must be a collection of names such as ['package.module'], got {trusted!r}")
     return frozenset(name.replace(":", ".") for name in trusted)
 
 
 def name_of(thing: Any) -> str:
-    """The full name of a class or function."""
+    """Write the full name of a class or function."""
     return f"{thing.__module__}.{thing.__qualname__}"
 
 
 def is_trusted(name: str, trusted: Trusted) -> bool:
-    """Whether the operator named this class or function, or its module."""
+    """Say whether the operator trusts this class or function, or its module."""
     return name in trusted or name.rpartition(".")[0] in trusted
 
 
 def refusal(name: str, *, why: str = "it is not among the types that expunge can store safely") -> ModelFormatError:
-    """The one line for what may not be stored or loaded, with the way out."""
+    """Make the error for a name that may not be stored or loaded. It says how to trust the name."""
     return ModelFormatError(
         f"{name} is refused: {why}; if you trust its code, say so with --trust {name} (from Python: trust=[{name!r}])"
     )
 
 
 def object_class(name: str, trusted: Trusted) -> type:
-    """The class of that name, if its objects may be rebuilt attribute by attribute."""
+    """Find the class of that name, if its objects may be rebuilt attribute by attribute."""
     if name.startswith(("sklearn.", *_OWN)):
         return _safe_class(name)
     found = trusted_class(name, trusted)
@@ -126,20 +132,27 @@ def object_class(name: str, trusted: Trusted) -> type:
 
 
 def called_class(name: str) -> type:
-    """The compiled class of that name, if it may be rebuilt by a call."""
+    """Find the compiled class of that name, if it may be rebuilt by a call."""
     if name not in _CALLED:
         raise refusal(name)
     return _imported_class(name)
 
 
 def is_called(name: str) -> bool:
-    """Whether the class is rebuilt by a call."""
+    """Say whether objects of the class are rebuilt by a call."""
     return name in _CALLED
+
+
+def tuple_class(name: str) -> type:
+    """Find the named tuple of that name, if it may be rebuilt."""
+    if name not in _TUPLES:
+        raise refusal(name)
+    return _imported_class(name)
 
 
 @lru_cache(maxsize=1024)
 def own_class(name: str) -> type:
-    """The public record of expunge of that name: one of its data classes, or a class without state."""
+    """Find the public record of expunge of that name: one of its data classes, or a class without state."""
     if not name.startswith(_OWN) or not _MODULE.fullmatch(name):
         raise refusal(name)
     found = _imported_class(name)
@@ -151,7 +164,7 @@ def own_class(name: str) -> type:
 
 
 def _packages(module: str) -> Iterator[ModuleType]:
-    """The packages of expunge around a module, whose public names are their `__all__`."""
+    """List the packages of expunge around a module that have public names."""
     while module.startswith(_OWN):
         package = importlib.import_module(module)
         if hasattr(package, "__all__"):
@@ -160,7 +173,7 @@ def _packages(module: str) -> Iterator[ModuleType]:
 
 
 def require_trusted_code(options: Iterable[Any], trusted: Trusted) -> None:
-    """Refuse a record's options that name code as `package.module:name`, unless it is trusted."""
+    """Refuse a record's options that name code as `package.module:name`, unless the code is trusted."""
     for option in options:
         if isinstance(option, str) and _CODE.fullmatch(option):
             name = option.replace(":", ".")
@@ -169,12 +182,12 @@ def require_trusted_code(options: Iterable[Any], trusted: Trusted) -> None:
 
 
 def is_own(kind: type) -> bool:
-    """Whether a class is a record of expunge."""
+    """Say whether a class is a record of expunge."""
     return kind.__module__.startswith(_OWN)
 
 
 def function(name: str, trusted: Trusted) -> Any:
-    """The function of that name, if it is pure or trusted."""
+    """Find the function of that name, if it is pure or trusted."""
     found = _pure_function(name)
     if found is not None:
         return found
@@ -187,7 +200,7 @@ def function(name: str, trusted: Trusted) -> Any:
 
 
 def require_trusted(name: str, trusted: Trusted) -> None:
-    """Refuse a name that is not trusted, or that the trusted module does not define itself."""
+    """Refuse a name that is not trusted, or that the trusted module only imports."""
     if name.startswith("sklearn."):
         _safe_class(name)
         return
@@ -199,7 +212,7 @@ def require_trusted(name: str, trusted: Trusted) -> None:
 
 
 def trusted_class(name: str, trusted: Trusted) -> type:
-    """The operator's own class of that name: defined there, and not something that its module merely imported."""
+    """Find the operator's own class of that name. Its module must define it, not only import it."""
     if not is_trusted(name, trusted):
         raise refusal(name)
     return _imported_class(name)
@@ -244,7 +257,7 @@ def _imported(name: str) -> Any:
 
 @lru_cache(maxsize=1024)
 def _pure_function(name: str) -> Any:
-    """A universal function of NumPy or SciPy, or a public function of the listed parts of scikit-learn."""
+    """Find a universal function of NumPy or SciPy, or a public function of the listed parts of scikit-learn."""
     module, _, attribute = name.rpartition(".")
     if module in ("numpy", "scipy.special"):
         found = getattr(importlib.import_module(module), attribute, None)

@@ -1,10 +1,10 @@
-"""Parts that can only be pickled: objects of the operator's own classes, trusted by name.
+"""Values with a form of their own: data frames, and objects of trusted classes that can only be pickled.
 
-Unpickling calls what the file names, so the file may name only: classes that a trusted module defines itself (never
-something it imported, nor a function), NumPy's array rebuilding, scikit-learn's estimators and a few containers. What
-remains is the operator's decision: a tampered file can call a trusted class with arguments of its choice.
+Unpickling calls what the file names. So the file may name only classes that a trusted module defines itself (not what
+it imports, and no function), NumPy's array rebuilding, scikit-learn's estimators and a few containers. One risk
+remains, which the operator accepts by trusting a class: a tampered file can call it with arguments of its choice.
 
-Data frames, column by column: public points that a student learns from may be a table.
+Data frames are stored column by column: the public points that a student learns from may be a table.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from expunge.folder.codec import trust
 _KINDS = re.compile(r"object|str|string|boolean|U?Int(8|16|32|64)|Float(32|64)")
 
 
-def is_pandas_frame(value: Any) -> bool:
-    """Whether this is a data frame of pandas, which is not imported to find out."""
+def is_frame(value: Any) -> bool:
+    """Say whether this is a data frame of pandas, without importing pandas."""
     return type(value).__name__ == "DataFrame" and type(value).__module__.partition(".")[0] == "pandas"
 
 
-def frame_parts(frame: Any) -> tuple[list[Any], list[Any]]:
-    """The names of the columns, and the columns as plain values; row labels are not kept."""
+def split_frame(frame: Any) -> tuple[list[Any], list[Any]]:
+    """Take the names of the columns, and the columns as plain values. Row labels are not kept."""
     return list(frame.columns), [_column_parts(frame.iloc[:, place]) for place in range(frame.shape[1])]
 
 
 def make_frame(names: list[Any], columns: list[Any]) -> Any:
-    """The data frame of `frame_parts`."""
+    """Make the data frame of `split_frame`."""
     import pandas as pd
 
     made = pd.concat([pd.Series(_column(parts)) for parts in columns], axis=1) if columns else pd.DataFrame()
@@ -57,7 +57,7 @@ def _column_parts(column: Any) -> tuple[Any, ...]:
 
 
 def _is_gap(value: Any) -> bool:
-    """Whether a value becomes None: marks of missing values, but not a NaN, which is a number and stays one."""
+    """Say whether a value becomes None: marks of missing values do, but NaN is a number and stays one."""
     import pandas as pd
 
     return value is pd.NA or value is pd.NaT
@@ -83,9 +83,6 @@ _BUILDERS = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "scalar"),
     ("numpy._core.numeric", "_frombuffer"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy.core.multiarray", "scalar"),
-    ("numpy.core.numeric", "_frombuffer"),
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
     ("numpy", "float64"),
@@ -100,14 +97,14 @@ _CONTAINERS = {("collections", "OrderedDict"): collections.OrderedDict}
 
 
 class _Unpickler(pickle.Unpickler):
-    """An unpickler that knows a handful of names."""
+    """An unpickler that admits a few names only."""
 
     def __init__(self, data: bytes, trusted: trust.Trusted) -> None:
         super().__init__(io.BytesIO(data))
         self._trusted = trusted
 
     def find_class(self, module: str, name: str) -> Any:
-        """The class or builder of that name, if it is admitted."""
+        """Find the class or builder of that name, if it is admitted."""
         if (module, name) in _BUILDERS:
             return super().find_class(module, name)
         if (module, name) in _CONTAINERS:
@@ -120,18 +117,18 @@ class _Unpickler(pickle.Unpickler):
         return trust.trusted_class(full, self._trusted)
 
 
-def dump(value: Any, trusted: trust.Trusted) -> bytes:
-    """The pickle of an object of a trusted class, after making sure that `load` will take it."""
+def dump_pickle(value: Any, trusted: trust.Trusted) -> bytes:
+    """Pickle an object of a trusted class, and check that `load_pickle` accepts it."""
     name = trust.name_of(type(value))
     trust.trusted_class(name, trusted)
     try:
         data = pickle.dumps(value, protocol=_PROTOCOL)
     except Exception as error:
         raise ModelFormatError(f"{name} cannot be pickled: {type(error).__name__}: {error}") from error
-    load(data, trusted)
+    load_pickle(data, trusted)
     return data
 
 
-def load(data: bytes, trusted: trust.Trusted) -> Any:
-    """The object, if it consists of admitted classes only."""
+def load_pickle(data: bytes, trusted: trust.Trusted) -> Any:
+    """Unpickle an object, if it consists of admitted classes only."""
     return _Unpickler(data, trusted).load()

@@ -1,8 +1,8 @@
 """From a value to a tree of plain JSON and a list of arrays.
 
-Numbers, texts, None and booleans stand for themselves; everything else is a list that starts with a tag (see
-`reader`). An array or object that occurs twice is written once, so that what was shared stays shared, and numbers are
-given in the order of appearance, never by memory address: the same value gives the same bytes.
+Numbers, texts, None and booleans are written as they are. Everything else is a list that starts with a tag (see
+`reader`). An array or object that occurs twice is written once, so that shared parts stay shared. Parts are numbered in
+the order of appearance, never by memory address: the same value gives the same bytes.
 """
 
 from __future__ import annotations
@@ -20,26 +20,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 from expunge.core.errors import ModelFormatError
-from expunge.folder.codec import estimators, trust, zipped
-from expunge.folder.codec import values as frames
-from expunge.folder.codec import values as pickles
+from expunge.folder.codec import estimators, trust, values
 from expunge.folder.codec.container import is_tensor_type
 from expunge.training.fallback import FallbackModel
 
-ARRAYS, SKOPS, PICKLE = FORMATS = ("arrays", "skops", "pickle")
+ARRAYS, PICKLE = FORMATS = ("arrays", "pickle")
 
 _PLAIN_TYPES = frozenset({type(None), bool, int, float, str})
 _BUILTIN_TYPES = (bool, int, float, str, object)
-_SCIENTIFIC = ("numpy.", "scipy.")
 _FUNCTIONS = (np.ufunc, type(np.mean), FunctionType, BuiltinFunctionType, MethodType, MethodDescriptorType)
 
 
-class Unsupported(Exception):
-    """No plain way to write a part of a scikit-learn object; skops may have one."""
-
-
 class Writer:
-    """Writes one value; afterwards `arrays`, `format` and `has_scikit` describe the file."""
+    """Write one value. Afterwards `arrays`, `format` and `has_scikit` describe the file."""
 
     def __init__(self, trusted: trust.Trusted) -> None:
         self.trusted = trusted
@@ -48,10 +41,10 @@ class Writer:
         self.has_scikit = False
         self._array_numbers: dict[int, Any] = {}  # address -> node
         self._object_numbers: dict[int, int] = {}
-        self._alive: list[Any] = []  # an address is a name only as long as its object lives
+        self._alive: list[Any] = []  # an address identifies an object only as long as the object lives
 
     def write(self, value: Any) -> Any:
-        """The value's node."""
+        """Make the node of a value."""
         kind = type(value)
         if kind in _PLAIN_TYPES:
             return value
@@ -80,7 +73,7 @@ class Writer:
         return self._object(value)
 
     def embed(self, data: bytes) -> int:
-        """The number under which bytes are stored as an array."""
+        """Store bytes as an array, and return its number."""
         self.arrays.append(np.frombuffer(data, dtype=np.uint8))
         return len(self.arrays) - 1
 
@@ -88,19 +81,8 @@ class Writer:
         known = self._object_numbers.get(id(value))
         if known is not None:
             return ["again", known]
-        before = len(self._object_numbers), len(self.arrays), len(self._array_numbers)
-        self._object_numbers[id(value)] = before[0]
+        self._object_numbers[id(value)] = len(self._object_numbers)
         self._alive.append(value)
-        try:
-            return self._new_object(value)
-        except Unsupported:
-            if not isinstance(value, BaseEstimator):
-                raise
-        self._roll_back(*before)
-        self._object_numbers[id(value)] = before[0]
-        return self._zipped(value)
-
-    def _new_object(self, value: Any) -> Any:
         kind = type(value)
         name = trust.name_of(kind)
         if isinstance(value, FallbackModel):
@@ -111,10 +93,10 @@ class Writer:
         if trust.is_own(kind) or name.startswith("sklearn."):
             self.has_scikit = True
             return self._scikit(value, name)
-        if frames.is_pandas_frame(value):
-            return ["frame", *map(self.write, frames.frame_parts(value))]
+        if values.is_frame(value):
+            return ["frame", *map(self.write, values.split_frame(value))]
         if not trust.is_trusted(name, self.trusted):
-            raise Unsupported(str(trust.refusal(name))) if name.startswith(_SCIENTIFIC) else trust.refusal(name)
+            raise trust.refusal(name)
         if isinstance(value, BaseEstimator) and _has_plain_state(kind):
             trust.object_class(name, self.trusted)
             return ["object", name, self._attributes(vars(value))]
@@ -122,7 +104,7 @@ class Writer:
             trust.trusted_class(name, self.trusted)
             return ["custom", name, self._attributes(value.to_arrays())]
         self.format = PICKLE
-        return ["pickle", self.embed(pickles.dump(value, self.trusted))]
+        return ["pickle", self.embed(values.dump_pickle(value, self.trusted))]
 
     def _scikit(self, value: Any, name: str) -> Any:
         if trust.is_called(name):
@@ -131,17 +113,17 @@ class Writer:
         if isinstance(value, Bunch):
             return ["bunch", self._attributes(dict(value))]
         if estimators.is_tree(value):
-            return ["tree", *(self.write(part) for part in estimators.tree_parts(value))]
+            return ["tree", *(self.write(part) for part in estimators.split_tree(value))]
+        is_tuple = isinstance(value, tuple)
         try:
-            trust.object_class(name, self.trusted)
-        except ModelFormatError as error:
-            raise Unsupported(str(error)) from error
+            trust.tuple_class(name) if is_tuple else trust.object_class(name, self.trusted)
+        except ModelFormatError:
+            raise ModelFormatError(
+                f"{name} cannot be stored: it is not among the parts of scikit-learn that expunge can rebuild safely"
+            ) from None
+        if is_tuple:
+            return ["named", name, list(map(self.write, value))]
         return ["object", name, self._attributes(estimators.state_of(value))]
-
-    def _zipped(self, value: Any) -> Any:
-        if self.format == ARRAYS:
-            self.format = SKOPS
-        return ["skops", self.embed(zipped.dump(value, self.trusted))]
 
     def _fields(self, value: Any) -> dict[str, Any]:
         if not dataclasses.is_dataclass(value):
@@ -153,13 +135,6 @@ class Writer:
     def _attributes(self, state: dict[str, Any]) -> dict[str, Any]:
         plain = _PLAIN_TYPES
         return {name: part if type(part) in plain else self.write(part) for name, part in state.items()}
-
-    def _roll_back(self, num_objects: int, num_arrays: int, num_known_arrays: int) -> None:
-        """Forget what a failed attempt wrote; dictionaries are in the order of writing."""
-        del self.arrays[num_arrays:]
-        for known, number in ((self._object_numbers, num_objects), (self._array_numbers, num_known_arrays)):
-            for key in list(known)[number:]:
-                del known[key]
 
 
 def _has_plain_state(kind: type[BaseEstimator]) -> bool:
@@ -180,20 +155,20 @@ def _set(writer: Writer, value: set[Any] | frozenset[Any]) -> Any:
 
 
 def _dict(writer: Writer, value: dict[Any, Any]) -> Any:
-    keys, values = list(value), list(value.values())
+    keys, items = list(value), list(value.values())
     widths = {len(key) if type(key) is bytes else -1 for key in keys}
     if len(widths) == 1 and min(widths) > 0:  # a table of rows, as of a lookup table
         table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
-        return ["rows", writer.write(table), _values(writer, values)]
-    return ["dict", [writer.write(key) for key in keys], _values(writer, values)]
+        return ["rows", writer.write(table), _items(writer, items)]
+    return ["dict", [writer.write(key) for key in keys], _items(writer, items)]
 
 
-def _values(writer: Writer, values: list[Any]) -> Any:
-    """A plain list of nodes, or an array where all are numbers of one NumPy type (as in a vocabulary)."""
-    kinds = {type(value) for value in values}
-    if len(values) > 1 and len(kinds) == 1 and issubclass(kinds.pop(), np.number):
-        return writer.write(np.array(values))
-    return ["list", *map(writer.write, values)]
+def _items(writer: Writer, items: list[Any]) -> Any:
+    """Write a list of nodes, or an array if all items are numbers of one NumPy type (as in a vocabulary)."""
+    kinds = {type(item) for item in items}
+    if len(items) > 1 and len(kinds) == 1 and issubclass(kinds.pop(), np.number):
+        return writer.write(np.array(items))
+    return ["list", *map(writer.write, items)]
 
 
 def _array(writer: Writer, value: NDArray[Any]) -> Any:
@@ -208,7 +183,7 @@ def _array(writer: Writer, value: NDArray[Any]) -> Any:
 def _new_array(writer: Writer, value: NDArray[Any]) -> Any:
     if value.dtype.hasobject:
         if value.dtype != object:
-            raise Unsupported(f"an array of type {value.dtype}")
+            raise ModelFormatError(f"an array of type {value.dtype} cannot be stored")
         return ["objects", list(value.shape), *map(writer.write, value.ravel().tolist())]
     number = len(writer.arrays)
     if is_tensor_type(value.dtype):
@@ -221,7 +196,7 @@ def _new_array(writer: Writer, value: NDArray[Any]) -> Any:
 
 
 def _packed(value: NDArray[Any]) -> NDArray[Any]:
-    """A structured array without gaps: what lies in them is left over from whatever was in memory before."""
+    """Copy a structured array without gaps: the gaps hold what was in memory before."""
     if value.dtype.names is None:
         return value
     packed = np.empty(value.shape, dtype=[(name, value.dtype[name].str) for name in value.dtype.names])

@@ -1,7 +1,7 @@
-"""Records as columns of bytes: what is of fixed width lies in a slab, what is not in a heap.
+"""Records as columns of bytes: rows of fixed width lie in a slab, others in a heap.
 
-A `Form` says how one deployment's records are cut into columns, and is kept with the folder. Nothing that is read
-back is ever executed: numbers are raw bytes of a known type, everything else is JSON.
+A `Form` says how one deployment's records become columns, and is kept in the folder. Nothing that is read is executed:
+numbers are raw bytes of a known type, and everything else is JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `dtype` and `shape` of a row in a slab; `dtype` None for rows of any length, in a heap."""
+    """One column. A row in a slab has this `dtype` and `shape`; without a `dtype`, rows of any length lie in a heap."""
 
     name: str
     dtype: str | None = None
@@ -31,7 +31,7 @@ class Column:
 
     @property
     def width(self) -> int:
-        """Bytes a row in the slab; of a heap's row, where it starts and how long it is."""
+        """The bytes of a row in the slab. A heap has a slab too, with the start and length of each row."""
         if self.dtype is None:
             return 16
         return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class FrameColumn:
-    """How a data frame's column becomes a `Column`: as numbers, as codes of a list of categories, or as JSON values."""
+    """How a data frame's column becomes a `Column`: as numbers, as codes of listed categories, or as JSON values."""
 
     label: Any
     dtype: str
@@ -62,12 +62,12 @@ class Form:
 
     @classmethod
     def of(cls, block: Block) -> Form:
-        """The form of a dataset's first block."""
+        """Make the form of a dataset from its first block."""
         kind, features, frame, width = _feature_columns(block.features)
         return cls(kind, features, frame, width).widened(block)
 
     def widened(self, block: Block) -> Form:
-        """The form that also holds this block's ids, subjects and weights."""
+        """Return the form that also holds this block's ids, subjects and weights."""
         numbers = block.ids is None or block.ids.dtype.kind == "i" or all(_is_number(i) for i in block.ids.tolist())
         return replace(
             self,
@@ -85,7 +85,7 @@ class Form:
         return (*self.features, *own)
 
     def split(self, block: Block) -> dict[str, Any]:
-        """A block as columns: an array for a slab, a list of bytes for a heap."""
+        """Cut a block into columns: an array for each slab, a list of bytes for each heap."""
         ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
         parts = dict(zip((c.name for c in self.features), self._split_features(block.features), strict=True))
         parts["labels"] = np.asarray(block.labels, dtype="<i4")
@@ -98,7 +98,7 @@ class Form:
         return parts
 
     def join(self, parts: dict[str, Any], *, start: int = 0) -> Block:
-        """The block that `split` took apart; a heap's empty row (an erased record) becomes None."""
+        """Make the block that `split` cut into columns. An empty row of a heap (an erased record) becomes None."""
         ids = parts["ids"] if self.number_ids else object_column([_value(raw) for raw in parts["ids"]])
         subjects = object_column([_value(raw) for raw in parts["subjects"]]) if self.has_subjects else None
         weights = np.asarray(parts["weights"], dtype=np.float64) if self.has_weights else None
@@ -139,12 +139,12 @@ class Form:
         return table
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the form as plain data."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Form:
-        """What `to_json` wrote."""
+        """Read what `to_json` wrote."""
         try:
             features = tuple(Column(c["name"], c["dtype"], tuple(c["shape"])) for c in data["features"])
             frame = tuple(FrameColumn(**{**c, "categories": tuple(c["categories"])}) for c in data["frame"])
@@ -154,12 +154,12 @@ class Form:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the features of a dataset that is read stay on the disk."""
+        """Whether features stay on the disk when the records are read."""
         return self.kind == "array"
 
     @property
     def layout(self) -> tuple[str, tuple[Any, ...]]:
-        """What `expunge.core.features.describe` says of such features."""
+        """What `expunge.core.features.describe` returns for such features."""
         match self.kind:
             case "array":
                 return "array", self.features[0].shape
@@ -229,7 +229,7 @@ def _join_series(how: FrameColumn, values: Any) -> Any:
         return pd.Series(np.array(values))
     if how.stored == "codes":
         dtype = pd.CategoricalDtype(list(how.categories), ordered=how.ordered)
-        codes = np.where(np.asarray(values) < len(how.categories), values, -1)  # 0, of an erased row, may be none
+        codes = np.where(np.asarray(values) < len(how.categories), values, -1)  # an erased row is 0
         return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype))
     plain = [_value(raw) for raw in values]
     if how.dtype in ("object", "str", "string"):
@@ -239,7 +239,7 @@ def _join_series(how: FrameColumn, values: Any) -> Any:
 
 
 def _sparse_rows(matrix: Any) -> list[bytes]:
-    """A row: the positions of its numbers (4 bytes each), then the numbers."""
+    """Write each row as the positions of its numbers (4 bytes each), then the numbers."""
     table = matrix.tocsr()
     positions = np.ascontiguousarray(table.indices, dtype="<i4")
     bounds = zip(table.indptr[:-1].tolist(), table.indptr[1:].tolist(), strict=True)
@@ -256,7 +256,7 @@ def _sparse_matrix(rows: Sequence[bytes], width: int, dtype: np.dtype[Any]) -> A
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON keeps as it is."""
+    """Return a value that JSON keeps as it is, or refuse it."""
     plain = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, _PLAIN):
         raise InputError(f"a value of type {type(value).__name__} cannot be stored: {value!r}")
@@ -264,7 +264,7 @@ def _plain(value: Any) -> Any:
 
 
 def _named(name: Any, what: str) -> bytes:
-    """An id or a subject, as it can be written down and hashed."""
+    """Write an id or a subject as bytes."""
     if isinstance(name, int) and not _is_number(name):
         raise RecordError(f"the {what} {name!r} cannot be stored: a number has at most 64 bits", name)
     return _json(name)

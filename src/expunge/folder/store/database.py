@@ -1,13 +1,8 @@
 """The small state of a deployment: one SQLite file, WAL, every commit on the disk, nothing left behind in free pages.
 
 `secure_delete` overwrites what is deleted with zeros; `checkpoint` empties the write-ahead log, in which older contents
-would otherwise stay. The format's version is SQLite's `user_version`; a migration and its number share a transaction.
-`application_id` says that the file is a deployment's: nobody else's database is ever written to.
-
-The tables, as the list of migrations that made them.
-
-To change the format: append a migration, never edit one. A folder of an older version passes through the missing ones
-when it is opened; a newer folder is refused.
+would otherwise stay. The format's version is SQLite's `user_version`; a folder of another version is refused.
+`application_id` says that the file belongs to a deployment: the database of another program is never written to.
 """
 
 from __future__ import annotations
@@ -21,55 +16,42 @@ from pathlib import Path
 from typing import Any
 
 from expunge.core.errors import FormatError, StoreError
-from expunge.folder.store.files import explained, keep_for_good, own, require_not_inherited, require_own
+from expunge.folder.store.files import explain_errors, keep_for_good, own, require_not_inherited, require_own
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        # Facts of the deployment, as JSON; all public but for what `provenance` may hold.
-        "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-        # Learner and front, in formats that cannot run code.
-        "CREATE TABLE objects (name TEXT PRIMARY KEY, format TEXT NOT NULL, data BLOB NOT NULL)",
-        # Where the deployment stands; one row.
-        "CREATE TABLE present (only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, "
-        "round INTEGER NOT NULL, epoch INTEGER NOT NULL, num_slots INTEGER NOT NULL, "
-        "models_trained INTEGER NOT NULL, serving TEXT)",
-        # The books of every generation: how many predictions are paid for, whether it is dirty. The gate is secret.
-        "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, "
-        "dirty INTEGER NOT NULL, gate TEXT)",
-        # The secret half: which slots a shard holds, its seeds, and the file of its model.
-        "CREATE TABLE shards (shard INTEGER PRIMARY KEY, members BLOB NOT NULL, slices BLOB, seeds TEXT NOT NULL, "
-        "file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL)",
-        # Slots whose record was deleted, and whether their bytes have been overwritten.
-        "CREATE TABLE dead (slot INTEGER PRIMARY KEY, erased INTEGER NOT NULL)",
-        # What was asked. `content` holds ids in clear until the request is applied; `file` the records to be added.
-        "CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, request TEXT NOT NULL UNIQUE, "
-        "key BLOB UNIQUE, fingerprint BLOB NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, "
-        "accepted_at TEXT NOT NULL, applied_by TEXT, "
-        "generation INTEGER, round INTEGER, deletions INTEGER NOT NULL, additions INTEGER NOT NULL, "
-        "hashes TEXT NOT NULL, content TEXT, file TEXT)",
-        "CREATE INDEX requests_by_state ON requests (state)",
-        # Keyed hashes of what was deleted on request, so that it does not silently come back.
-        "CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID",
-        # The hash-chained ledger of public facts.
-        "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, link BLOB NOT NULL)",
-    ),
-    (
-        # The keyed hashes of a request's records have a row of their own, which no change of its state writes again.
-        "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
-        "INSERT INTO hashes SELECT request, hashes FROM requests WHERE hashes <> '[]'",
-        "UPDATE requests SET hashes = '[]' WHERE hashes <> '[]'",  # of no use any more
-    ),
-    (
-        # Fingerprints of additions go when these are in force: features of deleted records could be guessed with them.
-        "UPDATE requests SET fingerprint = x'' WHERE additions > 0 AND state IN ('switched', 'applied')",
-    ),
-    # A generation may be dirty by its mark alone (`mark.py`), and a student's lesson says whether it may be kept:
-    # nothing to change, but older versions know neither, and must not go on with such a folder.
-    (),
+VERSION = 1
+_SCHEMA = (
+    # Facts of the deployment, as JSON. They are public, except perhaps `provenance`.
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    # Learner and front, in formats that cannot run code.
+    "CREATE TABLE objects (name TEXT PRIMARY KEY, format TEXT NOT NULL, data BLOB NOT NULL)",
+    # Which generation, round and files are in force; one row.
+    "CREATE TABLE position (only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, "
+    "round INTEGER NOT NULL, epoch INTEGER NOT NULL, num_slots INTEGER NOT NULL, "
+    "models_trained INTEGER NOT NULL, serving TEXT)",
+    # Of each generation: how many predictions are paid for, and whether it is dirty. The gate is secret.
+    "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, "
+    "dirty INTEGER NOT NULL, gate TEXT)",
+    # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds.
+    "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL)",
+    # The file of each shard's model.
+    "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL)",
+    # Slots whose record was deleted, and whether their bytes have been overwritten.
+    "CREATE TABLE dead (slot INTEGER PRIMARY KEY, erased INTEGER NOT NULL)",
+    # The requests. `content` holds ids in clear until the request is in force; `file` names the records to be added.
+    "CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, request TEXT NOT NULL UNIQUE, "
+    "key BLOB UNIQUE, fingerprint BLOB NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, "
+    "accepted_at TEXT NOT NULL, applied_by TEXT, "
+    "generation INTEGER, round INTEGER, deletions INTEGER NOT NULL, additions INTEGER NOT NULL, "
+    "content TEXT, file TEXT)",
+    "CREATE INDEX requests_by_state ON requests (state)",
+    # The keyed hashes of a request's records, in a table of their own: a change of the request's state does not write
+    # them again.
+    "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
+    # Keyed hashes of what was deleted on request, so that it does not come back unnoticed.
+    "CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID",
+    # The hash-chained ledger of public facts.
+    "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, link BLOB NOT NULL)",
 )
-
-VERSION = len(MIGRATIONS)
-
 
 NAME = "state.db"
 APPLICATION = 0x45585047  # "EXPG"
@@ -82,11 +64,11 @@ _PRAGMAS = (
     "temp_store = MEMORY",
     "foreign_keys = ON",
 )
-_PATIENCE = 30.0  # seconds to wait for a reader to let go
+_PATIENCE = 30.0  # seconds to wait for a reader to end
 
 
 class Database:
-    """One connection, shared by the threads of the process that holds the folder."""
+    """One connection to the database, shared by the threads of the process that has the folder open."""
 
     def __init__(self, folder: Path, *, is_new: bool = False, read_only: bool = False) -> None:
         self._folder = folder
@@ -98,7 +80,7 @@ class Database:
         self._lock = threading.RLock()
         self._depth = 0
         self._is_closed = False
-        with explained(folder):
+        with explain_errors(folder):
             mode = "rwc" if is_new else "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
             target = f"file:{_quoted(self._path)}?mode={mode}"
             self._connection = sqlite3.connect(
@@ -113,7 +95,7 @@ class Database:
 
     @property
     def _is_sealed(self) -> bool:
-        """Whether nobody can be writing here: reading needs no log then, which could not be made either."""
+        """Whether no process can write here. Then reading needs no log, which could not be made either."""
         return not os.access(self._folder, os.W_OK) and not self._path.with_name(f"{NAME}-wal").exists()
 
     def _prepare(self, *, is_new: bool, read_only: bool) -> None:
@@ -130,29 +112,27 @@ class Database:
             raise
         if application != APPLICATION:
             raise _foreign(self._folder)
-        if version > VERSION:
-            raise FormatError(f"{self._folder} has format {version}; this version of expunge reads up to {VERSION}")
+        if not is_new and version != VERSION:
+            raise FormatError(f"{self._folder} has format {version}; this version of expunge reads format {VERSION}")
         if read_only:
-            if version < VERSION:
-                raise FormatError(f"{self._folder} has the older format {version}: open it for writing once")
             return
         for pragma in _PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")
-        for number in range(version, VERSION):
+        if is_new:
             with self.transaction():
-                for statement in MIGRATIONS[number]:
+                for statement in _SCHEMA:
                     self._connection.execute(statement)
-                self._connection.execute(f"PRAGMA user_version = {number + 1}")
+                self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing; inside another one it belongs to that one."""
+        """Commit the whole block or nothing. Inside another transaction the block belongs to that one."""
         with self._begun("BEGIN IMMEDIATE"):
             yield
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Everything read inside is of one moment, whatever another process commits meanwhile."""
+        """Read everything in the block as of one moment, even if another process commits in the meantime."""
         with self._begun("BEGIN"):
             yield
 
@@ -177,9 +157,9 @@ class Database:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """The connection for one thread, and what the disk says as one line."""
-        require_own(self._process, self._folder)  # before the lock, which a thread that is not here may hold
-        with self._lock, explained(self._folder):
+        """Hold the connection for one thread, and turn errors into one line."""
+        require_own(self._process, self._folder)  # before the lock: a thread of the parent may hold it
+        with self._lock, explain_errors(self._folder):
             if self._is_closed:
                 raise StoreError(f"{self._folder} has been closed")
             yield
@@ -193,27 +173,27 @@ class Database:
             raise
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement and return the number of rows that it changed."""
         with self._held():
             return self._connection.execute(statement, values).rowcount
 
     def execute_many(self, statement: str, rows: Any) -> None:
-        """Run a statement for every row."""
+        """Run a statement for each row."""
         with self._held():
             self._connection.executemany(statement, rows)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with self._held():
             return self._connection.execute(statement, values).fetchall()
 
     def row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """The first row of a query."""
+        """Return the first row of a query, or None if there is none."""
         found = self.rows(statement, values)
         return found[0] if found else None
 
     def checkpoint(self) -> None:
-        """Move the log into the file and cut it to nothing, so that no older content is left in either."""
+        """Move the log into the file and empty it, so that neither holds older contents."""
         with self._held():
             busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         if busy:
@@ -222,7 +202,7 @@ class Database:
             )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         if self._process != os.getpid():
             return
         with self._lock:
@@ -230,18 +210,18 @@ class Database:
             self._connection.close()
 
     def abandon(self) -> None:
-        """In a forked child: leave the parent's file alone."""
+        """Leave the parent's file alone, in a forked child."""
         if not self._is_closed:
             keep_for_good(self._connection, self._path.resolve())
 
 
 def require_deployment(folder: Path) -> None:
-    """An error unless the folder has a database of this package; what is damaged is found out when it is opened."""
+    """Raise an error unless the folder has a database of this package. Damage is found when it is opened."""
     path = folder / NAME
     if not path.is_file():
         missing = "does not exist" if not folder.exists() else f"is not a deployment: it has no {NAME}"
         raise FormatError(f"{folder} {missing}")
-    with explained(folder), path.open("rb") as file:
+    with explain_errors(folder), path.open("rb") as file:
         header = file.read(_HEADER)
     if header.startswith(_MAGIC) and int.from_bytes(header[_AT]) != APPLICATION:
         raise _foreign(folder)

@@ -1,7 +1,9 @@
-"""Ensembles on disk: reading one, and switching to the next at once.
+"""Ensembles on disk: writing the next one, switching to it, and reading the one in force.
 
-What was staged (`stages`) counts for nothing until `switch` commits; what the commit replaces is removed by `erase`. A
-crash before the commit leaves the old ensemble and files that nobody knows; a crash after it leaves erasing to be
+An ensemble is written while it is trained, to files that nothing refers to. Writing mostly waits for the disk, so
+threads do it beside the training: the records as soon as they are known, each model as soon as it is trained. The
+ensemble counts when the transaction around `activate` commits, and `erase` removes what it replaced. A crash before the
+commit leaves the old ensemble and unused files, which the next opening removes. A crash after it leaves erasing to be
 finished.
 """
 
@@ -9,67 +11,245 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.errors import FormatError, InputError
-from expunge.core.records import Records
-from expunge.folder.codec import decode_model
-from expunge.folder.store.stages import Staged
-from expunge.folder.store.store import Store
+from expunge.core.errors import FormatError, InputError, StoreError
+from expunge.core.files import flush_file, write_new
+from expunge.core.prf import RecipeKey
+from expunge.core.records import Change, Records
+from expunge.folder.codec import decode_model, encode_model
+from expunge.folder.store.columns import Form
+from expunge.folder.store.files import flush_files
+from expunge.folder.store.slabs import RecordFolder
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.store import Position, Store
+from expunge.folder.store.threads import ThreadGroup
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners import Learner, Model, SlicedLearner
-from expunge.training.learners.protocol import for_classes
-from expunge.training.membership import Membership
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
+_THREADS = 8  # the disk does this many flushes together
+ModelFile = tuple[str, str, bytes]  # name, format, digest
 
-def switch(
-    store: Store, staged: Staged, *, generation: int, round: int, models_trained: int, serving: dict[str, Any]
+
+@dataclass(frozen=True)
+class StagedEnsemble:
+    """The files of an ensemble that is not in force yet; `rewritten` says whether all records were written anew."""
+
+    state: EnsembleState
+    epoch: int
+    form: Form
+    files: dict[int, ModelFile]
+    dead: NDArray[np.int64]
+    rewritten: bool
+
+
+class EnsembleWriter:
+    """Writes the next ensemble to the disk while an update makes it, as the update's `StateWriter`.
+
+    The caller must always close it. If there was no switch, `Store.tidy` then removes what it wrote.
+    """
+
+    def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
+        self._store = store
+        self._trusted = trusted
+        self._threads = ThreadGroup(_THREADS)
+        self._is_cut_short = False
+        self._files: dict[int, Future[ModelFile]] = {}
+        self._learner: Learner | SlicedLearner
+        self._records: Future[StagedEnsemble]
+
+    def start(self, state: EnsembleState, change: Change | None) -> None:
+        """Start to write the records. The models of this state are not used."""
+        before, form = self._store.position, self._store.form
+        self._learner = state.learner
+        self._records = self._threads.start(_write_records, self._store, state, change, before, form)
+
+    def add(self, shard: int, model: Model) -> None:
+        """Start to write a model of the state."""
+        if self._is_cut_short:
+            raise self._cut_short()
+        self._files[shard] = self._threads.start(_write_model, self._store, self._learner, shard, model, self._trusted)
+
+    def collect(self, state: EnsembleState) -> StagedEnsemble:
+        """Wait until all is on the disk. Go on with the returned state, which has the models of the one given."""
+        with self._store.explain_errors():
+            try:
+                records = self._records.result()
+                files = {shard: written.result() for shard, written in self._files.items()}
+            except CancelledError:
+                raise self._cut_short() from None
+            if files:
+                flush_file(self._store.folder / "models")
+            report_step("stage.done")
+        kept = replace(records.state, models=state.models) if records.rewritten else state
+        return replace(records, state=kept, files=files)
+
+    def close(self) -> None:
+        """Stop writing. When this returns or raises, no thread is writing."""
+        self._threads.close()
+
+    def halt(self) -> None:
+        """Stop writing, from a signal handler: it may have interrupted any other method."""
+        self._is_cut_short = True
+        self._threads.halt()
+
+    def _cut_short(self) -> StoreError:
+        return StoreError(f"{self._store.folder} has been closed in the middle of an update; nothing was lost")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def write_ensemble(
+    store: Store, state: EnsembleState, touched: Iterable[int], change: Change | None, *, trusted: Sequence[str]
+) -> StagedEnsemble:
+    """Write an ensemble that is already trained: the records that were added and the models of touched shards."""
+    with store.explain_errors(), EnsembleWriter(store, trusted=trusted) as made:
+        made.start(state, change)
+        for shard in touched:
+            made.add(shard, state.models[shard])
+        return made.collect(state)
+
+
+class FirstEnsembleWriter:
+    """Writes the first ensemble of a deployment. The records are flushed while models train. Always close it."""
+
+    def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
+        self._store = store
+        self._trusted = trusted
+        self._threads = ThreadGroup(_THREADS)
+        self._flushing: Future[None]
+
+    def write(self, records: Records) -> Records:
+        """Write the records to files and return them mapped from there; inside the caller's transaction."""
+        with self._store.explain_errors():
+            form = Form.of(records.blocks[0])
+            folder = RecordFolder.write(self._store.epoch_path(1), form, [records.blocks[0]], flush=False)
+            self._flushing = self._threads.start(folder.flush)
+            self._store.write_fact("form", form.to_json())
+            return _restored(folder, records, [])
+
+    def write_models(self, state: EnsembleState) -> StagedEnsemble:
+        """Write all models, and wait until everything is on the disk."""
+        with self._store.explain_errors():
+            files = {
+                shard: self._threads.start(_write_model, self._store, state.learner, shard, model, self._trusted)
+                for shard, model in enumerate(state.models)
+            }
+            written = {shard: job.result() for shard, job in files.items()}
+            flush_file(self._store.folder / "models")
+            self._flushing.result()
+            return StagedEnsemble(state, 1, self._store.form, written, np.empty(0, dtype=np.int64), rewritten=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._threads.close()
+
+
+def _write_records(
+    store: Store, state: EnsembleState, change: Change | None, before: Position, form: Form
+) -> StagedEnsemble:
+    """Append the records that were added, or write all records anew if slots or columns have changed."""
+    added = None
+    if change is not None and len(change.added):
+        added = state.records.extract(np.arange(change.added.start, change.added.stop, dtype=np.int64))
+    if change is None or (added is not None and form.widened(added) != form):
+        staged = _rewrite(store, state, before.epoch + 1)
+    else:
+        if added is not None:
+            folder = RecordFolder(store.epoch_path(before.epoch), form)
+            folder.cut(before.num_slots)  # remove what a failed attempt left behind
+            folder.append(added)
+        staged = StagedEnsemble(state, before.epoch, form, {}, change.removed, rewritten=False)
+    report_step("stage.records")
+    return staged
+
+
+def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
+    """Write all records that are left to new files, and map them from there."""
+    if state.records.num_live < state.records.num_slots or len(state.records.blocks) > 1:
+        state = state.compacted()
+    block = state.records.blocks[0]
+    form = Form.of(block)
+    path = store.epoch_path(epoch)
+    if path.exists():
+        shutil.rmtree(path)
+    folder = RecordFolder.write(path, form, [block])
+    flush_files([path.parent])
+    report_step("rewrite.done")
+    records = _restored(folder, state.records, [])
+    return StagedEnsemble(replace(state, records=records), epoch, form, {}, np.empty(0, dtype=np.int64), rewritten=True)
+
+
+def _restored(folder: RecordFolder, pattern: Records, dead: Iterable[int]) -> Records:
+    return Records.restored(
+        folder.read(pattern.num_slots),
+        dead=dead,
+        classes=pattern.classes,
+        allow_missing=pattern.allow_missing,
+        layout=pattern.layout,
+    )
+
+
+def _write_model(
+    store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
+) -> ModelFile:
+    encoded = encode_model(learner, model, trusted=trusted)
+    name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
+    write_new(store.folder / "models" / name, encoded.data)
+    report_step("stage.model")
+    return name, encoded.format, hashlib.sha256(encoded.data).digest()
+
+
+def activate(
+    store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int, serving: dict[str, Any]
 ) -> None:
-    """Put what was staged in force; inside the caller's transaction."""
+    """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
     database.execute(
-        "INSERT OR REPLACE INTO present VALUES (1, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
         (generation, round, staged.epoch, state.records.num_slots, models_trained, json.dumps(serving)),
     )
     if staged.rewritten:
-        store.state_fact("form", staged.form.to_json())
+        store.write_fact("form", staged.form.to_json())
         database.execute("DELETE FROM dead")
-        renumbered = [(_slots(state, shard), shard) for shard in range(state.num_shards) if shard not in staged.files]
-        database.execute_many("UPDATE shards SET members = ? WHERE shard = ?", renumbered)
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
-    rows = [
-        (shard, _slots(state, shard), _slices(state, shard), json.dumps(state.seeds[shard]), *file)
-        for shard, file in staged.files.items()
-    ]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-
-
-def _slots(state: EnsembleState, shard: int) -> bytes:
-    return state.membership.records_of(shard).astype("<u4").tobytes()
-
-
-def _slices(state: EnsembleState, shard: int) -> bytes | None:
-    return None if state.slices is None else state.slices[shard].astype("<u2").tobytes()
+    rows = [(shard, *file) for shard, file in staged.files.items()]
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?)", rows)
+    key = (state.key.secret, int(state.key.is_system))
+    if database.row("SELECT secret, is_system FROM recipe WHERE only = 1") != key:  # the old key is overwritten
+        database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?)", key)
 
 
 def erase(store: Store) -> None:
-    """Overwrite deleted records, remove replaced files, empty the log. May be repeated at will."""
-    with store.explained():
+    """Overwrite deleted records, remove replaced files and empty the log. This may be repeated."""
+    with store.explain_errors():
         store.erase()
 
 
 def read_records(store: Store) -> Records:
-    """D^t, its features left on the disk where they are an array."""
+    """Read D^t. Features that are an array stay on the disk."""
     classes = store.fact("classes")
     form = store.form
     dead = [row[0] for row in store.database.rows("SELECT slot FROM dead")]
     return Records.restored(
-        store.records.read(store.present.num_slots, dead),
+        store.records.read(store.position.num_slots, dead),
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),
@@ -80,18 +260,24 @@ def read_records(store: Store) -> Records:
 def read_state(
     store: Store, learner: Learner | SlicedLearner, sampler: Sampler, *, trusted: Sequence[str]
 ) -> EnsembleState:
-    """The ensemble in force; a model file that is missing or changed is an error that names it."""
-    with store.explained():
+    """Read the ensemble in force. A model file that is missing or changed raises an error that names it.
+
+    Only the models are stored: shards, orders, slices and seeds follow from the recipe key.
+    """
+    with store.explain_errors():
         records = read_records(store)
-        bound: Any = for_classes(learner, records.classes)  # type: ignore[arg-type]
-        rows = store.database.rows("SELECT members, slices, seeds, file, format, digest FROM shards ORDER BY shard")
-        members = [np.frombuffer(row[0], dtype="<u4").astype(np.uint32) for row in rows]
-        has_slices = isinstance(bound, SlicedLearner)
-        slices = tuple(np.frombuffer(row[1], dtype="<u2").astype(np.uint16) for row in rows) if has_slices else None
-        seeds = tuple(tuple(json.loads(row[2])) for row in rows)
-        models = tuple(_read_model(store, bound, *row[3:], trusted=trusted) for row in rows)
-        membership = Membership.build(members, records.num_slots)
-        return EnsembleState(records, membership, models, seeds, slices, bound, sampler)
+        rows = store.database.rows("SELECT file, format, digest FROM shards ORDER BY shard")
+        recipe = Recipe(learner, len(rows), sampler, read_key(store)).for_classes(records.classes)
+        models = tuple(_read_model(store, recipe.learner, *row, trusted=trusted) for row in rows)
+        return EnsembleState(records, recipe, recipe.members(records), models)
+
+
+def read_key(store: Store) -> RecipeKey:
+    """Read the recipe key ζ in force."""
+    row = store.database.row("SELECT secret, is_system FROM recipe WHERE only = 1")
+    if row is None:
+        raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
+    return RecipeKey(row[0], is_system=bool(row[1]))
 
 
 def _read_model(store: Store, learner: Any, name: str, form: str, digest: bytes, *, trusted: Sequence[str]) -> Model:
@@ -107,7 +293,7 @@ def _read_model(store: Store, learner: Any, name: str, form: str, digest: bytes,
 
 
 def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:
-    """The list of labels as plain data; those that would not be read as they were are refused."""
+    """Return the list of labels as plain data. Labels that could not be read back are refused."""
     found = {"dtype": "object" if classes.dtype == object else classes.dtype.str, "values": classes.tolist()}
     strange = [value for value in found["values"] if not isinstance(value, str | int | float)]
     if strange:
@@ -116,6 +302,6 @@ def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:
 
 
 def load_classes(data: dict[str, Any]) -> NDArray[Any]:
-    """What `dump_classes` wrote."""
-    is_text = np.dtype(data["dtype"]).kind == "U"  # its width is that of the longest, whatever that is now
+    """Read what `dump_classes` wrote."""
+    is_text = np.dtype(data["dtype"]).kind == "U"  # the width follows the longest label
     return np.array(data["values"], dtype=np.str_ if is_text else data["dtype"])

@@ -1,10 +1,8 @@
-"""Files that are there after a power cut, or not at all: writing, removing and locking, with one-line errors.
+"""Flushing, removing and locking files, with errors of one line; and refusing to be used after a fork.
 
-Whose a folder is: what one process has opened is no use to the processes that it forks.
-
-A fork copies the books as they are in memory, and two copies of the same books publish more than either of them knows.
-So everything here remembers its process, and refuses in every other. SQLite allows neither to use nor to close in a
-child what its parent has opened: the child leaves the connection alone for good, and opens the same file no more.
+A fork copies the budget in memory, and two copies of one budget would publish more than each of them counts. So a
+folder remembers the process that opened it, and refuses to be used in any other. SQLite does not allow a child process
+to use or to close a connection of its parent: the child never touches it, and never opens the same file again.
 """
 
 from __future__ import annotations
@@ -22,15 +20,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from expunge.core.errors import FolderBusyError, FormatError, StoreError
-from expunge.folder.store.steps import reach
-from expunge.folder.store.threads import each_of
+from expunge.core.files import flush_file
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.threads import for_each
 
 
 class Owned(Protocol):
-    """Something that belongs to the process that made it."""
+    """An object that belongs to the process that made it."""
 
     def abandon(self) -> None:
-        """In a child that was forked: let go without touching what is the parent's. Takes no locks."""
+        """Release it in a forked child, without touching what belongs to the parent. Takes no locks."""
 
 
 _owned: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -38,24 +37,24 @@ _inherited: set[Path] = set()
 
 
 def own(thing: Owned) -> None:
-    """Have it abandoned in every process that this one forks."""
+    """Have an object abandoned in every process that this one forks."""
     _owned.add(thing)
 
 
 def require_own(process: int, folder: Path) -> None:
-    """An error unless this is that process."""
+    """Raise an error unless this is the process with that number."""
     if process != os.getpid():
         raise StoreError(f"{folder} was opened by another process; open it there")
 
 
 def keep_for_good(connection: Any, path: Path) -> None:
-    """Never close this connection, also not at the end of the process; and have no other one to the same file."""
+    """Never close this connection, not even at the end of the process, and refuse others to the same file."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _inherited.add(path)
 
 
 def require_not_inherited(folder: Path, path: Path) -> None:
-    """An error if the file was open in the process that this one was forked from: SQLite would mix the two up."""
+    """Raise an error if the file was open in the parent process at the fork: SQLite would confuse the two."""
     if path in _inherited:
         raise StoreError(f"{folder} was open when this process was forked; open it in a process that starts afresh")
 
@@ -74,8 +73,8 @@ _MODELS = "models"  # the folder with one file a model
 
 
 @contextlib.contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn what the disk says into one line that names the folder."""
+def explain_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of the disk and the database into one line that names the folder."""
     try:
         yield
     except FileNotFoundError as error:
@@ -100,7 +99,7 @@ def _reason(error: OSError) -> str:
 
 
 def _without_shard(path: Path) -> Path:
-    """Of a model's file the folder: which shard's was being written depends on r."""
+    """Return the folder of a model's file, instead of the file: which shard it belongs to depends on r."""
     return path.parent if path.parent.name == _MODELS else path
 
 
@@ -113,47 +112,15 @@ def _database_reason(error: sqlite3.DatabaseError) -> str:
     return f"the database says: {text}"
 
 
-def write_file(path: Path, data: bytes, *, flush: bool = False) -> None:
-    """Write a new file, or none; its content is not on the disk before it is flushed, its name before its folder is."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        write_all(descriptor, data)
-        if flush:
-            os.fsync(descriptor)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def write_all(descriptor: int, data: Any, offset: int | None = None) -> None:
-    """Every byte, at the given place or at the file's own position."""
-    view = memoryview(data).cast("B")
-    while len(view):
-        done = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
-        view = view[done:]
-        offset = None if offset is None else offset + done
-
-
-def flush_file(path: Path) -> None:
-    """Have a file's content, or a folder's list of files, on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def flush_files(paths: Iterable[Path]) -> None:
-    """The same for many at once: the disk does them together."""
-    each_of(flush_file, list(paths))
+    """Flush many files and folders at once: the disk does them together."""
+    for_each(flush_file, list(paths))
 
 
 def remove_paths(paths: Iterable[Path]) -> None:
-    """Remove files, and folders with all that is in them, for good: also from their folders' lists on the disk."""
+    """Remove files, and folders with their contents, and flush the lists of the folders that held them."""
     paths = list(paths)
-    each_of(_remove_path, paths)  # freeing what is on the disk takes its time
+    for_each(_remove_path, paths)  # freeing space on the disk takes time
     flush_files({path.parent for path in paths})
 
 
@@ -162,18 +129,31 @@ def _remove_path(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-    reach("remove.file")
+    report_step("remove.file")
 
 
 class FolderLock:
-    """One writer a folder. The operating system gives the lock back when the process ends, however it ends.
+    """The lock that lets one process at a time write to a folder.
 
-    Nothing that the process starts keeps it: a forked child lets go at once, another program never has it.
+    The operating system releases the lock when the process ends, however it ends. A forked child releases its copy at
+    once, and a program that the process starts never has it.
+
+    Parameters
+    ----------
+    folder
+        The folder, which must exist.
+
+    Raises
+    ------
+    FolderBusyError
+        If another process holds the lock. The message names the process.
+    StoreError
+        If the folder cannot be written to.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "lock"
-        with explained(folder):
+        with explain_errors(folder):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,17 +162,17 @@ class FolderLock:
             os.close(self._descriptor)
             by = f"process {owner}" if owner else "another process"
             raise FolderBusyError(f"{folder} is in use by {by}; close it there first") from None
-        with contextlib.suppress(OSError):  # a full disk must not keep anybody from opening the folder
+        with contextlib.suppress(OSError):  # a folder on a full disk can still be opened
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         own(self)
 
     def release(self) -> None:
-        """Let others in."""
+        """Let other processes open the folder."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def abandon(self) -> None:
-        """In a forked child: the lock is the parent's, and ends with the parent."""
+        """Release the copy in a forked child: the lock belongs to the parent, and ends with it."""
         self.release()

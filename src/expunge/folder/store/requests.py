@@ -1,13 +1,13 @@
-"""What was asked of the deployment: accepted, waiting, applied, cancelled.
+"""The requests of a deployment: accepted, pending, switched, applied, cancelled.
 
     pending ──▶ switched ──▶ applied
        └──▶ cancelled
 
-An accepted request is on the disk before it is acknowledged. `switched` is a request whose effect is in force and whose
-traces are being erased; to everybody outside it is still pending. Ids are kept in clear only until then; afterwards
-their keyed hashes remain, which also guard against bringing a deleted record back by accident.
+An accepted request is on the disk before it is acknowledged. A switched request is in force, and what it deleted is
+being erased; requesters still see it as pending. Ids are kept in clear until a request is switched. After that only
+their keyed hashes remain, which also keep a deleted record from coming back by accident.
 
-A block of records as one file: what an accepted addition waits in until it is applied.
+A request is stored as a `Batch`: plain data, and one file of records to be added.
 """
 
 from __future__ import annotations
@@ -16,27 +16,241 @@ import hmac
 import json
 import secrets
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, groupby
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from expunge.core.blocks import Block
+from expunge.core.blocks import Block, join_blocks, pick_rows
 from expunge.core.errors import FormatError, RecordError, RequestError
-from expunge.core.records import RecordId
+from expunge.core.files import write_new
+from expunge.core.index import NOWHERE
+from expunge.core.records import (
+    Add,
+    AddMany,
+    DeleteMany,
+    DeleteSubject,
+    RecordId,
+    Records,
+    Update,
+    deleted_ids,
+    is_deletion,
+)
 from expunge.evidence import hash_ids, keyed_hash, request_key
-from expunge.folder.store.batches import Batch, Name, Part
 from expunge.folder.store.columns import Form
-from expunge.folder.store.files import flush_files, write_file
-from expunge.folder.store.steps import reach
+from expunge.folder.store.files import flush_files
+from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Store
+
+Name = tuple[Literal["record", "subject"], RecordId]
+Part = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The updates of one request, as plain data and one block of records.
+
+    `content` lists, in order, runs of {"ids": deleted records}, {"subject": a deleted subject, "holds": its records at
+    the time, also those that came in the same batch} and {"rows": [first, how many]} of `block`.
+    """
+
+    content: list[Part]
+    block: Block | None
+
+    @classmethod
+    def dump(cls, updates: Sequence[Update], records: Records) -> Batch:
+        """Make a batch from updates that `records.apply` takes. Added records are checked against `records`."""
+        content: list[Part] = []
+        blocks: list[Block] = []
+        num_rows = 0
+        for deletes, run in groupby(updates, key=is_deletion):
+            if deletes:
+                ids = [_plain(record) for record in deleted_ids(run)]
+                content += [{"ids": ids}] if ids else []
+                continue
+            for update in run:
+                match update:
+                    case DeleteSubject(subject=subject):
+                        content.append({"subject": _plain(subject)})
+                    case Add() | AddMany():
+                        blocks.append(records.check_addition(update))
+                        content.append({"rows": [num_rows, len(blocks[-1])]})
+                        num_rows += len(blocks[-1])
+        return cls(content, join_blocks(blocks, start=0) if blocks else None).found_in(records)
+
+    def found_in(self, records: Records) -> Batch:
+        """Return the batch with the records that its subjects have in this dataset."""
+        if not self.names_subjects:
+            return self
+        here, content = _Arrivals(self.block), list[Part]()
+        for part in self.content:
+            if "subject" not in part:
+                here.pass_by(part)
+                content.append(part)
+                continue
+            subject = part["subject"]
+            before = [slot for slot in records.subjects.find(subject) if not records.index.is_gone(slot)]
+            held = [*(records.id_of(slot) for slot in before), *here.leave(subject)]
+            content.append({"subject": subject, "holds": list(dict.fromkeys(held))})
+        return replace(self, content=content)
+
+    def updates(self, classes: NDArray[Any]) -> list[Update]:
+        """Return the updates that the batch was made from."""
+        updates: list[Update] = []
+        block = self.block
+        for part in self.content:
+            if "ids" in part:
+                updates.append(DeleteMany(part["ids"]))
+            elif "subject" in part:
+                updates.append(DeleteSubject(part["subject"]))
+            else:
+                assert block is not None
+                first, count = part["rows"]
+                updates.append(_addition(pick_rows(block, np.arange(first, first + count)), classes))
+        return updates
+
+    @property
+    def names_subjects(self) -> bool:
+        """Whether all records of a subject are deleted."""
+        return any("subject" in part for part in self.content)
+
+    @property
+    def num_deleted(self) -> int:
+        """How many records are deleted, each counted once. A subject counts with the records of `found_in`."""
+        return len(self._leaving)
+
+    @property
+    def num_added(self) -> int:
+        """How many records are added."""
+        return 0 if self.block is None else len(self.block)
+
+    @property
+    def kind(self) -> str:
+        """Either "deletion", "addition" or "mixed"."""
+        if self.block is None:
+            return "deletion"
+        return "addition" if all("rows" in part for part in self.content) else "mixed"
+
+    @property
+    def deleted(self) -> list[Name]:
+        """All records that are deleted, with those of subjects, and the subjects."""
+        records: list[Name] = [("record", record) for record in self._leaving]
+        return records + [("subject", part["subject"]) for part in self.content if "subject" in part]
+
+    @property
+    def added(self) -> list[Name]:
+        """All records that are added, and their subjects."""
+        if self.block is None or self.block.ids is None:
+            return []
+        subjects = [] if self.block.subjects is None else self.block.subjects.tolist()
+        records: list[Name] = [("record", record) for record in self.block.ids.tolist()]
+        return records + [("subject", subject) for subject in dict.fromkeys(subjects) if subject is not None]
+
+    @property
+    def returning(self) -> list[Name]:
+        """What is added and not deleted in the same batch: a correction is not a return."""
+        coming = self.added
+        corrected = set(self.deleted) if coming else set()
+        return [name for name in coming if name not in corrected]
+
+    @property
+    def records(self) -> list[RecordId]:
+        """The id of each record that the request deletes or adds."""
+        coming = [] if self.block is None or self.block.ids is None else self.block.ids.tolist()
+        return [*self._leaving, *coming]
+
+    @cached_property
+    def _leaving(self) -> list[RecordId]:
+        named = (part.get(name, ()) for part in self.content for name in ("ids", "holds"))
+        return list(dict.fromkeys(chain.from_iterable(named)))
+
+
+class _Arrivals:
+    """The records that a batch has added so far and not deleted again, by subject."""
+
+    def __init__(self, block: Block | None) -> None:
+        self._ids = [] if block is None or block.ids is None else block.ids.tolist()
+        self._subjects = [] if block is None or block.subjects is None else block.subjects.tolist()
+        self._owner: dict[RecordId, RecordId] = {}
+        self._held: dict[RecordId, dict[RecordId, None]] = {}
+
+    def pass_by(self, part: Part) -> None:
+        """Follow a run of deletions or additions."""
+        for record in part.get("ids", []):
+            self._held.get(self._owner.pop(record, ""), {}).pop(record, None)
+        first, count = part.get("rows", (0, 0))
+        rows = slice(first, first + count)
+        for record, subject in zip(self._ids[rows], self._subjects[rows], strict=False):  # a block may have no subjects
+            if subject is not None:
+                self._owner[record] = subject
+                self._held.setdefault(subject, {})[record] = None
+
+    def leave(self, subject: RecordId) -> list[RecordId]:
+        """Delete a subject, and return its records."""
+        gone = list(self._held.pop(subject, {}))
+        for record in gone:
+            del self._owner[record]
+        return gone
+
+
+def _addition(block: Block, classes: NDArray[Any]) -> AddMany:
+    assert block.ids is not None
+    return AddMany(
+        ids=block.ids,
+        features=block.features,
+        labels=classes[block.labels],
+        subjects=None if block.subjects is None else block.subjects.tolist(),
+        weights=block.weights,
+    )
+
+
+def _plain(name: RecordId) -> RecordId:
+    value: RecordId = name.item() if isinstance(name, np.generic) else name
+    return value
+
+
+def lasting_names(batches: list[Batch], before: Records, after: Records) -> tuple[list[Name], list[Name]]:
+    """Return what a round deletes for good, and what it adds.
+
+    A subject counts with the records that it has when its batch is applied: another request may have been cancelled
+    after it was accepted.
+    """
+    batches = _found(batches, before)
+    back = [name for batch in batches for name in batch.added]
+    asked: list[Name] = list(dict.fromkeys(chain.from_iterable(batch.deleted for batch in batches)))
+    if not back:
+        return asked, back
+    records = [name for what, name in asked if what == "record"]
+    is_there = after.index.find_all(records) != NOWHERE
+    gone: list[Name] = [("record", name) for name, there in zip(records, is_there.tolist(), strict=True) if not there]
+    gone += [(what, name) for what, name in asked if what == "subject" and not _has_records(after, name)]
+    return gone, back
+
+
+def _found(batches: list[Batch], records: Records) -> list[Batch]:
+    """Return each batch with the records that its subjects have after the batches before it."""
+    last = max((place for place, batch in enumerate(batches) if batch.names_subjects), default=-1)
+    found = []
+    for place, batch in enumerate(batches):
+        found.append(batch.found_in(records))
+        if place < last:
+            records, _ = records.apply(batch.updates(records.classes))
+    return found
+
+
+def _has_records(records: Records, subject: RecordId) -> bool:
+    return any(not records.index.is_gone(slot) for slot in records.subjects.find(subject))
+
 
 _HEAD = struct.Struct("<Q")
 
 
 def pack(block: Block) -> bytes:
-    """The block's columns one after another, behind a header that says how to read them."""
+    """Write a block as bytes: a header that says how to read its columns, then the columns."""
     form = Form.of(block)
     split = form.split(block)
     bodies = [_raw(split[column.name]) for column in form.columns]
@@ -45,7 +259,7 @@ def pack(block: Block) -> bytes:
 
 
 def unpack(data: bytes) -> Block:
-    """What `pack` wrote."""
+    """Read what `pack` wrote."""
     try:
         (size,) = _HEAD.unpack_from(data)
         header = json.loads(data[_HEAD.size : _HEAD.size + size])
@@ -64,7 +278,7 @@ def unpack(data: bytes) -> Block:
         return form.join(parts)
     except FormatError:
         raise
-    except Exception as error:  # whatever numpy, scipy or pandas make of bytes that `pack` did not write
+    except Exception as error:  # other bytes may fail in numpy, scipy or pandas in any way
         raise FormatError(f"a waiting addition is damaged: {' '.join(str(error).split())}") from None
 
 
@@ -88,7 +302,25 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as the books have it."""
+    """One request, as it stands now.
+
+    Attributes
+    ----------
+    request
+        Its id.
+    kind
+        "deletion", "addition" or "mixed".
+    state
+        "pending", "switched", "applied" or "cancelled"; see `public_state`.
+    accepted_at
+        When it was accepted.
+    applied_by
+        The date of its application, or of its cancellation; None while it is pending.
+    generation, round
+        Where it was applied; None before that.
+    deletions, additions
+        How many records it deletes and adds.
+    """
 
     request: str
     kind: str
@@ -102,12 +334,12 @@ class Request:
 
     @property
     def public_state(self) -> str:
-        """What the requester is told: a request counts as applied once its traces are erased."""
+        """The state that the requester sees: a request counts as applied when what it deleted is erased."""
         return "pending" if self.state == "switched" else self.state
 
 
 _COLUMNS = "request, kind, state, accepted_at, applied_by, generation, round, deletions, additions"
-# All of them in one statement, out of one value: their number makes the difference.
+# One statement with one value for all hashes: there may be many.
 _REMEMBER = (
     "WITH RECURSIVE place(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) "
     "INSERT OR IGNORE INTO forgotten SELECT substr(?1, 1 + 32 * i, 32) FROM place"
@@ -115,7 +347,7 @@ _REMEMBER = (
 
 
 class RequestBook:
-    """The requests of one deployment."""
+    """The requests of one deployment, in its database."""
 
     def __init__(self, store: Store, hash_key: bytes) -> None:
         self._store = store
@@ -123,23 +355,23 @@ class RequestBook:
         self._digest = keyed_hash(hash_key)
 
     def hash_of(self, what: str, name: RecordId) -> bytes:
-        """The keyed hash (HMAC-SHA256) under which a record or a subject is remembered."""
+        """Return the keyed hash (HMAC-SHA256) that stands for a record or a subject."""
         kind = "i" if isinstance(name, int) else "s"
         return self._digest(f"{what}:{kind}:{name}".encode())
 
     def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
-        """Have a request on the disk; inside the caller's transaction."""
-        reach("accept.begin")
+        """Write a request to the disk, inside the caller's transaction."""
+        report_step("accept.begin")
         request, file = secrets.token_hex(16), None
         if batch.block is not None:
             file = f"{request}.block"
-            with self._store.explained():
-                write_file(self._store.folder / "waiting" / file, pack(batch.block))
+            with self._store.explain_errors():
+                write_new(self._store.folder / "waiting" / file, pack(batch.block), flush=False)
                 flush_files([self._store.folder / "waiting" / file, self._store.folder / "waiting"])
-        reach("accept.staged")
+        report_step("accept.staged")
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "hashes, content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, '[]', ?, ?)",
+            "content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?)",
             (
                 request,
                 self._key(key),
@@ -157,14 +389,14 @@ class RequestBook:
         return self.get(request)
 
     def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
-        """The keyed hashes of all records that a batch names, under a key of the request's own."""
+        """Return the keyed hashes of all records that a batch names, under a key of the request's own."""
         return hash_ids(request_key(self._hash_key, request), batch.records)
 
     def _key(self, key: str | None) -> bytes | None:
         return None if key is None else hmac.digest(self._hash_key, f"key:{key}".encode(), "sha256")
 
     def fingerprint(self, batch: Batch) -> bytes:
-        """A keyed hash of all that is asked for, to tell a repeated request from another one under the same key."""
+        """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
         return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
 
     def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
@@ -172,7 +404,7 @@ class RequestBook:
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
 
     def is_same(self, request: str, batch: Batch) -> bool:
-        """Whether the request asked for this batch; once records were added, as far as their ids tell."""
+        """Return whether the request asked for this batch. Once records were added, only their ids are compared."""
         row = self._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (request,))
         if row is None:
             return False
@@ -184,17 +416,17 @@ class RequestBook:
         return batch.names_subjects or self.hashes_of(request) == self.hashes(request, batch)
 
     def by_key(self, key: str) -> Request | None:
-        """The request that was accepted under this idempotency key."""
+        """Return the request with this idempotency key, or None."""
         row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE key = ?", (self._key(key),))
         return None if row is None else Request(*row)
 
     def hashes_of(self, request: str) -> tuple[str, ...]:
-        """The keyed hashes that were kept of a request."""
+        """Return the keyed hashes that were kept of a request."""
         row = self._store.database.row("SELECT hashes FROM hashes WHERE request = ?", (request,))
         return () if row is None else tuple(json.loads(row[0]))
 
     def get(self, request: str) -> Request:
-        """The request of that id; an unknown one is an error that names it."""
+        """Return the request with this id. An unknown id raises an error that names it."""
         if not isinstance(request, str):
             raise RequestError(f"a request's id is a text (`receipt.request`), got {request!r:.80}")
         row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
@@ -203,35 +435,36 @@ class RequestBook:
         return Request(*row)
 
     def all(self) -> list[Request]:
-        """Every request, oldest first."""
+        """Return all requests, oldest first."""
         return [Request(*row) for row in self._store.database.rows(f"SELECT {_COLUMNS} FROM requests ORDER BY number")]
 
     def in_state(self, state: str) -> list[Request]:
-        """The requests in a state, oldest first."""
+        """Return the requests in a state, oldest first."""
         query = f"SELECT {_COLUMNS} FROM requests WHERE state = ? ORDER BY number"
         return [Request(*row) for row in self._store.database.rows(query, (state,))]
 
     def num_pending(self) -> int:
-        """How many wait."""
+        """Return how many requests are not applied yet."""
         row = self._store.database.row("SELECT COUNT(*) FROM requests WHERE state IN ('pending', 'switched')")
         return 0 if row is None else int(row[0])
 
     def batch_of(self, request: str) -> Batch:
-        """What a pending request asks for, exactly as it was accepted."""
+        """Return what a pending request asks for, exactly as it was accepted."""
         row = self._store.database.row("SELECT content, file, fingerprint FROM requests WHERE request = ?", (request,))
         assert row is not None
         content, rows = json.loads(row[0]), b""
         if row[1] is not None:
-            with self._store.explained():
+            with self._store.explain_errors():
                 rows = (self._store.folder / "waiting" / row[1]).read_bytes()
         if not hmac.compare_digest(self._fingerprint(content, rows), bytes(row[2])):
             raise FormatError(f"request {request} is not what was accepted: it is damaged")
         return Batch(content, unpack(rows) if rows else None)
 
-    def switch(self, request: str, *, generation: int, round: int) -> None:
-        """The request's effect is in force; inside the caller's transaction. Its ids in clear go now.
+    def mark_switched(self, request: str, *, generation: int, round: int) -> None:
+        """Mark a request as in force, and erase its ids in clear; inside the caller's transaction.
 
-        So does the fingerprint of an addition, with which features could be guessed of records that are deleted later.
+        The fingerprint of an addition is erased too: the features of records that are deleted later could be guessed
+        with it.
         """
         self._store.database.execute(
             "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL, "
@@ -240,15 +473,15 @@ class RequestBook:
             (generation, round, request),
         )
 
-    def finish(self, request: str, *, applied_by: str) -> None:
-        """Nothing is left of what was deleted; inside the caller's transaction."""
+    def mark_applied(self, request: str, *, applied_by: str) -> None:
+        """Mark a request as applied: what it deleted is erased. Inside the caller's transaction."""
         self._store.database.execute(
             "UPDATE requests SET state = 'applied', applied_by = ? WHERE request = ? AND state = 'switched'",
             (applied_by, request),
         )
 
-    def cancel(self, request: str, *, now: str) -> None:
-        """Forget a pending request and free its key; inside the caller's transaction. The caller `sweep`s its file."""
+    def mark_cancelled(self, request: str, *, now: str) -> None:
+        """Cancel a pending request and free its key, inside the caller's transaction. The caller removes its file."""
         state = self.get(request).state
         if state != "pending":
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
@@ -260,19 +493,19 @@ class RequestBook:
         self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))
 
     def remember(self, names: Iterable[Name]) -> None:
-        """Guard these against coming back; inside the caller's transaction."""
+        """Remember that these were deleted, so that they do not come back; inside the caller's transaction."""
         hashes = sorted([self.hash_of(*name) for name in names])  # in the table's order: neighbours share a page
         if hashes:
             self._store.database.execute(_REMEMBER, (b"".join(hashes), len(hashes)))
 
     def readmit(self, names: Iterable[Name]) -> None:
-        """What came back on purpose is no longer guarded against; inside the caller's transaction."""
+        """Forget that these were deleted, because they came back on purpose; inside the caller's transaction."""
         if self._guards_anything():
             rows = [(self.hash_of(*name),) for name in names]
             self._store.database.execute_many("DELETE FROM forgotten WHERE hash = ?", rows)
 
     def refuse_forgotten(self, names: Iterable[Name]) -> None:
-        """An error that names the first of these which was deleted on request."""
+        """Raise an error that names the first of these that was deleted on request."""
         if not self._guards_anything():
             return
         for what, name in names:

@@ -1,7 +1,7 @@
-"""Columns on disk, a row a slot: appended to at the end, overwritten in place where a record is erased.
+"""Columns on disk, one row for each slot: new rows are appended, and erased records are overwritten in place.
 
-Rows past the committed number of slots are leftovers of an update that never happened and are cut off at opening. A
-slab is memory-mapped, so opening reads nothing; a heap has its rows anywhere and a slab of (start, length) beside it.
+Rows past the committed number of slots are leftovers of an update that failed; opening cuts them off. A slab is
+memory-mapped, so opening does not read it. A heap has its rows in any order, and a slab of (start, length) beside it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block
 from expunge.core.errors import FormatError
+from expunge.core.files import write_all
 from expunge.folder.store.columns import Column, Form
-from expunge.folder.store.files import flush_files, write_all
-from expunge.folder.store.steps import reach
-from expunge.folder.store.threads import each_of
+from expunge.folder.store.files import flush_files
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.threads import for_each
 
 _CHUNK = 1 << 26
 
 
 class RecordFolder:
-    """The columns of one epoch: everything between two times that all records were written anew."""
+    """The columns of one epoch. A new epoch begins when all records are written anew."""
 
     def __init__(self, path: Path, form: Form) -> None:
         self.path = path
@@ -33,7 +34,7 @@ class RecordFolder:
 
     @classmethod
     def write(cls, path: Path, form: Form, blocks: Sequence[Block], *, flush: bool = True) -> RecordFolder:
-        """All records into a new folder; not on the disk before they are flushed."""
+        """Write all records to a new folder. They are on the disk after `flush`."""
         path.mkdir(parents=True, mode=0o700)
         folder = cls(path, form)
         for column in form.columns:
@@ -46,7 +47,7 @@ class RecordFolder:
         return folder
 
     def append(self, block: Block, *, flush: bool = True) -> None:
-        """Rows for the slots that follow; they count once the caller commits the new number of slots."""
+        """Append rows for the next slots. They count when the caller commits the new number of slots."""
         parts = self.form.split(block)
         for column in self.form.columns:
             if column.dtype is None:
@@ -58,7 +59,7 @@ class RecordFolder:
             self.flush()
 
     def flush(self) -> None:
-        """Have it all on the disk."""
+        """Flush all columns to the disk."""
         flush_files([file for column in self.form.columns for file in self._files(column)] + [self.path])
 
     def _append_heap(self, column: Column, rows: list[bytes]) -> None:
@@ -69,7 +70,7 @@ class RecordFolder:
         _append(self._file(column, "slab"), np.column_stack([starts, lengths]).astype("<i8"))
 
     def cut(self, num_slots: int) -> None:
-        """Drop rows past the committed slots."""
+        """Cut off the rows past the committed slots."""
         for column in self.form.columns:
             slab = self._file(column, "slab")
             size = slab.stat().st_size
@@ -84,9 +85,9 @@ class RecordFolder:
                     os.truncate(self._file(column, "heap"), end)
 
     def read(self, num_slots: int, dead: Sequence[int] = ()) -> Block:
-        """All slots as one block; slabs of features stay on the disk until they are looked at.
+        """Read all slots as one block. Slabs of features stay on the disk until they are used.
 
-        What texts the dead slots have is not looked at: it may be half overwritten.
+        Texts of dead slots are not read: they may be half overwritten.
         """
         parts: dict[str, Any] = {}
         for column in self.form.columns:
@@ -99,11 +100,11 @@ class RecordFolder:
         return self.form.join(parts)
 
     def erase(self, slots: NDArray[np.int64]) -> None:
-        """Overwrite the given slots in every column with zeros, on the disk."""
+        """Overwrite these slots with zeros in every column, and flush them."""
         if len(slots) == 0:
             return
         slots = np.sort(slots)
-        each_of(lambda column: self._erase_column(column, slots), list(self.form.columns))
+        for_each(lambda column: self._erase_column(column, slots), list(self.form.columns))
 
     def _erase_column(self, column: Column, slots: NDArray[np.int64]) -> None:
         descriptor = os.open(self._file(column, "slab"), os.O_RDWR)
@@ -117,7 +118,7 @@ class RecordFolder:
             os.close(descriptor)
 
     def _erase_rows(self, column: Column, slab: int, slots: NDArray[np.int64]) -> None:
-        """Zeros where the heap holds the rows; done before the slab forgets where that is."""
+        """Overwrite these rows in the heap. This comes first: the slab says where they are."""
         heap = os.open(self._file(column, "heap"), os.O_RDWR)
         try:
             for first, count in _runs(slots):
@@ -127,7 +128,7 @@ class RecordFolder:
             os.fsync(heap)
         finally:
             os.close(heap)
-        reach("erase.heap")
+        report_step("erase.heap")
 
     def _read_heap(self, column: Column, num_slots: int, dead: Sequence[int]) -> list[bytes]:
         raw = self._file(column, "heap").read_bytes()
@@ -167,7 +168,7 @@ def _append(path: Path, data: Any) -> None:
 
 
 def _runs(slots: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Consecutive slots together: (first, how many)."""
+    """Group consecutive slots, as (first, how many)."""
     if len(slots) == 0:
         return []
     groups = np.split(slots, np.flatnonzero(np.diff(slots) != 1) + 1)

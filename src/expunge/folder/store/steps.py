@@ -1,6 +1,6 @@
-"""The named steps of the protocol, so that a test can stop the process dead at every one of them.
+"""The named steps of the protocol, at each of which a test can kill the process.
 
-`reach(name)` does nothing in real use. A test's own process sets `watch` to something that kills it.
+`report_step(name)` does nothing in real use. A test sets `on_step` to a function that kills its process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = (
     "applied.done",
     "reserve.open",
     "reserve.done",
-    "dirty.marked",
+    "dirty.flagged",
     "dirty.done",
     "cancel.done",
     "close.open",
@@ -43,17 +43,17 @@ STEPS = (
     "open.read",
     "open.done",
 )
-"""In the order in which an update and its erasure pass them; then those of predictions, cancelling and closing; of
-records written anew; of making a folder; and of opening one, which finishes what a crash has left."""
+"""First the steps of an update and its erasure, in order. Then those of predictions, of cancelling and closing, of
+rewriting all records, of creating a folder, and of opening one, which finishes what a crash left unfinished."""
 
 
 def _pass_by(_: str) -> None:
     pass
 
 
-watch: Callable[[str], None] = _pass_by
+on_step: Callable[[str], None] = _pass_by
 
 
-def reach(name: str) -> None:
-    """Say that a step is reached."""
-    watch(name)
+def report_step(name: str) -> None:
+    """Report that a step is reached."""
+    on_step(name)

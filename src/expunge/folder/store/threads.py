@@ -1,4 +1,4 @@
-"""Threads that work beside their caller and are never left behind by it."""
+"""Threads that work beside their caller, and that the caller never leaves running."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 
-class Crew:
-    """A few threads for work that mostly waits for the disk. To be closed, whatever happens.
+class ThreadGroup:
+    """A few threads for work that mostly waits for the disk. The caller must always close it.
 
-    Who is interrupted while it waits for them, however often, is interrupted when they are done: a thread that went on
-    without its caller would write into what has been begun since.
+    An interruption while the caller waits for the threads is raised after they are done. A thread that ran on without
+    its caller would write into what later work has begun.
     """
 
     def __init__(self, size: int) -> None:
@@ -22,27 +22,27 @@ class Crew:
         self._jobs: list[Future[Any]] = []
 
     def start(self, act: Callable[..., T], *args: Any) -> Future[T]:
-        """Have it done as soon as a thread is free."""
+        """Run a function as soon as a thread is free."""
         job = self._pool.submit(act, *args)
         self._jobs.append(job)
         return job
 
     def halt(self) -> None:
-        """Begin nothing more, and wait for what has begun. The handler of a signal may do that, whatever it interrupts.
+        """Start no more jobs, and wait for those that run. A signal handler may call this at any time.
 
-        It waits for the jobs and not for the threads: one whose `join` is interrupted may count as ended before it is.
+        It waits for jobs and not for threads: a thread whose `join` is interrupted may count as ended before it has.
         """
         wait([job for job in self._jobs if not job.cancel()])
 
     def close(self) -> None:
-        """Begin nothing more; when this returns, or is interrupted, nobody is at work."""
+        """Start no more jobs. When this returns or raises, no thread is at work."""
         interruption: BaseException | None = None
         while True:
             try:
                 self.halt()
                 self._pool.shutdown()
                 break
-            except BaseException as error:  # of a signal: nothing here fails
+            except BaseException as error:  # from a signal: nothing else fails here
                 interruption = error
         if interruption is not None:
             raise interruption
@@ -54,17 +54,17 @@ class Crew:
         self.close()
 
 
-def each_of(act: Callable[[T], None], things: list[T], *, most: int = 8) -> None:
-    """Do it to all of them side by side: the disk waits for many at once as long as for one.
+def for_each(act: Callable[[T], None], things: list[T], *, most: int = 8) -> None:
+    """Call a function for each thing, in several threads: the disk serves many requests in the time of one.
 
-    All are tried; the first failure is told when all have ended.
+    All calls are made. The first error is raised when all have ended.
     """
     if len(things) < 2:
         for thing in things:
             act(thing)
         return
-    with Crew(min(most, len(things))) as crew:
-        jobs = [crew.start(act, thing) for thing in things]
+    with ThreadGroup(min(most, len(things))) as threads:
+        jobs = [threads.start(act, thing) for thing in things]
         wait(jobs)
     for job in jobs:
         job.result()

@@ -1,16 +1,6 @@
-"""Privacy accounting: events, composition by name, the ledger."""
+"""Privacy accounting: events, accountants that compose them, and the ledger."""
 
-from expunge.privacy.accounting.accountants import (
-    ACCOUNTANT_NAMES,
-    Accountant,
-    AdvancedAccountant,
-    BasicAccountant,
-    BestAccountant,
-    PaperAccountant,
-    PLDAccountant,
-    ZCDPAccountant,
-    accountant,
-)
+from expunge.privacy.accounting.accountants import ACCOUNTANT_NAMES, Accountant, accountant
 from expunge.privacy.accounting.composition import Composition, Events, compose
 from expunge.privacy.accounting.events import (
     ApproximateDP,
@@ -27,10 +17,7 @@ from expunge.privacy.accounting.ledger import Ledger
 __all__ = [
     "ACCOUNTANT_NAMES",
     "Accountant",
-    "AdvancedAccountant",
     "ApproximateDP",
-    "BasicAccountant",
-    "BestAccountant",
     "BoundedRange",
     "Composition",
     "ConcentratedDP",
@@ -39,11 +26,8 @@ __all__ = [
     "GaussianDP",
     "Ledger",
     "NonPrivate",
-    "PLDAccountant",
-    "PaperAccountant",
     "PrivacyBudget",
     "PureDP",
-    "ZCDPAccountant",
     "accountant",
     "compose",
 ]

@@ -1,16 +1,9 @@
-"""Composition theorems for pure differential privacy: the paper's count, basic and advanced composition.
+"""Accountants: rules that compose events into one (ε,δ) statement, and find how many more events a budget allows.
 
-The largest affordable count, with few evaluations of an expensive cost.
-
-What every accountant can answer.
-
-Zero-concentrated differential privacy: ρ adds up, and is converted once at the end.
-
-Privacy loss distributions: numerical composition, the sharpest for pure and Gaussian events.
-
-The strongest valid accountant for whatever happened.
-
-Accountants by name.
+- `paper`, `basic`, `advanced`: the paper's count, basic and advanced composition of pure differential privacy.
+- `zcdp`: zero-concentrated differential privacy. ρ adds up and is converted once, at the end.
+- `pld`: privacy loss distributions. Composition is numerical, and the sharpest for pure and Gaussian events.
+- `best`: the strongest of these that can bound the events.
 """
 
 from __future__ import annotations
@@ -20,25 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, final
 
-from expunge.core.errors import ParameterError, UnknownEventError
-from expunge.privacy.accounting.composition import (
-    Events,
-    delta_of,
-    epsilon_from_rho,
-    is_free,
-    log_delta_from_rho,
-    log_with_failure,
-    pure_epsilon_of,
-    require_count,
-    require_delta,
-    require_epsilon,
-    require_events,
-    rho_of,
-    split_failure,
-    square,
-    total,
-    within_success,
-)
+from expunge.core.checks import require_choice
+from expunge.core.errors import UnknownEventError
+from expunge.privacy.accounting import composition
+from expunge.privacy.accounting.composition import Events
 from expunge.privacy.accounting.events import (
     ApproximateDP,
     BoundedRange,
@@ -52,14 +30,15 @@ from expunge.privacy.accounting.events import (
 from expunge.privacy.accounting.loss_distributions import compose_distributions
 
 MAX_COUNT = 2**53
-"""No count above this is looked for (it is also the largest run of integers that floats hold exactly)."""
+"""The search for a count stops here. Floats hold all integers up to this one exactly."""
 
 
 def largest_count(cost: Callable[[int], float], limit: float, *, guess: int = 1) -> int:
-    """Return the largest n in 0..MAX_COUNT with cost(n) ≤ limit, for a non-decreasing cost with cost(0) ≤ limit.
+    """Find the largest n in 0..MAX_COUNT with cost(n) ≤ limit, for a non-decreasing cost with cost(0) ≤ limit.
 
-    Galloping from `guess` finds a bracket; interpolation in log-log coordinates (costs grow like powers of n) with a
-    nudge of one towards the middle of the bracket, and a plain bisection every other step, closes it.
+    A cost may be slow to compute, so the search asks for few of them. Steps that double and redouble from `guess` find
+    a bracket. Interpolation in log-log coordinates (costs grow like powers of n), moved by one towards the middle of
+    the bracket, closes it, with a plain bisection every other step.
     """
     low, high, costs = _bracket(cost, limit, max(1, min(guess, MAX_COUNT)))
     step = 0
@@ -77,7 +56,7 @@ def largest_count(cost: Callable[[int], float], limit: float, *, guess: int = 1)
 
 
 def _bracket(cost: Callable[[int], float], limit: float, guess: int) -> tuple[int, int, dict[int, float]]:
-    """Return low, high with cost(low) ≤ limit < cost(high), where high = MAX_COUNT + 1 stands for "no limit met"."""
+    """Return low, high with cost(low) ≤ limit < cost(high); high = MAX_COUNT + 1 means that no limit was met."""
     costs = {guess: cost(guess)}
     low, high, factor = 0, MAX_COUNT + 1, 2
     if costs[guess] <= limit:
@@ -109,16 +88,19 @@ def _interpolate(low: int, high: int, costs: dict[int, float], limit: float, mid
 
 
 ROUNDING = 1e-12
-"""Relative slack with which an ε meets a budget, so that three events of 0.1 fit into 0.3."""
+"""The relative slack with which an ε meets a budget, so that three events of 0.1 fit into 0.3."""
 
 
 class Accountant(ABC):
     """A rule that composes events into (ε,δ)-differential privacy of the transcript in the secret randomness r.
 
-    Formal guarantees, each pinned by the conformance suite:
-    - the adaptive composition of the events is (`epsilon(events, delta)`, delta)-DP, for events fixed in advance;
-    - more events never lower ε, a larger δ never raises it;
-    - `NonPrivate` makes ε infinite; an event that the rule cannot bound raises `UnknownEventError`.
+    Accountants keep no state. Get one with `accountant(name)`.
+
+    Formal guarantees, each tested by the conformance suite:
+
+    - The adaptive composition of the events is (`epsilon(events, delta)`, delta)-DP, for events fixed in advance.
+    - More events never lower ε, and a larger δ never raises it.
+    - `NonPrivate` makes ε infinite. An event that the rule cannot bound raises `UnknownEventError`.
     """
 
     name: ClassVar[str]
@@ -130,23 +112,53 @@ class Accountant(ABC):
             raise UnknownEventError(f"accountant {self.name!r} cannot bound {event!r}")
 
     def epsilon(self, events: Events, delta: float) -> float:
-        """Return an ε such that the composed events are (ε,δ)-DP, infinite if there is none."""
-        require_delta(delta)
+        """Return an ε such that the composed events are (ε,δ)-DP, infinite if there is none.
+
+        Parameters
+        ----------
+        events
+            How often each event happened.
+        delta
+            δ, in [0, 1).
+
+        Raises
+        ------
+        UnknownEventError
+            If the rule cannot bound an event.
+        ParameterError
+            If δ or a count is out of range.
+        """
+        composition.require_delta(delta)
         counts = self._checked(events)
-        if any(isinstance(event, NonPrivate) for event in counts):
+        if not composition.has_bound(counts):
             return math.inf
-        remaining, failure = split_failure(counts)
-        inner = within_success(delta, failure)
+        remaining, failure = composition.split_failure(counts)
+        inner = composition.within_success(delta, failure)
         return math.inf if inner is None else self._epsilon(remaining, inner)
 
     def delta(self, events: Events, epsilon: float) -> float:
-        """Return a δ such that the composed events are (ε,δ)-DP; 1 where the rule says nothing."""
-        require_epsilon(epsilon)
+        """Return a δ such that the composed events are (ε,δ)-DP; 1 where the rule gives no bound.
+
+        Parameters
+        ----------
+        events
+            How often each event happened.
+        epsilon
+            ε, finite and not negative.
+
+        Raises
+        ------
+        UnknownEventError
+            If the rule cannot bound an event.
+        ParameterError
+            If ε or a count is out of range.
+        """
+        composition.require_epsilon(epsilon)
         counts = self._checked(events)
-        if any(isinstance(event, NonPrivate) for event in counts):
+        if not composition.has_bound(counts):
             return 1.0
-        remaining, failure = split_failure(counts)
-        return delta_of(log_with_failure(self._log_delta(remaining, epsilon), failure))
+        remaining, failure = composition.split_failure(counts)
+        return composition.delta_of(composition.log_with_failure(self._log_delta(remaining, epsilon), failure))
 
     def affords(self, events: Events, budget: PrivacyBudget) -> bool:
         """Tell whether the events together stay within the budget."""
@@ -155,14 +167,14 @@ class Accountant(ABC):
     def remaining(self, spent: Events, event: Event, budget: PrivacyBudget) -> int | float:
         """Return how many more of `event` the budget allows after `spent`; `math.inf` if they cost nothing.
 
-        Counts beyond 2^53 are not looked for: 2^53 then stands for "at least that many".
+        The search stops at 2^53, which then means "at least that many".
         """
         self.check(event)
         if not self.affords(spent, budget):
             return 0
-        if is_free(event):
+        if composition.is_free(event):
             return math.inf
-        before = require_count(spent.get(event, 0))
+        before = composition.require_event_count(spent.get(event, 0))
 
         def cost(count: int) -> float:
             return self.epsilon({**spent, event: before + count}, budget.delta)
@@ -178,11 +190,11 @@ class Accountant(ABC):
         """Return ln δ at ε for supported events without `NonPrivate` and `ApproximateDP`."""
 
     def _guess(self, spent: Events, event: Event, budget: PrivacyBudget) -> int:
-        """Return where the search for the largest count starts; worth overriding when ε is slow to compute."""
+        """Return where the search for the largest count starts. Override it where ε is slow to compute."""
         return 1
 
     def _checked(self, events: Events) -> dict[Event, int]:
-        counts = require_events(events)
+        counts = composition.require_events(events)
         for event in counts:
             self.check(event)
         return counts
@@ -196,15 +208,15 @@ def _limit(budget: PrivacyBudget) -> float:
 class PaperAccountant(Accountant):
     """The paper's count ⌊ε²/(8ε0² ln(1/δ))⌋ (Algorithm PrivatePredictionInteraction), made safe.
 
-    Events: pure DP and bounded range, of any mixture. With S = Σε_i² the transcript is (ε,δ)-DP with
+    Events: any mixture of pure DP and bounded range. With S = Σε_i² the transcript is (ε,δ)-DP with
     ε = √(8 S ln(1/δ)), provided that ln(1/δ) ≥ (ε/4)·c, c = (e^{ε_max} − 1)/ε_max.
 
     Proof. Advanced composition gives ε' = √(2 S ln(1/δ)) + Σε_i(e^{ε_i} − 1). Since (e^x − 1)/x increases, the sum is
     at most cS. The condition says 4 ln(1/δ) ≥ c√(8 S ln(1/δ)), that is cS ≤ √(2 S ln(1/δ)); hence
     ε' ≤ 2√(2 S ln(1/δ)) = ε. ∎
 
-    The condition is the same as ln(1/δ) ≥ c²S/2. Where it fails, the theorem is used at the smaller δ' that meets it
-    (being (ε,δ')-DP with δ' ≤ δ is stronger): ε = √(8 S max(ln(1/δ), c²S/2)), which is monotone in events and in δ.
+    The condition is the same as ln(1/δ) ≥ c²S/2. Where it fails, the theorem is used at the smaller δ' that meets it,
+    because (ε,δ')-DP with δ' ≤ δ is stronger: ε = √(8 S max(ln(1/δ), c²S/2)), which is monotone in events and in δ.
     """
 
     name: ClassVar[str] = "paper"
@@ -226,16 +238,16 @@ class PaperAccountant(Accountant):
 
 @final
 class BasicAccountant(Accountant):
-    """Basic composition: the ε add up; (ε,δ) events fail with probability 1 − Π(1−δ_i) in all."""
+    """Basic composition: the ε add up, and (ε,δ) events fail with probability 1 − Π(1−δ_i) in total."""
 
     name: ClassVar[str] = "basic"
     supported: ClassVar[tuple[type, ...]] = (PureDP, BoundedRange, ApproximateDP)
 
     def _epsilon(self, counts: Events, delta: float) -> float:
-        return total(counts, pure_epsilon_of)
+        return composition.total_pure_epsilon(counts)
 
     def _log_delta(self, counts: Events, epsilon: float) -> float:
-        return -math.inf if epsilon >= total(counts, pure_epsilon_of) else 0.0
+        return -math.inf if epsilon >= composition.total_pure_epsilon(counts) else 0.0
 
 
 @final
@@ -264,17 +276,22 @@ class AdvancedAccountant(Accountant):
 
 
 def _sum_of_squares(counts: Events) -> float:
-    return total(counts, lambda event: square(pure_epsilon_of(event)))
+    return composition.total(counts, lambda event: composition.square(composition.pure_epsilon_of(event)))
 
 
 def _drift(counts: Events) -> float:
     """Return Σε_i(e^{ε_i} − 1), the bound on the mean privacy loss."""
-    return total(counts, lambda event: square(pure_epsilon_of(event)) * _growth(pure_epsilon_of(event)))
+
+    def mean_loss(event: Event) -> float:
+        epsilon = composition.pure_epsilon_of(event)
+        return composition.square(epsilon) * _growth(epsilon)
+
+    return composition.total(counts, mean_loss)
 
 
 def _least_log_inverse(counts: Events) -> float:
     """Return c²S/2, the least ln(1/δ) at which the paper's form is proved."""
-    largest = max(map(pure_epsilon_of, counts))
+    largest = max(map(composition.pure_epsilon_of, counts))
     return _growth(largest) * _growth(largest) * _sum_of_squares(counts) / 2
 
 
@@ -293,22 +310,22 @@ def _log_inverse(delta: float) -> float:
 class ZCDPAccountant(Accountant):
     """zCDP composition with the optimal Rényi conversion, as a Rényi accountant with all real orders computes it.
 
-    One event costs ρ = ε²/8 if it is of bounded range (Lemma 0; Cesar and Rogers 2021), ε²/2 if it is only ε-DP (Bun
-    and Steinke 2016), 1/(2m²) for a Gaussian. Bounds every kind of event.
+    One event costs ρ = ε²/8 if it has bounded range (Lemma 0; Cesar and Rogers 2021), ε²/2 if it is only ε-DP (Bun and
+    Steinke 2016), and 1/(2m²) if it is Gaussian. The rule bounds every kind of event.
     """
 
     name: ClassVar[str] = "zcdp"
     supported: ClassVar[tuple[type, ...]] = (PureDP, BoundedRange, GaussianDP, ConcentratedDP, ApproximateDP)
 
     def _epsilon(self, counts: Events, delta: float) -> float:
-        return epsilon_from_rho(total(counts, rho_of), delta)
+        return composition.epsilon_from_rho(composition.total_rho(counts), delta)
 
     def _log_delta(self, counts: Events, epsilon: float) -> float:
-        return log_delta_from_rho(total(counts, rho_of), epsilon)
+        return composition.log_delta_from_rho(composition.total_rho(counts), epsilon)
 
 
 _FLOOR = 1e-15
-"""No δ below this is claimed from a numerical convolution: it is of the order of its rounding errors."""
+"""A numerical convolution never claims a δ below this; its rounding errors are of that order."""
 
 
 @final
@@ -316,23 +333,23 @@ class PLDAccountant(Accountant):
     """Pessimistic privacy loss distributions, composed by dp-accounting; never above the sum of the ε.
 
     Bounded-range events use the dominating pair of their whole family (loss variance ε²/3, against ε² for plain ε-DP
-    and ε²/4 for the zCDP bound), so for very many of them `zcdp` is better. The numerical floor of δ is about 1e-15
-    and grows with the number of events; below it only the sum of the ε is left. Concentrated events are refused: their
-    worst case has no known dominating pair.
+    and ε²/4 for the zCDP bound). So for very many of them `zcdp` is better. The numerical floor of δ is about 1e-15
+    and grows with the number of events; below it the answer is the sum of the ε. Concentrated events are refused,
+    because their worst case has no known dominating pair.
     """
 
     name: ClassVar[str] = "pld"
     supported: ClassVar[tuple[type, ...]] = (PureDP, BoundedRange, GaussianDP, ApproximateDP)
 
     def _epsilon(self, counts: Events, delta: float) -> float:
-        pure = total(counts, pure_epsilon_of)
+        pure = composition.total_pure_epsilon(counts)
         if pure == 0 or delta < _FLOOR:
             return pure
         distribution = compose_distributions(counts)
         return pure if distribution is None else min(pure, float(distribution.get_epsilon_for_delta(delta)))
 
     def _log_delta(self, counts: Events, epsilon: float) -> float:
-        if epsilon >= total(counts, pure_epsilon_of):
+        if epsilon >= composition.total_pure_epsilon(counts):
             return -math.inf
         distribution = compose_distributions(counts)
         if distribution is None:
@@ -340,19 +357,19 @@ class PLDAccountant(Accountant):
         return math.log(min(1.0, max(float(distribution.get_delta_for_epsilon(epsilon)), _FLOOR)))
 
     def _guess(self, spent: Events, event: Event, budget: PrivacyBudget) -> int:
-        # Each ε costs tens of milliseconds here and microseconds there, and the counts are of the same order.
+        # One ε takes tens of milliseconds here but microseconds under zCDP, and the counts are of the same order.
         guess = ZCDPAccountant().remaining(spent, event, budget)
         return max(1, int(guess)) if math.isfinite(guess) else 1
 
 
 @final
 class BestAccountant(Accountant):
-    """At every δ the smallest ε of all accountants that can bound the events (each is valid, so their minimum is)."""
+    """The smallest ε, at every δ, of all accountants that can bound the events. Each is valid, so their minimum is."""
 
     name: ClassVar[str] = "best"
     supported: ClassVar[tuple[type, ...]] = (PureDP, BoundedRange, GaussianDP, ConcentratedDP, ApproximateDP)
 
-    # Quick ones first: `affords` stops at the first that says yes.
+    # Quick ones first: `affords` stops at the first that agrees.
     _members: ClassVar[tuple[Accountant, ...]] = (
         ZCDPAccountant(),
         BasicAccountant(),
@@ -362,7 +379,7 @@ class BestAccountant(Accountant):
     )
 
     def affords(self, events: Events, budget: PrivacyBudget) -> bool:
-        """Tell whether some accountant keeps the events within the budget."""
+        """Tell whether any accountant keeps the events within the budget."""
         counts = self._checked(events)
         return any(member.affords(counts, budget) for member in self._members if _can_bound(member, counts))
 
@@ -373,7 +390,7 @@ class BestAccountant(Accountant):
         before = counts.get(event, 0)
         most: int | float = 0
         for member in self._members:
-            # Costs are monotone, so a member that cannot afford one more than the best so far need not be searched.
+            # Costs are monotone: skip a member that cannot afford one more than the best count so far.
             one_more = {**counts, event: before + int(most) + 1}
             if _can_bound(member, one_more) and member.affords(one_more, budget):
                 most = member.remaining(counts, event, budget)
@@ -416,9 +433,27 @@ ACCOUNTANT_NAMES = tuple(_ACCOUNTANTS)
 
 
 def accountant(name: str) -> Accountant:
-    """Return the accountant called `name`; accountants hold no state, so everyone shares one of each."""
-    try:
-        return _ACCOUNTANTS[name]
-    except (KeyError, TypeError):
-        known = ", ".join(ACCOUNTANT_NAMES)
-        raise ParameterError(f"accountant must be one of {known}, got {name!r}") from None
+    """Return the accountant of a given name.
+
+    Parameters
+    ----------
+    name
+        One of `ACCOUNTANT_NAMES`.
+
+    Returns
+    -------
+    Accountant
+        The accountant. All callers share one instance, because accountants keep no state.
+
+    Raises
+    ------
+    ParameterError
+        If the name is unknown. The message lists the names.
+
+    Examples
+    --------
+    >>> from expunge.privacy.accounting import BoundedRange, PrivacyBudget
+    >>> accountant("paper").remaining({}, BoundedRange(0.01), PrivacyBudget(epsilon=1.0, delta=1e-6))
+    90
+    """
+    return _ACCOUNTANTS[require_choice("accountant", name, ACCOUNTANT_NAMES)]

@@ -1,22 +1,22 @@
-"""What a whole transcript costs: a frozen summary of composed events, with its privacy curve.
+"""Composition of events: a frozen summary of what a whole transcript costs, with its privacy curve.
 
-Three facts about an adaptive sequence of releases are kept. They hold for events fixed in advance, in any order:
+The summary keeps three facts about an adaptive sequence of releases. They hold for events fixed in advance, in any
+order:
 
 - `failure`: an (ε_i,δ_i)-DP release is a post-processing of a release that reveals everything with probability δ_i and
-  is ε_i-DP otherwise (Kairouz, Oh, Viswanath 2015), so with probability 1 − Π(1−δ_i) something is revealed, and given
-  that nothing is, only pure and concentrated releases remain;
-- `pure_epsilon`: Σε_i (basic composition), infinite once a release has no pure bound;
+  is ε_i-DP otherwise (Kairouz, Oh, Viswanath 2015). So something is revealed with probability 1 − Π(1−δ_i). Given that
+  nothing is, only pure and concentrated releases remain.
+- `pure_epsilon`: Σε_i (basic composition), infinite once a release has no pure bound.
 - `rho`: Σρ_i, with ρ = ε²/8 for bounded range (Lemma 0), ε²/2 for pure DP, 1/(2m²) for a Gaussian.
 
-From ρ-zCDP to (ε,δ)-DP, by the optimal Rényi conversion.
-
-ρ-zCDP means D_order ≤ ρ·order for every Rényi order. With x = order − 1, every x > 0 gives
+The optimal Rényi conversion turns ρ-zCDP into (ε,δ)-DP. ρ-zCDP means D_order ≤ ρ·order for every Rényi order. With
+x = order − 1, every x > 0 gives
 
     ln δ(ε) ≤ x(ρ(1+x) − ε) − x ln(1 + 1/x) − ln(1 + x)
 
 (Canonne, Kamath, Steinke 2020, Proposition 12; it is the factor C(λ) = λ^λ/(1+λ)^(1+λ) of the theory's Conversion with
-λ = x). Both the δ at a given ε and the ε at a given δ have one stationary point in x, found by a safeguarded Newton
-iteration. Every x is valid, so an imprecise root only loosens the bound.
+λ = x). Both the δ at a given ε and the ε at a given δ have one stationary point in x, which a safeguarded Newton
+iteration finds. Every x is valid, so an imprecise root only loosens the bound.
 
 At ε = 0 the total variation distance gives more: KL ≤ ρ, so δ(0) ≤ √(ρ/2) (Pinsker) and δ(0) ≤ √(1 − e^{−ρ})
 (Bretagnolle and Huber).
@@ -29,7 +29,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from expunge.core.errors import ParameterError, UnknownEventError
+from expunge.core.checks import require_count, require_number
+from expunge.core.errors import UnknownEventError
 from expunge.privacy.accounting.events import (
     ApproximateDP,
     BoundedRange,
@@ -87,7 +88,7 @@ def total_variation(rho: float) -> float:
 
 
 def _over(numerator: float, denominator: float) -> float:
-    """Return the quotient, kept inside 1e-150..1e150 so that its square and inverse stay finite."""
+    """Return the quotient, kept within 1e-150..1e150 so that its square and inverse stay finite."""
     return min(max(numerator / max(denominator, _TINY), 1e-150), 1e150)
 
 
@@ -109,17 +110,24 @@ def _root(slope: Callable[[float], float], derivative: Callable[[float], float],
 
 
 Events = Mapping[Event, int]
-"""How often each event happened. Counts, not lists: a generation may hold 10^9 of them."""
-
-_KNOWN = (PureDP, BoundedRange, GaussianDP, ConcentratedDP, ApproximateDP, NonPrivate)
+"""How often each event happened. These are counts, not lists, because a generation may hold 10^9 events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The composed events: with probability `failure` all is revealed, else `pure_epsilon`-DP and `rho`-zCDP.
+    """A summary of composed events: all is revealed with probability `failure`; else two privacy bounds hold.
 
-    A transcript without (ε,δ) events has `failure == 0`, and then `rho` and `pure_epsilon` are plain bounds, as T1 and
-    the zCDP form of T2 need them; otherwise use the curve `delta`.
+    Make one with `compose`. A transcript without (ε,δ) events has `failure == 0`. Then `rho` and `pure_epsilon` are
+    plain bounds, as T1 and the zCDP form of T2 need them. Otherwise use the curve `delta`.
+
+    Parameters
+    ----------
+    pure_epsilon
+        Without failure, the transcript is `pure_epsilon`-DP; infinite if no such bound is known.
+    rho
+        Without failure, the transcript is `rho`-zCDP; infinite if no such bound is known.
+    failure
+        The probability that everything is revealed.
     """
 
     pure_epsilon: float
@@ -127,7 +135,7 @@ class Composition:
     failure: float
 
     def epsilon(self, delta: float) -> float:
-        """Return an ε at which the transcript is (ε,δ)-DP (infinite if there is none)."""
+        """Return an ε at which the transcript is (ε,δ)-DP, infinite if there is none."""
         inner = within_success(require_delta(delta), self.failure)
         if inner is None:
             return math.inf
@@ -147,16 +155,37 @@ class Composition:
 
 
 def compose(events: Events) -> Composition:
-    """Summarise adaptively composed events. Costs a few microseconds for each kind of event."""
+    """Summarise adaptively composed events. This takes a few microseconds for each kind of event.
+
+    Parameters
+    ----------
+    events
+        How often each event happened.
+
+    Returns
+    -------
+    Composition
+        The summary.
+
+    Raises
+    ------
+    UnknownEventError
+        If a key is not a privacy event.
+    ParameterError
+        If a count is not an integer >= 0.
+
+    Examples
+    --------
+    >>> from expunge.privacy.accounting import BoundedRange
+    >>> summary = compose({BoundedRange(0.1): 1000})
+    >>> round(summary.rho, 6), round(summary.epsilon(delta=1e-6), 2)
+    (1.25, 8.85)
+    """
     counts = require_events(events)
-    if any(isinstance(event, NonPrivate) for event in counts):
+    if not has_bound(counts):
         return Composition(math.inf, math.inf, 1.0)
     remaining, failure = split_failure(counts)
-    return Composition(
-        pure_epsilon=total(remaining, pure_epsilon_of),
-        rho=total(remaining, rho_of),
-        failure=failure,
-    )
+    return Composition(pure_epsilon=total_pure_epsilon(remaining), rho=total_rho(remaining), failure=failure)
 
 
 def pure_epsilon_of(event: Event) -> float:
@@ -183,6 +212,11 @@ def rho_of(event: Event) -> float:
             return math.inf
 
 
+def has_bound(counts: Events) -> bool:
+    """Tell whether every event has some privacy bound, that is, none is `NonPrivate`."""
+    return not any(isinstance(event, NonPrivate) for event in counts)
+
+
 def is_free(event: Event) -> bool:
     """Tell whether an event reveals nothing at all, so that any number of them costs nothing."""
     match event:
@@ -204,8 +238,18 @@ def total(counts: Events, cost: Callable[[Event], float]) -> float:
         return math.inf
 
 
+def total_pure_epsilon(counts: Events) -> float:
+    """Return Σε_i, the ε of basic composition (given no failure)."""
+    return total(counts, pure_epsilon_of)
+
+
+def total_rho(counts: Events) -> float:
+    """Return Σρ_i, the ρ of zCDP composition (given no failure)."""
+    return total(counts, rho_of)
+
+
 def split_failure(counts: Events) -> tuple[dict[Event, int], float]:
-    """Replace (ε,δ) events by ε-DP ones, and return with them the probability that any of them fails."""
+    """Replace (ε,δ) events by ε-DP ones; also return the probability that any of them fails."""
     remaining: dict[Event, int] = {}
     for event, count in counts.items():
         kept: Event = event
@@ -223,7 +267,7 @@ def _failure_rate(event: Event) -> float:
 
 
 def within_success(delta: float, failure: float) -> float | None:
-    """Return the δ that is left for the case without failure, or None when the failure alone exceeds δ."""
+    """Return the δ left for the case without failure, or None when the failure alone exceeds δ."""
     if failure >= 1 or delta < failure:
         return None
     return (delta - failure) / (1 - failure)
@@ -247,36 +291,30 @@ def square(value: float) -> float:
 
 
 def require_events(events: Events) -> dict[Event, int]:
-    """Return the events that happened at least once; refuse what is no event and what is no count."""
+    """Check events and their counts; return those that happened at least once."""
     counts: dict[Event, int] = {}
     for event, count in events.items():
-        if not isinstance(event, _KNOWN):
+        if not isinstance(event, Event):
             raise UnknownEventError(f"not a privacy event: {event!r}")
-        require_count(count)
-        if count:
-            counts[event] = int(count)
+        number = require_event_count(count)
+        if number:
+            counts[event] = number
     return counts
 
 
-def require_count(count: int) -> int:
-    """Return the count of an event, or refuse it."""
-    if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
-        raise ParameterError(f"count of an event must be a non-negative integer, got {count!r}")
-    return count.__index__()
+def require_event_count(count: object) -> int:
+    """Check how often an event happened."""
+    return require_count("count of an event", count, least=0)
 
 
-def require_delta(delta: float) -> float:
-    """Return δ, or refuse it."""
-    if not 0 <= delta < 1:
-        raise ParameterError(f"delta must be in [0, 1), got {delta!r}")
-    return delta
+def require_delta(delta: object) -> float:
+    """Check a δ: 0 ≤ δ < 1."""
+    return require_number("delta", delta, least=0, below=1)
 
 
-def require_epsilon(epsilon: float) -> float:
-    """Return ε, or refuse it."""
-    if not 0 <= epsilon < math.inf:
-        raise ParameterError(f"epsilon must be finite and not negative, got {epsilon!r}")
-    return epsilon
+def require_epsilon(epsilon: object) -> float:
+    """Check an ε: finite and not negative."""
+    return require_number("epsilon", epsilon, least=0)
 
 
 def _pure_epsilon_at(pure: float, delta: float) -> float:

@@ -1,41 +1,49 @@
-"""What one release costs: frozen events whose meaning never changes.
+"""Privacy events, which say what one release costs, and the budget of one generation.
 
 An event says how far the law of a release can move when one coordinate r_i of the secret randomness (one shard's
-sampling and training coins) is replaced. Mechanisms state their event; accountants compose events; nothing else is
-said about privacy anywhere in the package.
-
-How much privacy loss one generation may spend.
+sampling and training coins) is replaced. Mechanisms state their event and accountants compose events; nothing else in
+the package makes statements about privacy. Events are frozen, and their meaning never changes.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from expunge.core.errors import ParameterError
+from expunge.core.checks import require_number, require_probability
 
 
 @dataclass(frozen=True, slots=True)
 class PureDP:
-    """ε-differential privacy: every probability moves by a factor of at most e^ε."""
+    """ε-differential privacy: every probability moves by a factor of at most e^ε.
+
+    Parameters
+    ----------
+    epsilon
+        ε, finite and not negative.
+    """
 
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.epsilon) and self.epsilon >= 0, "epsilon", self.epsilon)
+        require_number("epsilon of a privacy event", self.epsilon, least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedRange:
     """ε-DP whose log-likelihood ratio lies in an interval of length ε (the exponential mechanism).
 
-    Implies ε-DP and ε²/8-zCDP (Lemma 0).
+    It implies ε-DP and ε²/8-zCDP (Lemma 0).
+
+    Parameters
+    ----------
+    epsilon
+        ε, finite and not negative.
     """
 
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.epsilon) and self.epsilon >= 0, "epsilon", self.epsilon)
+        require_number("epsilon of a privacy event", self.epsilon, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +51,53 @@ class GaussianDP:
     """A Gaussian mechanism whose l2-sensitivity over standard deviation is `1 / noise_multiplier`.
 
     It is ρ-zCDP with ρ = 1 / (2 noise_multiplier²).
+
+    Parameters
+    ----------
+    noise_multiplier
+        Standard deviation over l2-sensitivity, finite and positive.
     """
 
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _require(
-            math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0,
-            "noise_multiplier",
-            self.noise_multiplier,
-        )
+        require_number("noise_multiplier of a privacy event", self.noise_multiplier, above=0)
 
 
 @dataclass(frozen=True, slots=True)
 class ConcentratedDP:
-    """ρ-zero-concentrated differential privacy."""
+    """ρ-zero-concentrated differential privacy.
+
+    Parameters
+    ----------
+    rho
+        ρ, finite and not negative.
+    """
 
     rho: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.rho) and self.rho >= 0, "rho", self.rho)
+        require_number("rho of a privacy event", self.rho, least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class ApproximateDP:
-    """(ε,δ)-differential privacy, nothing more known."""
+    """(ε,δ)-differential privacy; nothing more is known about the release.
+
+    Parameters
+    ----------
+    epsilon
+        ε, finite and not negative.
+    delta
+        δ, in [0, 1].
+    """
 
     epsilon: float
     delta: float
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.epsilon) and self.epsilon >= 0, "epsilon", self.epsilon)
-        _require(0 <= self.delta <= 1, "delta", self.delta)
+        require_number("epsilon of a privacy event", self.epsilon, least=0)
+        require_probability("delta of a privacy event", self.delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +107,45 @@ class NonPrivate:
 
 Event = PureDP | BoundedRange | GaussianDP | ConcentratedDP | ApproximateDP | NonPrivate
 
-
-def _require(condition: bool, name: str, value: float) -> None:
-    if not condition:
-        raise ParameterError(f"{name} of a privacy event is out of range: {value!r}")
+EVENT_KINDS: dict[str, type[Event]] = {
+    "pure": PureDP,
+    "bounded_range": BoundedRange,
+    "gaussian": GaussianDP,
+    "concentrated": ConcentratedDP,
+    "approximate": ApproximateDP,
+    "non_private": NonPrivate,
+}
+"""The names of events in storage. They and the events' fields are part of the format: never reuse one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivacyBudget:
-    """(ε,δ): everything published in one generation must be (ε,δ)-DP in the secret randomness r.
+    """The privacy loss that one generation may spend.
 
-    Paper: the parameters ε and δ of PrivatePredictionInteraction. `delta=0` asks for pure differential privacy.
+    Everything published in the generation must together be (ε,δ)-DP in the secret randomness r. In the paper these are
+    the parameters ε and δ of PrivatePredictionInteraction.
+
+    Parameters
+    ----------
+    epsilon
+        ε, finite and positive.
+    delta
+        δ, in [0, 1). Zero asks for pure differential privacy.
+
+    Raises
+    ------
+    ParameterError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> PrivacyBudget(epsilon=1.0, delta=1e-6)
+    PrivacyBudget(epsilon=1.0, delta=1e-06)
     """
 
     epsilon: float
     delta: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ParameterError(f"epsilon of a privacy budget must be positive and finite, got {self.epsilon!r}")
-        if not 0 <= self.delta < 1:
-            raise ParameterError(f"delta of a privacy budget must be in [0, 1), got {self.delta!r}")
+        require_number("epsilon of a privacy budget", self.epsilon, above=0)
+        require_number("delta of a privacy budget", self.delta, least=0, below=1)

@@ -1,9 +1,4 @@
-"""The books of one generation: what was published, and how much the budget still allows.
-
-Which charges fit a budget, remembered so that a slow accountant is asked rarely.
-
-Privacy events as plain data, for storage. Names and fields here are part of the format: never reuse one.
-"""
+"""The ledger of one generation: what was published, how much the budget still allows, and both as plain data."""
 
 from __future__ import annotations
 
@@ -15,29 +10,21 @@ from types import MappingProxyType
 from typing import Any, Self, final
 
 from expunge.core.errors import BudgetExhaustedError, ParameterError
+from expunge.privacy.accounting import accountants
 from expunge.privacy.accounting.accountants import Accountant
-from expunge.privacy.accounting.accountants import accountant as accountant_by_name
-from expunge.privacy.accounting.composition import Events, require_count, require_delta
-from expunge.privacy.accounting.events import (
-    ApproximateDP,
-    BoundedRange,
-    ConcentratedDP,
-    Event,
-    GaussianDP,
-    NonPrivate,
-    PrivacyBudget,
-    PureDP,
-)
+from expunge.privacy.accounting.composition import Events, require_delta, require_event_count
+from expunge.privacy.accounting.events import EVENT_KINDS, Event, PrivacyBudget
 
 
 @final
 class Allowance:
-    """Remembers a corner of event counts that is known to fit.
+    """A cache of which charges fit a budget, so that a slow accountant is asked rarely.
 
-    Accountants are monotone, so every vector of counts that is nowhere above the corner fits too, and most charges need
-    one comparison. A charge beyond the corner asks the accountant, which then also pushes the corner out: at first by
-    doubling, near the edge of the budget by ever smaller parts. So the accountant is asked O(log n) times in n charges,
-    for one kind of event or several in turn. Calls of `admits` need the ledger's lock.
+    It remembers a corner: event counts that are known to fit. Accountants are monotone, so every vector of counts that
+    is nowhere above the corner fits too, and most charges need one comparison. A charge beyond the corner asks the
+    accountant, which also moves the corner out: by doubling at first, and by ever smaller parts near the edge of the
+    budget. So n charges ask the accountant O(log n) times, for one kind of event or several in turn. Hold the ledger's
+    lock to call `admits`.
     """
 
     def __init__(self, accountant: Accountant, budget: PrivacyBudget) -> None:
@@ -48,17 +35,17 @@ class Allowance:
         self._remaining: tuple[Event, dict[Event, int], int | float] | None = None
 
     def admits(self, counts: Events, event: Event, count: int) -> bool:
-        """Tell whether `count` more of `event` fit after `counts`, which must have been admitted themselves."""
+        """Tell whether `count` more of `event` fit after `counts`, which must have been admitted before."""
         if counts.get(event, 0) + count <= self._corner.get(event, 0):
             return True
         target = {**counts, event: counts.get(event, 0) + count}
         if not self._accountant.affords(target, self._budget):
             return False
-        self._corner = self._push(target)
+        self._corner = self._extend(target)
         return True
 
     def remaining(self, counts: Events, event: Event) -> int | float:
-        """Return how many more of `event` fit; quick when only `event` was charged since it was last asked."""
+        """Return how many more of `event` fit. This is quick if only `event` was charged since the last call."""
         others = {other: count for other, count in counts.items() if other != event}
         now = counts.get(event, 0)
         cached = self._remaining
@@ -67,7 +54,7 @@ class Allowance:
             self._remaining = cached
         return max(0, cached[2] - now)
 
-    def _push(self, target: dict[Event, int]) -> dict[Event, int]:
+    def _extend(self, target: dict[Event, int]) -> dict[Event, int]:
         """Return a corner beyond `target`, as far as the budget allows with at most a doubling."""
         while any(int(count * self._growth) for count in target.values()):
             corner = {event: count + int(count * self._growth) for event, count in target.items()}
@@ -79,21 +66,13 @@ class Allowance:
 
 
 FORMAT = 1
-"""Bump when the meaning or the shape of a snapshot changes; keep reading every older number."""
+"""Raise this number when the meaning or the form of a snapshot changes, and keep reading every older number."""
 
-_KINDS: dict[str, type[Event]] = {
-    "pure": PureDP,
-    "bounded_range": BoundedRange,
-    "gaussian": GaussianDP,
-    "concentrated": ConcentratedDP,
-    "approximate": ApproximateDP,
-    "non_private": NonPrivate,
-}
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_NAMES = {kind: name for name, kind in EVENT_KINDS.items()}
 
 
 def dump_events(events: Events) -> list[dict[str, Any]]:
-    """Return the events as JSON-able rows: kind, count and the event's own fields."""
+    """Return the events as rows for JSON: kind, count and the event's own fields."""
     return [
         {"kind": _NAMES[type(event)], "count": count}
         | {field.name: float(getattr(event, field.name)) for field in fields(event)}
@@ -102,7 +81,7 @@ def dump_events(events: Events) -> list[dict[str, Any]]:
 
 
 def load_events(rows: Any) -> dict[Event, int]:
-    """Read what `dump_events` wrote, refusing anything else."""
+    """Read what `dump_events` wrote; refuse anything else."""
     if not isinstance(rows, list):
         raise ParameterError(f"events of a snapshot must be a list, got {rows!r}")
     events: dict[Event, int] = {}
@@ -113,7 +92,7 @@ def load_events(rows: Any) -> dict[Event, int]:
 
 
 def dump_budget(budget: PrivacyBudget | None) -> dict[str, float] | None:
-    """Return the budget as JSON-able data."""
+    """Return the budget as data for JSON."""
     return None if budget is None else {"epsilon": float(budget.epsilon), "delta": float(budget.delta)}
 
 
@@ -128,36 +107,58 @@ def load_budget(data: Any) -> PrivacyBudget | None:
 
 
 def _load_row(row: Any) -> tuple[Event, int]:
-    if not isinstance(row, Mapping) or row.get("kind") not in _KINDS or "count" not in row:
+    if not isinstance(row, Mapping) or row.get("kind") not in EVENT_KINDS or "count" not in row:
         raise ParameterError(f"event of a snapshot is malformed: {row!r}")
     parameters = {name: value for name, value in row.items() if name not in ("kind", "count")}
     try:
-        return _KINDS[row["kind"]](**parameters), require_count(row["count"])
+        return EVENT_KINDS[row["kind"]](**parameters), require_event_count(row["count"])
     except TypeError as error:
         raise ParameterError(f"event of a snapshot is malformed: {row!r}") from error
 
 
 @final
 class Ledger:
-    """What one generation has published, as event counts, against a budget (paper: the counter l).
+    """What one generation has published, as event counts, measured against a budget (paper: the counter l).
 
-    `charge` checks, then records, then commits, all or nothing, and is called *before* the release it pays for. A
-    charge is never given back. With `enforce=False` it always records, and the ledger is exhausted from the first
-    charge that does not fit on: the caller must then retrain in full at the next update. With `budget=None` nothing is
-    ever refused, and ε is reported at `report_delta`.
+    Call `charge` *before* the release that it pays for. A charge is complete or changes nothing, and is never given
+    back. A ledger may be shared between threads. Repeated charges of the same kinds take microseconds with any
+    accountant.
 
-    Assumes that the kinds of events and their order do not depend on the secret randomness other than through what was
-    released, and, except under `basic` and `zcdp` (whose bounds hold as privacy filters: Rogers et al. 2016, Feldman
-    and Zrnic 2021), that the mechanism of a generation is fixed before it starts. Stopping early is always fine.
+    Parameters
+    ----------
+    budget
+        What the generation may spend. With None, no charge is ever refused, and ε is reported at `report_delta`.
+    accountant
+        The rule that composes the events, or its name.
+    report_delta
+        The δ at which `spent` is reported when there is no budget.
 
-    Safe to share between threads. Repeated charges of the same kinds cost microseconds, whatever the accountant.
+    Raises
+    ------
+    ParameterError
+        If the accountant's name is unknown, or `report_delta` is not in [0, 1).
+
+    Notes
+    -----
+    The bounds assume that the kinds of events and their order depend on the secret randomness only through what was
+    released. Except under `basic` and `zcdp` (whose bounds hold as privacy filters: Rogers et al. 2016, Feldman and
+    Zrnic 2021), they also assume that the mechanism of a generation is fixed before it starts. Stopping early is always
+    allowed.
+
+    Examples
+    --------
+    >>> from expunge.privacy.accounting import PrivacyBudget, PureDP
+    >>> ledger = Ledger(PrivacyBudget(epsilon=1.0, delta=0.0), accountant="basic")
+    >>> ledger.charge(PureDP(0.25))
+    >>> ledger.spent, ledger.predictions_left(PureDP(0.25))
+    (0.25, 3)
     """
 
     def __init__(
         self, budget: PrivacyBudget | None, *, accountant: Accountant | str = "best", report_delta: float = 1e-6
     ) -> None:
         self._budget = budget
-        self._accountant = accountant_by_name(accountant) if isinstance(accountant, str) else accountant
+        self._accountant = accountants.accountant(accountant) if isinstance(accountant, str) else accountant
         self._report_delta = require_delta(report_delta) if budget is None else budget.delta
         self._allowance = None if budget is None else Allowance(self._accountant, budget)
         self._counts: dict[Event, int] = {}
@@ -167,17 +168,17 @@ class Ledger:
 
     @property
     def budget(self) -> PrivacyBudget | None:
-        """The budget, or None if nothing is enforced."""
+        """The budget, or None if there is no limit."""
         return self._budget
 
     @property
     def accountant(self) -> Accountant:
-        """The rule by which events are composed."""
+        """The rule that composes the events."""
         return self._accountant
 
     @property
     def events(self) -> Events:
-        """What was charged so far: a read-only copy."""
+        """How often each event was charged so far: a read-only copy."""
         with self._lock:
             return MappingProxyType(dict(self._counts))
 
@@ -198,7 +199,7 @@ class Ledger:
 
     @property
     def left(self) -> float:
-        """The ε left in the budget; infinite without one."""
+        """The ε left in the budget; infinite without a budget."""
         return math.inf if self._budget is None else max(0.0, self._budget.epsilon - self.spent)
 
     def epsilon(self, delta: float) -> float:
@@ -218,16 +219,30 @@ class Ledger:
         """Tell whether `charge(event, count)` would fit now."""
         self._accountant.check(event)
         with self._lock:
-            return self._fits(event, require_count(count))
+            return self._fits(event, require_event_count(count))
 
     def charge(self, event: Event, count: int = 1, *, enforce: bool = True) -> None:
-        """Pay for `count` releases before they happen, all or nothing.
+        """Pay for `count` releases before they happen, all of them or none.
 
-        Raises `UnknownEventError` for an event that the accountant cannot bound, and `BudgetExhaustedError` if told to
-        enforce a budget that they do not fit; nothing is changed then.
+        Parameters
+        ----------
+        event
+            What one release costs.
+        count
+            How many releases follow.
+        enforce
+            Whether to refuse a charge that does not fit the budget. With False it is recorded anyway, and the ledger
+            is exhausted from then on: the caller must retrain in full at the next update.
+
+        Raises
+        ------
+        UnknownEventError
+            If the accountant cannot bound the event. Nothing is changed.
+        BudgetExhaustedError
+            If `enforce` is true and the charge does not fit the budget. Nothing is changed.
         """
         self._accountant.check(event)
-        count = require_count(count)
+        count = require_event_count(count)
         if count == 0:
             return
         with self._lock:
@@ -240,7 +255,7 @@ class Ledger:
             self._exhausted = self._exhausted or not fits
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the whole ledger as plain JSON-able data, under an integer format version."""
+        """Return the whole ledger as plain data for JSON, with an integer format version."""
         with self._lock:
             return {
                 "format": FORMAT,
@@ -253,7 +268,15 @@ class Ledger:
 
     @classmethod
     def from_snapshot(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `snapshot` wrote. Exhaustion is decided anew as well: a stored "no" is not trusted."""
+        """Read what `snapshot` wrote.
+
+        Exhaustion is computed again from the events, so a stored "not exhausted" is not trusted.
+
+        Raises
+        ------
+        ParameterError
+            If the data is not a complete and valid snapshot.
+        """
         if data.get("format") != FORMAT:
             raise ParameterError(f"format of a ledger snapshot must be {FORMAT}, got {data.get('format')!r}")
         try:

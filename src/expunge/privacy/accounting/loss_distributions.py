@@ -1,7 +1,7 @@
-"""Privacy loss distributions of single events, on a grid, and their composition (through dp-accounting).
+"""Privacy loss distributions of single events on a grid, and their composition by dp-accounting.
 
 Every event has a dominating pair: two laws whose hockey-stick curve H(x) = sup_F P(F) − e^x Q(F) lies above that of the
-event for every x. Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Theorem 10). All of ours are symmetric.
+event for every x. Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Theorem 10). All pairs here are symmetric.
 
 - ε-DP: randomised response.
 - ε-bounded range: H(x) = (1 − e^{(x−ε)/2})² / (1 − e^{−ε}) for |x| ≤ ε.
@@ -9,10 +9,10 @@ event for every x. Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Th
   under Q, so it is largest when S sits at the two ends: H_t(x) = (1 − e^{t−ε})(1 − e^{x−t})/(1 − e^{−ε}). The supremum
   over t, at t = (x+ε)/2, is the curve above. A supremum of such curves is again one (convex in e^x), so it belongs to a
   dominating pair of all of them; its loss has the density e^{x/2}/(4 sinh(ε/2)) on [−ε, ε]. ∎
-- Gaussian: itself; several Gaussians are one, with 1/m² added up.
+- Gaussian: itself. Several Gaussians are one, whose 1/m² is the sum of theirs.
 
 Discretisation connects the dots of the curve (Doroshenko et al. 2022), which only raises it. Grid steps are powers of
-two that grow with the events, so grids are nested and adding events never makes a curve cross below its old one.
+two that grow with the events. So grids are nested, and adding events never moves a curve below its old one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _MOST_EVENTS = 2**34
 _CURVE_POINTS = 64
 _RADIX = 16
 _TAIL = 1e-15
-# Mass cut from the tails at every composition. It is counted as revealing everything, and so also covers the rounding
+# The mass cut from the tails at every composition. It counts as revealing everything. So it also covers the rounding
 # errors of the Fourier transforms, which grow with the number of events in the same way.
 
 
 def compose_distributions(counts: Events) -> Any | None:
-    """Return a pessimistic privacy loss distribution of the composed events, or None when they span too wide a range.
+    """Compose events into a pessimistic privacy loss distribution; return None when they span too wide a range.
 
     Events must be pure, bounded-range or Gaussian. The result answers `get_epsilon_for_delta` and
     `get_delta_for_epsilon`.
@@ -94,7 +94,7 @@ def _block(event: Event, step: float, level: int) -> Any:
 
 
 def _curve_indices(event: PureDP | BoundedRange, step: float) -> NDArray[np.int64]:
-    """Return the grid points that carry the event's curve: as few as describe it well, all multiples of the step."""
+    """Return the grid points that carry the event's curve: few, but enough, all multiples of the step."""
     reach = event.epsilon / step
     if isinstance(event, PureDP):
         # The curve is linear in e^x between −ε and ε: four points hold all of it.

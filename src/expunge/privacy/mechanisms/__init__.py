@@ -1,4 +1,4 @@
-"""PrivatePredict: how the shards' votes become one released label."""
+"""Mechanisms that turn the shards' votes on a query into one released label (the paper's PrivatePredict)."""
 
 from expunge.privacy.mechanisms.choice import ExponentialMechanism, PermuteAndFlip
 from expunge.privacy.mechanisms.mechanism import DECLINED, Mechanism

@@ -1,8 +1,9 @@
-"""The consensus gate: the mechanism of T4 as a small state machine, with the tables given as plain numbers.
+"""The consensus gate: the mechanism of T4 as a small state machine. Its tables are given as plain numbers.
 
-The answer is always the plurality; the gate only watches whether the shards agreed well enough. While the generation is
-clean an update retrains the touched shards alone; once it is dirty the next update is a full retraining, which draws
-fresh shards and fresh thresholds. The thresholds are secret and are stored with the rest of the secret randomness.
+The answer is always the plurality. The gate only watches whether the shards agree well enough. While the generation is
+clean, an update retrains only the shards it touches. Once the generation is dirty, the next update is a full
+retraining, which draws fresh shards and fresh thresholds. The thresholds are secret, and are stored with the rest of
+the secret randomness.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 
@@ -22,9 +24,9 @@ _BITS = 64 * _WORDS
 
 
 def draw_threshold(survival: Sequence[float] | NDArray[np.float64], rng: Randomness) -> int:
-    """A secret integer T with P(T ≥ d) = survival[d] exactly, d = 0..T_max, and T = −1 otherwise.
+    """Draw a secret integer T with P(T ≥ d) = survival[d] exactly, d = 0..T_max, and T = −1 otherwise.
 
-    `survival` is non-increasing in [0, 1]. Drawn by comparing one uniform 1088-bit integer with the table, in integers.
+    `survival` is non-increasing in [0, 1]. One uniform 1088-bit integer is compared with the table, in integers.
     """
     table = [float(value) for value in survival]
     if not table or not all(1 >= a >= b >= 0 for a, b in zip(table, [*table[1:], 0.0], strict=True)):
@@ -40,7 +42,7 @@ def draw_threshold(survival: Sequence[float] | NDArray[np.float64], rng: Randomn
 
 
 def plurality(counts: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The class with the most votes, a row a query; ties go to the lowest class code."""
+    """Find the class with the most votes for each query (row); ties go to the lowest class code."""
     return np.asarray(np.argmax(counts, axis=1), dtype=np.int64)
 
 
@@ -48,8 +50,27 @@ def plurality(counts: NDArray[np.integer]) -> NDArray[np.int64]:
 class ConsensusGate:
     """One generation of the gate (T4): n, dirty, the secret thresholds T and (two-sided) U, and l_max.
 
-    Deviation from Theorem E's "unlimited": abstentions count towards `max_queries` too, since the bound on leaving the
-    main path is a union over all queries.
+    Deviation from Theorem E's "unlimited": abstentions count towards `max_queries` too, because the bound on leaving
+    the main path is a union over all queries.
+
+    Parameters
+    ----------
+    threshold
+        T, the largest dissent that passes. Secret.
+    max_queries
+        l_max. The generation is dirty after this many queries.
+    abstain_threshold
+        U of a two-sided gate: the gate abstains when the top vote is at most U and the dissent is above T. Secret.
+        None means one-sided.
+    queries
+        n, how many queries were observed so far.
+    dirty
+        Whether the next update must be a full retraining.
+
+    Raises
+    ------
+    ParameterError
+        If `max_queries` is not a positive integer.
     """
 
     threshold: int
@@ -59,9 +80,8 @@ class ConsensusGate:
     dirty: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_queries < 1:
-            raise ParameterError(f"max_queries must be at least 1, got {self.max_queries!r}")
-        # T < 0: not even unanimity would pass; U < 0 alone only means that the gate never abstains.
+        require_count("max_queries", self.max_queries)
+        # T < 0: even unanimity would not pass. U < 0 alone only means that the gate never abstains.
         self.dirty = self.dirty or self.threshold < 0
 
     @classmethod
@@ -73,15 +93,15 @@ class ConsensusGate:
         max_queries: int,
         abstain_survival: Sequence[float] | NDArray[np.float64] | None = None,
     ) -> ConsensusGate:
-        """A fresh gate for a new generation, with fresh independent thresholds."""
+        """Draw a gate for a new generation, with fresh independent thresholds."""
         abstain = None if abstain_survival is None else draw_threshold(abstain_survival, rng)
         return cls(draw_threshold(survival, rng), max_queries, abstain)
 
     def observe(self, counts: NDArray[np.integer], num_shards: int) -> NDArray[np.bool_]:
-        """Take note of the votes of a batch of queries, in order; True where the gate abstains (one-sided: nowhere).
+        """Record the votes of a batch of queries, in order; return True where the gate abstains (one-sided: nowhere).
 
-        `counts` is (queries, classes); abstaining shards are not counted, so they are dissent: D = k − max V. Whether a
-        query is abstained on depends on its votes and U alone, not on `dirty`: answers stay the same inside a round.
+        `counts` is (queries, classes). Abstaining shards are not counted, so they are dissent: D = k − max V. Whether
+        the gate abstains on a query does not depend on `dirty`, so answers stay the same inside a round.
         """
         votes = np.asarray(counts)
         if votes.ndim != 2 or votes.shape[1] == 0:

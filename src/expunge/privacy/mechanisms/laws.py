@@ -1,6 +1,6 @@
-"""The exact laws of the mechanisms, as probabilities of each class.
+"""The exact laws of the mechanisms: the probability of each class.
 
-`gaps` are in exponent or noise units here: (largest count − count) times the mechanism's unit, floats ≥ 0.
+Here `gaps` are floats ≥ 0 in the mechanism's units: (largest count − count) times the unit of its exponent or noise.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ Floats = NDArray[np.float64]
 LOG_2 = float(np.log(2.0))
 PANEL_NODES = 16
 TAIL = 48.0
-DEEPEST = 700.0
+LARGEST_GAP = 700.0
 GAUSSIAN_STEP = 1 / 64
 
 
 def exponential_law(gaps: Floats) -> Floats:
-    """Proportional to e^(−gap), to float64 accuracy."""
+    """Compute P(j) proportional to e^(−gap), to float64 accuracy."""
     return np.exp(-gaps - special.logsumexp(-gaps))
 
 
 def permute_and_flip_law(gaps: Floats) -> Floats:
-    """P(j) = w_j ∫_0^1 Π_{i≠j} (1 − w_i + w_i t) dt with w = e^(−gap), to about 1e-14.
+    """Compute P(j) = w_j ∫_0^1 Π_{i≠j} (1 − w_i + w_i t) dt with w = e^(−gap), to about 1e-14.
 
-    Permute-and-flip answers the first class, in a random order, whose coin shows heads: given all coins, a uniform one
-    among the heads. So P(j) = w_j E[1/(1 + N_j)], N_j the number of other heads, and E[1/(1 + N)] = ∫ E[t^N] dt. The
-    integrand is a polynomial with positive terms, which Gauss-Legendre integrates exactly and without cancellation.
+    Permute-and-flip answers the first class, in a random order, whose coin shows heads. Given all coins, that is a
+    uniform one among the heads. So P(j) = w_j E[1/(1 + N_j)], N_j the number of other heads, and
+    E[1/(1 + N)] = ∫ E[t^N] dt. The integrand is a polynomial with positive terms, which Gauss-Legendre integrates
+    exactly and without cancellation.
     """
     nodes, weights = _gauss_legendre(len(gaps) // 2 + 1)
     nodes, weights = (nodes + 1) / 2, weights / 2
@@ -43,11 +44,11 @@ def permute_and_flip_law(gaps: Floats) -> Floats:
 
 
 def laplace_noisy_max_law(gaps: Floats) -> Floats:
-    """P(noise_j − gap_j is the largest) for standard Laplace noise, to about 1e-12.
+    """Compute P(noise_j − gap_j is the largest) for standard Laplace noise, to about 1e-12.
 
     Gauss-Legendre on panels of length at most 1 that end where a density has its kink.
     """
-    deepest = min(float(gaps.max()), DEEPEST)
+    deepest = min(float(gaps.max()), LARGEST_GAP)
     grid = np.arange(-np.ceil(deepest + TAIL), TAIL + 1)
     edges = np.unique(np.concatenate([grid, -gaps[gaps <= deepest]]))
     nodes, weights = _gauss_legendre(PANEL_NODES)
@@ -57,7 +58,7 @@ def laplace_noisy_max_law(gaps: Floats) -> Floats:
 
 
 def gaussian_noisy_max_law(gaps: Floats) -> Floats:
-    """P(noise_j − gap_j is the largest) for standard normal noise, to about 1e-12.
+    """Compute P(noise_j − gap_j is the largest) for standard normal noise, to about 1e-12.
 
     The trapezoidal rule, which converges geometrically on analytic integrands with Gaussian tails.
     """
@@ -73,7 +74,7 @@ def _noisy_max_law(
     log_density: Callable[[Floats], Floats],
     log_cdf: Callable[[Floats], Floats],
 ) -> Floats:
-    """P(j) = ∫ density(y + gap_j) Π_{i≠j} cdf(y + gap_i) dy, in log space, once for each distinct gap."""
+    """Compute P(j) = ∫ density(y + gap_j) Π_{i≠j} cdf(y + gap_i) dy, in log space, once for each distinct gap."""
     distinct, inverse, repeats = np.unique(gaps, return_inverse=True, return_counts=True)
     shifted = distinct[:, np.newaxis] + points
     logs = log_cdf(shifted)

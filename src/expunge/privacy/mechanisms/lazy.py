@@ -1,15 +1,15 @@
-"""Uniform numbers revealed bit by bit, so that what is decided about them is exact.
+"""Uniform random numbers drawn bit by bit, so that comparisons with them are exact.
 
-A mechanism's proof speaks of real numbers; a sampler that rounds them has another law, and the difference can be
+A mechanism's proof speaks of real numbers. A sampler that rounds them has another law, and the difference can be
 attacked (Mironov 2012; Haney et al. 2022). Here a uniform number U in [0, 1) is an endless string of random bits of
-which only a prefix is known. Every decision ("is U below this real number?") is taken in two steps:
+which only a prefix is known. Every decision ("is U below this real number?") takes up to two steps:
 
-1. fast, for whole arrays: U is known to PREFIX_BITS bits and the real number to a float64 with a proven error; where
-   the two brackets do not touch, every continuation of the bits gives the same answer, so the answer is exact;
-2. slow, for the about 2^-31 of decisions that are left: more bits of U are drawn and the real number is bracketed by
-   integers (correctly rounded decimals), both ever finer, until the brackets part. That happens with probability 1.
+1. Fast, for whole arrays: U is known to PREFIX_BITS bits and the real number to a float64 with a proven error. Where
+   the two brackets do not touch, every continuation of the bits gives the same answer, so the answer is exact.
+2. Slow, for about 2^-31 of the decisions: draw more bits of U and bracket the real number by integers (correctly
+   rounded decimals), both ever finer, until the brackets part. That happens with probability 1.
 
-So the law of the outcome is exactly the real-number one. What rests on floats is only step 1, whose brackets allow
+So the law of the outcome is exactly the one of the real numbers. Only step 1 rests on floats. Its brackets allow
 FLOAT_SLACK = 2^-40 for errors that are below 2^-48 on any platform with an exponential good to 8 units in the last
 place. How long a release takes is not covered.
 """
@@ -40,24 +40,24 @@ class LazyUniform:
         self.bits = bits
 
     def extend(self, rng: Randomness) -> None:
-        """Reveal another word of it."""
+        """Draw another word of bits."""
         self.numerator = (self.numerator << WORD_BITS) | int(rng.words(1)[0])
         self.bits += WORD_BITS
 
     def bounds(self) -> tuple[Fraction, Fraction]:
-        """The interval that it is known to lie in."""
+        """Return the interval in which the number is known to lie."""
         unit = 1 << self.bits
         return Fraction(self.numerator, unit), Fraction(self.numerator + 1, unit)
 
 
 def draw_prefixes(size: int, rng: Randomness, *, bits: int = PREFIX_BITS) -> NDArray[np.uint32]:
-    """The first `bits` (at most 32) bits of `size` independent uniform numbers."""
+    """Draw the first `bits` (at most 32) bits of `size` independent uniform numbers."""
     halves = rng.words((size + 1) // 2).view(np.uint32)[:size]
     return halves >> np.uint32(32 - bits)
 
 
 def exp_bounds(exponent: Fraction, *, bits: int) -> tuple[int, int]:
-    """Integers low ≤ 2^bits · e^(−exponent) ≤ high with high − low ≤ 3, for exponent ≥ 0.
+    """Return integers low ≤ 2^bits · e^(−exponent) ≤ high with high − low ≤ 3, for exponent ≥ 0.
 
     The decimal module rounds quotients, products and exponentials correctly. With P ≥ 0.301·bits + 19 digits and
     exponent ≤ bits the three roundings move the scaled result by less than (bits + 3) · 10^-18 < 1, so its floor t
@@ -76,7 +76,10 @@ def exp_bounds(exponent: Fraction, *, bits: int) -> tuple[int, int]:
 
 
 def is_below_exp(uniform: LazyUniform, exponents: Iterator[tuple[Fraction, Fraction]], rng: Randomness) -> bool:
-    """Whether `uniform` < e^(−x), exactly; `exponents` yields brackets of x ≥ 0, each at least as fine as the last."""
+    """Tell exactly whether `uniform` < e^(−x).
+
+    `exponents` yields brackets of x ≥ 0, each at least as fine as the last.
+    """
     while True:
         smallest, largest = next(exponents)
         low = exp_bounds(largest, bits=uniform.bits)[0]

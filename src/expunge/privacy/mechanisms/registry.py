@@ -1,9 +1,4 @@
-"""Mechanisms by name.
-
-Plain plurality, without privacy.
-
-How much noise a vote can bear: the mechanism that answers a unanimous vote rightly often enough.
-"""
+"""Mechanisms by name, calibration to a wanted accuracy, and plain majority, which has no privacy."""
 
 from __future__ import annotations
 
@@ -17,10 +12,12 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice, require_number
 from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 from expunge.privacy.accounting.events import NonPrivate
 from expunge.privacy.mechanisms.choice import ExponentialMechanism, PermuteAndFlip
+from expunge.privacy.mechanisms.consensus import plurality
 from expunge.privacy.mechanisms.mechanism import Mechanism
 from expunge.privacy.mechanisms.noisy_max import ConfidentGaussianNoisyMax, GaussianNoisyMax, LaplaceNoisyMax
 
@@ -28,24 +25,32 @@ from expunge.privacy.mechanisms.noisy_max import ConfidentGaussianNoisyMax, Gaus
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Majority(Mechanism):
-    """The class with the most votes; of several, and of none, the lowest class code.
+    """Release the class with the most votes; ties, also between empty counts, go to the lowest class code.
 
-    Sensitivity: one vote can turn a near tie for certain.
-    Privacy: none, `NonPrivate()`: accountants answer ∞ and the guarantee is vacuous. The tie rule is a fixed order of
-    the classes, so ties say nothing of the order of the shards.
-    Utility: the most votes always win.
+    Notes
+    -----
+    Sensitivity: one vote can decide a near tie with certainty.
+
+    Privacy: none. The event is `NonPrivate()`: accountants answer ∞ and the guarantee is vacuous. The tie rule is a
+    fixed order of the classes, so ties reveal nothing about the order of the shards.
+
+    Utility: the class with the most votes always wins.
+
+    Examples
+    --------
+    >>> Majority().law([8, 2])
+    array([1., 0.])
     """
 
     name: ClassVar[str] = "majority"
 
     @property
     def event(self) -> NonPrivate:
-        """No bound at all."""
+        """No privacy bound."""
         return NonPrivate()
 
     def _release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        winners: NDArray[np.int64] = np.argmax(counts, axis=1)
-        return winners
+        return plurality(counts)
 
     def _law(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
         law = np.zeros(len(counts))
@@ -55,7 +60,7 @@ class Majority(Mechanism):
 
 Constructor = Callable[..., Mechanism]
 
-# Each name with the ways to build it, told apart by the names of their parameters.
+# The constructors of each name; they differ in the names of their parameters.
 _CONSTRUCTORS: Mapping[str, tuple[Constructor, ...]] = MappingProxyType(
     {
         ExponentialMechanism.name: (ExponentialMechanism,),
@@ -72,12 +77,34 @@ MECHANISM_NAMES: tuple[str, ...] = tuple(_CONSTRUCTORS)
 
 
 def mechanism(name: str, **parameters: float) -> Mechanism:
-    """The mechanism of that name, as in `mechanism("exponential", epsilon=0.1)`.
+    """Build the mechanism of a given name.
 
-    The Gaussian ones take their noise (`sigma`, …), or `epsilon` for as much zCDP as the exponential mechanism there.
+    Parameters
+    ----------
+    name
+        One of `MECHANISM_NAMES`.
+    **parameters
+        The mechanism's parameters. The Gaussian ones take their noise (`sigma`, …), or `epsilon` for as much zCDP as
+        the exponential mechanism at that ε0.
+
+    Returns
+    -------
+    Mechanism
+        The mechanism.
+
+    Raises
+    ------
+    ParameterError
+        If the name is unknown, or the parameters are not those of the mechanism. The message lists the choices.
+
+    Examples
+    --------
+    >>> mechanism("exponential", epsilon=0.1)
+    ExponentialMechanism(epsilon=0.1)
+    >>> mechanism("gaussian", epsilon=0.5).sigma
+    5.656854249492381
     """
-    if name not in _CONSTRUCTORS:
-        raise ParameterError(f"mechanism must be one of {', '.join(_CONSTRUCTORS)}, got {name!r}")
+    require_choice("mechanism", name, MECHANISM_NAMES)
     signatures = {constructor: tuple(inspect.signature(constructor).parameters) for constructor in _CONSTRUCTORS[name]}
     for constructor, expected in signatures.items():
         if set(expected) == set(parameters):
@@ -95,17 +122,44 @@ def calibrated_mechanism(
     accuracy: float = 0.99,
     threshold_share: float = 0.6,
 ) -> Mechanism:
-    """The mechanism of that name with the smallest ε0 whose answer to a vote of this `share` is right that often.
+    """Find the mechanism of a given name with the smallest ε0 that answers a vote rightly often enough.
 
-    For the exponential mechanism and a unanimous vote of two classes that is ε0 = 2 ln(accuracy/(1−accuracy)) / k. A
-    confident mechanism declines below `threshold_share` of the votes, and a declined answer is not a right one.
+    For the exponential mechanism and a unanimous vote of two classes that is ε0 = 2 ln(accuracy/(1−accuracy)) / k.
+
+    Parameters
+    ----------
+    name
+        One of `MECHANISM_NAMES`. Plain majority has no noise, and is returned as it is.
+    num_shards, num_classes
+        The size of the vote.
+    share
+        The share of the votes that the top class has.
+    accuracy
+        The wanted probability of answering the top class, strictly between 0 and 1. The other votes are placed where
+        they do most harm.
+    threshold_share
+        Where the threshold of a confident mechanism lies, as a share of the votes. A declined answer counts as wrong.
+
+    Returns
+    -------
+    Mechanism
+        The mechanism.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range, or no noise level reaches the accuracy.
+
+    Examples
+    --------
+    >>> found = calibrated_mechanism("exponential", num_shards=100, num_classes=2)
+    >>> round(found.epsilon, 4)
+    0.0919
     """
-    if name not in MECHANISM_NAMES:
-        raise ParameterError(f"mechanism must be one of {', '.join(MECHANISM_NAMES)}, got {name!r}")
+    require_choice("mechanism", name, MECHANISM_NAMES)
     if name == Majority.name:
         return Majority()
-    if not 0 < accuracy < 1:
-        raise ParameterError(f"accuracy must be between 0 and 1, got {accuracy!r}")
+    require_number("accuracy", accuracy, above=0, below=1)
     sizes = {"share": share, "num_shards": num_shards, "num_classes": max(2, num_classes)}
 
     fixed = {"threshold": threshold_share * num_shards} if name == ConfidentGaussianNoisyMax.name else {}

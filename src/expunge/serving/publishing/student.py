@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import betabinom
 
 from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError, RecordError
-from expunge.core.features import Features, as_features, concatenate, describe, like, num_rows, row_keys, take
+from expunge.core.features import Features, as_features, cast_like, concatenate, describe, num_rows, row_keys, take
 from expunge.core.records import RecordId, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
 from expunge.serving.publishing.front import Opening, throw_away_shares
@@ -162,7 +162,7 @@ class StudentFront:
         pool = as_features(self.pool)
         if describe(pool) != records.layout:
             raise InputError(f"the pool has the form {describe(pool)}, the records have {records.layout}")
-        return like(pool, records.blocks[0].features)
+        return cast_like(pool, records.blocks[0].features)
 
     def _refuse_overlap(self, opening: Opening, pool: Features) -> None:
         """A public point that is somebody's record would not be public: refuse it, naming the record."""

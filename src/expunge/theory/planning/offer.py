@@ -1,32 +1,75 @@
-"""An offer: one way of publishing answers, with what it promises and what it costs.
-
-Which offer is the best one.
-"""
+"""Offers: each is one way of publishing, with what the theorems certify, what it promises and what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 from expunge.privacy.mechanisms import Mechanism
 from expunge.theory import LARGEST_COUNT, Guarantee
-from expunge.theory.planning.limits import TheoremLimit
 from expunge.theory.planning.question import Forecast, Question
 from expunge.theory.planning.work import Alternatives, Schedule, schedule
+
+Standing = Literal["certified", "comparison", "illustrative"]
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremLimit:
+    """The most predictions that a theorem allows in a generation within the target.
+
+    Parameters
+    ----------
+    theorem
+        The theorem's name.
+    predictions
+        The number of predictions.
+    pays_gamma
+        Whether the theorem may fail, so that its γ is paid once per generation. Otherwise any number of generations is
+        covered.
+    standing
+        "certified" counts. "comparison" is valid, for display: a deployment does not certify by it. "illustrative" has
+        constants set to one where the literature leaves them open, and is no bound.
+    """
+
+    theorem: str
+    predictions: int
+    pays_gamma: bool
+    standing: Standing = "certified"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able mapping."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusTerms:
     """What is particular to publishing by consensus (T4).
 
-    Answers with a top-vote share of at least `sure_release_share` never make the generation dirty, those with more than
-    `max_dissent` dissenters always do. `max_predictions` is l_max. In the steady state the ensemble is asked
-    `queries_per_update` times between updates, and a generation takes `updates_per_generation` of them on average.
-    `passes_per_update` is spent beside retraining shards: throw-away ensembles, and the student's own learning.
-    `ensemble_share`: what part of the traffic the ensemble answers. `forecast` comes from a sample of queries;
-    `cautious` is the work if hard queries are as many as the sample cannot exclude, with 95% confidence.
-    `assumption`: what the costs suppose without having seen it. `reason`: why nothing is offered.
+    Parameters
+    ----------
+    sure_release_share
+        Answers with a top-vote share of at least this never make the generation dirty.
+    max_predictions
+        l_max.
+    max_dissent
+        Answers with more dissenters than this always make the generation dirty.
+    queries_per_update
+        In the steady state, how often the ensemble is asked between updates.
+    updates_per_generation
+        In the steady state, how many updates a generation takes on average.
+    passes_per_update
+        The work beside retraining shards: throw-away ensembles, and the student's own learning.
+    ensemble_share
+        The part of the traffic that the ensemble answers.
+    forecast
+        What a sample of queries predicts.
+    cautious
+        The work if hard queries are as many as the sample cannot exclude, with 95% confidence.
+    assumption
+        What the costs suppose without having seen it.
+    reason
+        Why nothing is offered.
     """
 
     sure_release_share: float | None
@@ -50,11 +93,26 @@ class ConsensusTerms:
 class Offer:
     """One way of publishing, set so that the wanted accuracy is reached.
 
-    `mechanism` is None for a way that needs none; `noise` describes it in a word. The accuracies are the chance of the
-    right answer when all shards agree, and when 80% of them do and the others stand together; None if others than the
-    shards answer, or nobody. `limits` has one entry a theorem; `guarantee` is the certificate for a generation that
-    publishes as much as the best of them allows, None if not even one prediction is certified within the target.
-    `consensus` is None for noisy mechanisms.
+    Parameters
+    ----------
+    name
+        The way's name.
+    mechanism
+        The mechanism; None for a way that needs none.
+    noise
+        The mechanism's noise in a word.
+    unanimous_accuracy, majority_accuracy
+        The chance of the right answer when all shards agree, and when 80% of them do and the others stand together.
+        None if something other than the shards answers, or if there is no answer.
+    limits
+        One entry for each theorem.
+    guarantee
+        The certificate for a generation that publishes as much as the best limit allows; None if not even one
+        prediction is certified within the target.
+    schedule
+        Updates and work.
+    consensus
+        The terms of publishing by consensus; None for noisy mechanisms.
     """
 
     name: str
@@ -84,7 +142,7 @@ class Offer:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether there is no limit to the predictions, as for a student."""
+        """Whether the number of predictions has no limit, as for a student."""
         return self.predictions >= LARGEST_COUNT
 
     @property
@@ -93,7 +151,7 @@ class Offer:
         return self.consensus.assumption if self.consensus else ""
 
     def limit(self, prefix: str) -> TheoremLimit | None:
-        """The largest limit among the theorems whose name starts so; None if there is none."""
+        """The largest limit among the theorems whose name starts with `prefix`; None if there is none."""
         matching = [limit for limit in self.limits if limit.theorem.startswith(prefix)]
         return max(matching, key=lambda limit: limit.predictions, default=None)
 
@@ -130,8 +188,8 @@ def limits_schedule(question: Question, limits: tuple[TheoremLimit, ...]) -> Sch
 def best_offer(offers: Sequence[Offer], exact: Alternatives) -> Offer | None:
     """The certified offer with the least work, the most predictions, the most accuracy; None if there is none.
 
-    What saves at least half of retraining from scratch without supposing anything about the traffic goes before what
-    may save more if the traffic is as supposed.
+    An offer that saves at least half of retraining from scratch without supposing anything about the traffic comes
+    before an offer that may save more if the traffic is as supposed.
     """
     certified = [offer for offer in offers if offer.predictions > 0]
     return cheaper_offer(offers, exact) or min(certified, key=_preference, default=None)

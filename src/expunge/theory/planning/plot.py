@@ -1,7 +1,4 @@
-"""A picture of the bounds: α against the number of predictions in a generation, one line a theorem.
-
-α as a function of the number of predictions in a generation: the lines of the picture.
-"""
+"""A picture of the bounds: α against the number of predictions in a generation, one line for each theorem."""
 
 from __future__ import annotations
 
@@ -15,19 +12,19 @@ from typing import Any, Final
 import numpy as np
 
 from expunge.core.errors import ParameterError
+from expunge.core.guarantee import SMALLEST_EVENT
 from expunge.privacy.accounting import Event
-from expunge.theory import SMALLEST_EVENT, Guarantee, all_bounds, max_predictions
-from expunge.theory.planning.limits import (
+from expunge.theory import Guarantee, all_bounds, max_predictions
+from expunge.theory.planning.offer import Standing, TheoremLimit
+from expunge.theory.planning.planner import Plan
+from expunge.theory.planning.ways import (
     DESCRIPTION_LENGTH,
     PAPER,
     ROGERS,
-    Standing,
-    TheoremLimit,
+    count_outcomes,
     published_limits,
     theorem_limits,
 )
-from expunge.theory.planning.noise import num_outcomes as outcomes_of
-from expunge.theory.planning.planner import Plan
 from expunge.theory.planning.words import count
 
 _NUM_POINTS: Final = 60
@@ -62,7 +59,7 @@ class Bounds:
 
     @property
     def vacuous_alpha(self) -> float:
-        """From here on a guarantee with the target's β is vacuous."""
+        """The α from which on a guarantee with the target's β is vacuous."""
         return math.log1p(-self.target.beta) - math.log(SMALLEST_EVENT)
 
     def curves(self) -> list[Curve]:
@@ -109,7 +106,7 @@ class Bounds:
         return [_curve(limit, points.get(limit.theorem, [])) for limit in limits]
 
     def _published(self, limits: list[TheoremLimit]) -> list[Curve]:
-        """Drawn the other way round: the most predictions at each α."""
+        """The curves of the literature's statements, from the most predictions at each α."""
         points: dict[str, list[tuple[int, float]]] = {}
         for alpha in np.geomspace(_LOWEST_LEVEL, _HIGHEST_LEVEL, _NUM_LEVELS):
             target = Guarantee(float(alpha), self.target.beta, self.target.gamma)
@@ -132,7 +129,7 @@ def _curve(limit: TheoremLimit, points: list[tuple[int, float]]) -> Curve:
 
 _SUFFIXES: Final = (".png", ".svg")
 _OTHER: Final = ("#000000", "-")
-# A palette that colour-blind readers can tell apart (Okabe and Ito): a theorem has its colour whatever else is drawn.
+# A palette that colour-blind readers can tell apart (Okabe and Ito): a theorem has the same colour in every picture.
 _STYLES: Final = {
     "T1 (pure DP)": ("#0072B2", "-"),
     "T2 (zCDP)": ("#D55E00", "-"),
@@ -149,7 +146,25 @@ _REMARKS: Final = {
 
 
 def plot_plan(path: str | PathLike[str], plan: Plan) -> Path:
-    """`plot_bounds` for the mechanism that a plan prefers, or its first one if it prefers none."""
+    """Draw `plot_bounds` for the mechanism that a plan prefers, or for its first one if it prefers none.
+
+    Parameters
+    ----------
+    path
+        The file to write: PNG or SVG, by its suffix.
+    plan
+        The plan.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ParameterError
+        If the suffix is another one, matplotlib is missing, or the file cannot be written.
+    """
     offers = [offer for offer in (plan.best, *plan.offers) if offer is not None]
     offer, mechanism = next((offer, offer.mechanism) for offer in offers if offer.mechanism is not None)
     question = plan.question
@@ -159,7 +174,7 @@ def plot_plan(path: str | PathLike[str], plan: Plan) -> Path:
         num_shards=question.num_shards,
         target=question.target,
         num_generations=question.num_generations,
-        num_outcomes=outcomes_of(mechanism, question),
+        num_outcomes=count_outcomes(mechanism, question),
         subject=f"{offer.name}, {offer.noise}",
     )
 
@@ -174,10 +189,35 @@ def plot_bounds(
     num_outcomes: int = 2,
     subject: str = "",
 ) -> Path:
-    """Draw α against the number of predictions, each costing `event`, for each theorem at the target's β and γ.
+    """Draw α against the number of predictions, for each theorem at the target's β and γ.
 
-    PNG or SVG, by the suffix of `path`. Needs matplotlib (the extra `expunge[plot]`). Mutual information is left out:
-    its α is always 0 and its β grows instead.
+    Needs matplotlib (the extra `expunge[plot]`). Mutual information is left out: its α is always 0 and its β grows
+    instead.
+
+    Parameters
+    ----------
+    path
+        The file to write: PNG or SVG, by its suffix.
+    event
+        What one prediction costs.
+    num_shards
+        k, the number of shards.
+    target, num_generations
+        The wanted (α,β,γ) over G generations.
+    num_outcomes
+        How many answers are possible.
+    subject
+        What the predictions are, for the title.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ParameterError
+        If the suffix is another one, matplotlib is missing, or the file cannot be written.
     """
     file = Path(path)
     if file.suffix.lower() not in _SUFFIXES:
@@ -273,7 +313,7 @@ def _draw_target(axes: Any, bounds: Bounds) -> None:
 
 
 def _lowest(bounds: Bounds, curves: list[Curve]) -> float:
-    """Low enough for the first point of every curve, and the target, within reason."""
+    """The lower end of the α axis: below the first point of every curve and the target, but at least 1e-4."""
     starts = [curve.alphas[0] for curve in curves]
     if bounds.target.alpha > 0:
         starts.append(bounds.target.alpha)

@@ -1,10 +1,7 @@
 """What is to be planned: the data, the shards, the wanted accuracy and guarantee, the traffic.
 
-Observed top-vote shares, read from a text file.
-
-How long a generation stays clean at the consensus gate (T4), predicted from a sample of top-vote shares.
-
-No guarantee rests on this: a wrong prediction costs full retrainings and nothing else.
+A sample of top-vote shares can be read from a text file. From it comes a forecast: how long a generation stays clean at
+the consensus gate (T4). No guarantee rests on the forecast: a wrong prediction costs full retrainings and nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ import math
 import re
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ParameterError
 from expunge.theory import ConsensusDesign, Guarantee, require_target
 
@@ -54,7 +51,28 @@ _POSITIVE: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """The options of `plan`, checked and complete; `plan` says what each of them means."""
+    """The options of `plan`, checked and complete.
+
+    Parameters
+    ----------
+    num_records, num_shards, inclusion_probability, num_classes
+        The data and the shards; n, k, p and the number of classes.
+    unanimous_accuracy, majority_accuracy
+        The wanted accuracies; at least one is given.
+    target, num_generations
+        The wanted (α,β,γ) over G generations.
+    predictions_per_day, deletions_per_day, batches_per_day
+        The traffic.
+    failure
+        ξ.
+    max_predictions, pool_size, ensemble_share, vote_shares
+        What consensus publishing is planned for. `plan` says what each option means.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range, or no accuracy is given.
+    """
 
     num_records: int
     num_shards: int
@@ -75,15 +93,17 @@ class Question:
 
     def __post_init__(self) -> None:
         for name, (least, most) in _COUNTS.items():
-            object.__setattr__(self, name, _count(name, getattr(self, name), least, most))
+            object.__setattr__(self, name, require_count(name, getattr(self, name), least=least, most=most))
         for name, most in _POSITIVE.items():
-            object.__setattr__(self, name, _positive(name, getattr(self, name), most))
+            object.__setattr__(self, name, require_number(name, getattr(self, name), above=0, most=most))
         for name in ("unanimous_accuracy", "majority_accuracy"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _fraction(name, getattr(self, name)))
-        object.__setattr__(self, "failure", _fraction("failure", self.failure))
+                object.__setattr__(self, name, require_number(name, getattr(self, name), above=0, below=1))
+        object.__setattr__(self, "failure", require_number("failure", self.failure, above=0, below=1))
         if self.ensemble_share is not None:
-            object.__setattr__(self, "ensemble_share", _positive("ensemble_share", self.ensemble_share, 1))
+            object.__setattr__(
+                self, "ensemble_share", require_number("ensemble_share", self.ensemble_share, above=0, most=1)
+            )
         object.__setattr__(self, "vote_shares", _shares(self.vote_shares))
         _require_target(self.target)
         if not self.wanted:
@@ -147,26 +167,7 @@ class Question:
 
 def one_copy(num_shards: int) -> float:
     """The inclusion probability with which a record is in one shard on average: 1/k."""
-    return 1 / _count("num_shards", num_shards, *_COUNTS["num_shards"])
-
-
-def _count(name: str, value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
-        raise ParameterError(f"{name} must be an integer from {least} to {most:,}, got {value!r}")
-    return int(value)
-
-
-def _positive(name: str, value: Any, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= most:
-        raise ParameterError(f"{name} must be a number above 0 and at most {most:g}, got {value!r}")
-    return float(value)
-
-
-def _fraction(name: str, value: Any) -> float:
-    number = _positive(name, value, 1)
-    if number == 1:
-        raise ParameterError(f"{name} must be below 1, got {value!r}")
-    return number
+    return 1 / require_count("num_shards", num_shards, most=MOST_SHARDS)
 
 
 def _shares(values: Any) -> tuple[float, ...] | None:
@@ -185,7 +186,7 @@ def _shares(values: Any) -> tuple[float, ...] | None:
 
 
 def _summary(shares: tuple[float, ...]) -> dict[str, float]:
-    """The sample in four numbers: it may be long."""
+    """The sample in four numbers, because it may be long."""
     return {
         "count": len(shares),
         "lowest": min(shares),
@@ -206,10 +207,34 @@ _SEPARATORS: Final = re.compile(r"[\s,;]+")
 
 
 def read_vote_shares(path: str | PathLike[str]) -> tuple[float, ...]:
-    """The shares in a file: numbers from 0 to 1 apart by white space, commas or semicolons.
+    r"""Read a sample of top-vote shares from a text file.
 
-    The first line may be a heading; empty lines and what follows a # are skipped. ParameterError, in one line, names
-    what is wrong and where.
+    The file holds numbers from 0 to 1, apart by white space, commas or semicolons. The first line may be a heading.
+    Empty lines, and what follows a #, are skipped.
+
+    Parameters
+    ----------
+    path
+        The file, in UTF-8.
+
+    Returns
+    -------
+    tuple of float
+        The shares, in the file's order.
+
+    Raises
+    ------
+    ParameterError
+        If the file cannot be read, holds no shares, or holds something else. The message is one line that says what is
+        wrong and where.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "shares.txt"
+    >>> _ = path.write_text("share\n0.93, 0.97\n1.0  # unanimous\n")
+    >>> read_vote_shares(path)
+    (0.93, 0.97, 1.0)
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -271,7 +296,7 @@ class CleanLaw:
 
     @classmethod
     def constant(cls, dirty_chance: float, *, queries: int) -> CleanLaw:
-        """When so many queries together make the generation dirty with this chance, whatever T."""
+        """When so many queries together make the generation dirty with this chance, for every T."""
         return cls(np.ones(1), np.array([(1 - dirty_chance) ** (1 / queries)]))
 
     @classmethod
@@ -307,12 +332,20 @@ class CleanLaw:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a sample of queries foretells about the gate.
+    """What a sample of queries predicts about the gate (T4).
 
-    `below_sure`: the share of the sampled queries that the gate does not surely release; `below_sure_at_most`: the
-    same for all queries, with 95% confidence (Clopper and Pearson). `dirty_before_update`: the chance that the queries
-    between two updates make a new generation dirty; `dirty_generations`: the share of the generations that end by a
-    failed consensus and not because their predictions are used up.
+    Parameters
+    ----------
+    sampled
+        The size of the sample.
+    below_sure
+        The share of the sampled queries that the gate does not surely release.
+    below_sure_at_most
+        The same for all queries, with 95% confidence (Clopper and Pearson).
+    dirty_before_update
+        The chance that the queries between two updates make a new generation dirty.
+    dirty_generations
+        The share of the generations that end by a failed consensus and not because their predictions are used up.
     """
 
     sampled: int
@@ -343,7 +376,7 @@ def forecast(
 
 
 def is_sure(design: ConsensusDesign, shares: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which of these shares the gate releases whatever T turns out to be."""
+    """Which of these shares the gate releases for every T."""
     sure: NDArray[np.bool_] = _dissent(shares, design.target.num_shards) <= design.sure_dissent
     return sure
 

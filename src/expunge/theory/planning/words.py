@@ -1,4 +1,4 @@
-"""Numbers in plain words."""
+"""Numbers of a plan in plain words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def count(value: float) -> str:
 
 
 def passes(value: float) -> str:
-    """So many passes over the data."""
+    """A number of passes over the data."""
     return f"{count(value)} {'pass' if value == 1 else 'passes'}"
 
 
@@ -39,7 +39,7 @@ def chance(value: float) -> str:
 
 
 def duration(days: float | None) -> str:
-    """A length of time; None is longer than anyone will wait."""
+    """A length of time; None means that there is no end."""
     if days is None:
         return "without end"
     for size, unit in ((365.0, "years"), (1.0, "days"), (1 / 24, "hours"), (1 / 1440, "minutes")):

@@ -18,10 +18,19 @@ from expunge.theory.planning.question import Question
 
 @dataclass(frozen=True, slots=True)
 class DeletionCost:
-    """What one deletion, one batch of them and a full training cost, whatever the way of publishing.
+    """What one deletion, one batch of them and a full training cost. It does not depend on the way of publishing.
 
-    The quantiles are the shards that one deletion retrains except with probability ξ (Theorem 4.2, exact binomials);
-    at the end of a generation it is all of them.
+    Parameters
+    ----------
+    expected_shards
+        The shards that one deletion retrains on average: kp.
+    oblivious_shards, adaptive_shards
+        The shards that one deletion retrains except with probability ξ, if it is chosen in advance or adaptively
+        (Theorem 4.2, exact binomials). At the end of a generation it is all of them.
+    batch_shards, batch_share
+        The shards that a batch retrains on average, as a number and as a share.
+    passes_per_deletion, passes_per_batch, passes_per_training
+        The work of one deletion, one batch, and a full training of the ensemble.
     """
 
     expected_shards: float
@@ -42,8 +51,16 @@ class DeletionCost:
 class Schedule:
     """Updates and work for one way of publishing, in the steady state.
 
-    `generation_days`: how long the certified predictions last, None if longer than anyone will wait. `covered_days`:
-    how long all G generations last, after which every update is a full retraining; None if there is no such limit.
+    Parameters
+    ----------
+    generation_days
+        How long the certified predictions last; None if there is no limit.
+    full_retrainings_per_day
+        How many updates a day are full retrainings.
+    passes_per_day
+        The work a day.
+    covered_days
+        How long all G generations last, after which every update is a full retraining; None if there is no such limit.
     """
 
     generation_days: float | None
@@ -58,7 +75,15 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """The exact ways, which need no certificate: retrain after each batch; passes per day."""
+    """The exact ways, which need no certificate: retrain after each batch.
+
+    Parameters
+    ----------
+    one_model_passes_per_day
+        The work a day of one model on everything.
+    ensemble_passes_per_day
+        The work a day of the whole ensemble.
+    """
 
     one_model_passes_per_day: float
     ensemble_passes_per_day: float
@@ -86,7 +111,7 @@ def deletion_cost(question: Question) -> DeletionCost:
             num_shards=shards,
             inclusion_probability=probability,
             failure=question.failure,
-            # n + t: good for as many updates as there are records.
+            # n + t: covers as many updates as there are records.
             num_records=2 * question.num_records,
             num_generations=question.num_generations,
         ),
@@ -112,7 +137,7 @@ def alternatives(question: Question) -> Alternatives:
 
 
 def schedule(question: Question, *, predictions: int, pays_gamma: bool) -> Schedule:
-    """The steady state of a deployment whose generations are good for so many predictions.
+    """The steady state of a deployment whose generations may each publish so many predictions.
 
     With U updates and P predictions a day, ⌊lU/P⌋ updates find a generation of l predictions not yet used up, and the
     next one is a full retraining.

@@ -1,7 +1,4 @@
-"""Gaussian naive Bayes by exact sums and sums of squares.
-
-Multinomial naive Bayes by exact sums of counts.
-"""
+"""Gaussian naive Bayes from exact sums and sums of squares, and multinomial naive Bayes from exact sums of counts."""
 
 from __future__ import annotations
 
@@ -12,17 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_number
 from expunge.core.errors import InputError
-from expunge.training.fallback.protocol import Assessment, Fallback, Floats, Rows, require_positive
-from expunge.training.fallback.statistics import (
-    LIMB_BITS,
-    CountedModel,
-    ExactArray,
-    class_moments,
-    class_sums,
-    decide,
-    odds_margin,
-)
+from expunge.training.fallback import statistics
+from expunge.training.fallback.protocol import Assessment, Fallback, Floats, Rows
+from expunge.training.fallback.statistics import CountedModel, ExactArray
 
 _LARGEST_DEVIATION = 1e150  # standard deviations; its square can still be summed
 _LEAST_VARIANCE = 2.0**-1000
@@ -32,21 +23,37 @@ _LEAST_VARIANCE = 2.0**-1000
 class GaussianNaiveBayes(Fallback):
     """Independent normal features within each class, as scikit-learn's GaussianNB.
 
-    `var_smoothing` times the largest variance of a feature over all of D^t is added to every variance (times 1 where
-    no feature varies). Means and variances are computed from exact sums and rounded once, so they are the nearest
-    floats to the true ones and do not depend on the order or the history of the records.
+    Means and variances are computed from exact sums and rounded once. So they are the nearest floats to the true ones
+    and do not depend on the order or the history of the records.
 
-    The margin is g/(1+g) with g the log-odds, in nats, of the best class against the next: unlike the posterior
-    probability it does not run into 1 where there are many features.
+    The margin is g/(1+g), where g is the log-odds, in nats, of the best class against the next. Unlike the posterior
+    probability, it does not saturate at 1 where there are many features.
+
+    Parameters
+    ----------
+    var_smoothing
+        This number times the largest variance of a feature over all of D^t is added to every variance (times 1 where
+        no feature varies). It is > 0.
+
+    Raises
+    ------
+    ParameterError
+        If `var_smoothing` is not a finite number > 0.
+
+    Examples
+    --------
+    >>> model = GaussianNaiveBayes().fit([[0.0], [1.0], [8.0], [9.0]], [0, 0, 1, 1], num_classes=2)
+    >>> model.predict([[2.0], [7.0]])
+    array([0, 1])
     """
 
     var_smoothing: float = 1e-9
 
     def __post_init__(self) -> None:
-        require_positive("var_smoothing", self.var_smoothing)
+        require_number("var_smoothing", self.var_smoothing, above=0)
 
     def _fit(self, rows: Rows, num_classes: int) -> GaussianNaiveBayesModel:
-        sums, squares = class_moments(rows, num_classes)
+        sums, squares = statistics.class_moments(rows, num_classes)
         empty = np.zeros((num_classes, rows.num_features))
         return GaussianNaiveBayesModel._of(
             self, rows.counts(num_classes), sums, squares, means=empty, variances=empty, touched=range(num_classes)
@@ -55,7 +62,21 @@ class GaussianNaiveBayes(Fallback):
 
 @dataclass(frozen=True, eq=False)
 class GaussianNaiveBayesModel(CountedModel):
-    """Counts, sums and sums of squares of every class, and what follows from them."""
+    """Counts, sums and sums of squares of every class, with the means and variances that follow from them.
+
+    `GaussianNaiveBayes` makes it.
+
+    Parameters
+    ----------
+    recipe
+        The options.
+    counts
+        The number of records of each class.
+    sums, squares
+        Σ x and Σ x² over the records of each class: shape (classes, features).
+    means, variances
+        The mean and the variance of every feature in each class, rounded to the nearest float.
+    """
 
     recipe: GaussianNaiveBayes
     counts: NDArray[np.int64]
@@ -76,7 +97,7 @@ class GaussianNaiveBayesModel(CountedModel):
         variances: Floats,
         touched: Any,
     ) -> Self:
-        """The model of these statistics; only the means and variances of `touched` classes are computed afresh."""
+        """The model of these statistics; only the means and variances of `touched` classes are computed anew."""
         means, variances = means.copy(), variances.copy()
         for code in touched:
             means[code], variances[code] = _moments(int(counts[code]), sums.row(code), squares.row(code))
@@ -84,19 +105,19 @@ class GaussianNaiveBayesModel(CountedModel):
 
     @cached_property
     def smoothing(self) -> float:
-        """What is added to every variance: a share of the largest over all of D^t."""
+        """The number that is added to every variance: a share of the largest variance over all of D^t."""
         _, overall = _moments(self.num_records, self.sums.total(axis=0), self.squares.total(axis=0))
         largest = float(overall.max())
         return max(self.recipe.var_smoothing * (largest if largest > 0 else 1.0), _LEAST_VARIANCE)
 
     def _with(self, rows: Rows) -> Self:
-        sums, squares = class_moments(rows, self.num_classes)
+        sums, squares = statistics.class_moments(rows, self.num_classes)
         counts = self._counts_with(rows)
         return self._changed(counts, self.sums + sums, self.squares + squares, rows)
 
     def _without(self, rows: Rows) -> Self:
         counts = self._counts_without(rows)
-        sums, squares = class_moments(rows, self.num_classes)
+        sums, squares = statistics.class_moments(rows, self.num_classes)
         return self._changed(counts, self.sums - sums, self.squares - squares, rows)
 
     def _changed(self, counts: NDArray[np.int64], sums: ExactArray, squares: ExactArray, rows: Rows) -> Self:
@@ -104,11 +125,11 @@ class GaussianNaiveBayesModel(CountedModel):
         return self._of(self.recipe, counts, sums, squares, means=self.means, variances=self.variances, touched=touched)
 
     def _assess(self, table: Floats) -> Assessment:
-        codes, lead = decide(self._log_likelihoods(table))
-        return Assessment(codes, odds_margin(lead))
+        codes, lead = statistics.decide(self._log_likelihoods(table))
+        return Assessment(codes, statistics.odds_margin(lead))
 
     def _log_likelihoods(self, table: Floats) -> Floats:
-        """Up to a constant: log prior − Σ (log σ + ½ z²); −∞ for a class without records."""
+        """log prior − Σ (log σ + ½ z²), up to a constant; −∞ for a class without records."""
         scores = np.full((len(table), self.num_classes), -np.inf)
         for code in np.flatnonzero(self.counts):
             variance = self.variances[code] + self.smoothing
@@ -125,7 +146,7 @@ def _moments(count: int, sums: ExactArray, squares: ExactArray) -> tuple[Floats,
     if count == 0:
         return np.zeros(sums.shape), np.zeros(sums.shape)
     lowest = min(sums.lowest(), squares.lowest() // 2, 0)
-    unit = 1 << (-LIMB_BITS * lowest)
+    unit = 1 << (-statistics.LIMB_BITS * lowest)
     first, second = sums.to_integers(lowest), squares.to_integers(2 * lowest)
     # A quotient of Python integers is rounded correctly, however long they are.
     means = first / (count * unit)
@@ -135,26 +156,53 @@ def _moments(count: int, sums: ExactArray, squares: ExactArray) -> tuple[Floats,
 
 @dataclass(frozen=True, kw_only=True)
 class MultinomialNaiveBayes(Fallback):
-    """Features as counts of events (words, say) drawn within each class, as scikit-learn's MultinomialNB.
+    """Features as counts of events, for example of words, within each class, as scikit-learn's MultinomialNB.
 
-    `smoothing` is added to the count of every feature in every class (1 is Laplace's rule). Counts need not be whole
-    but must not be negative. Sums are exact, so they do not depend on the order or the history of the records. The
-    margin is g/(1+g) with g the log-odds, in nats, of the best class against the next.
+    Counts may be fractions but must not be negative. Sums are exact, so they do not depend on the order or the history
+    of the records. The margin is g/(1+g), where g is the log-odds, in nats, of the best class against the next.
+
+    Parameters
+    ----------
+    smoothing
+        This number is added to the count of every feature in every class (1 is Laplace's rule). It is > 0.
+
+    Raises
+    ------
+    ParameterError
+        If `smoothing` is not a finite number > 0.
+
+    Examples
+    --------
+    >>> model = MultinomialNaiveBayes().fit([[3, 0], [2, 1], [0, 4]], [0, 0, 1], num_classes=2)
+    >>> model.predict([[5, 0], [0, 5]])
+    array([0, 1])
     """
 
     smoothing: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive("smoothing", self.smoothing)
+        require_number("smoothing", self.smoothing, above=0)
 
     def _fit(self, rows: Rows, num_classes: int) -> MultinomialNaiveBayesModel:
         _require_counts(rows)
-        return MultinomialNaiveBayesModel(self, rows.counts(num_classes), class_sums(rows, num_classes))
+        return MultinomialNaiveBayesModel(self, rows.counts(num_classes), statistics.class_sums(rows, num_classes))
 
 
 @dataclass(frozen=True, eq=False)
 class MultinomialNaiveBayesModel(CountedModel):
-    """How many records each class has, and the exact sum of each feature over them."""
+    """How many records each class has, and the exact sum of each feature over them.
+
+    `MultinomialNaiveBayes` makes it.
+
+    Parameters
+    ----------
+    recipe
+        The options.
+    counts
+        The number of records of each class.
+    sums
+        Σ x over the records of each class: shape (classes, features).
+    """
 
     recipe: MultinomialNaiveBayes
     counts: NDArray[np.int64]
@@ -170,19 +218,19 @@ class MultinomialNaiveBayesModel(CountedModel):
     def _with(self, rows: Rows) -> Self:
         _require_counts(rows)
         counts = self._counts_with(rows)
-        return type(self)(self.recipe, counts, self.sums + class_sums(rows, self.num_classes))
+        return type(self)(self.recipe, counts, self.sums + statistics.class_sums(rows, self.num_classes))
 
     def _without(self, rows: Rows) -> Self:
         counts = self._counts_without(rows)
-        return type(self)(self.recipe, counts, self.sums - class_sums(rows, self.num_classes))
+        return type(self)(self.recipe, counts, self.sums - statistics.class_sums(rows, self.num_classes))
 
     def _assess(self, table: Floats) -> Assessment:
-        # einsum, unlike a matrix product, gives a row the same bits whatever rows are asked together with it.
+        # einsum, unlike a matrix product, gives a row the same bits no matter which rows are asked together with it.
         scores = np.einsum("ij,cj->ic", table, self.log_probabilities)
         with np.errstate(divide="ignore"):
             scores += np.log(self.counts)
-        codes, lead = decide(scores)
-        return Assessment(codes, odds_margin(lead))
+        codes, lead = statistics.decide(scores)
+        return Assessment(codes, statistics.odds_margin(lead))
 
 
 def _require_counts(rows: Rows) -> None:

@@ -1,11 +1,9 @@
 """Exact k-nearest-neighbour classification with additions and deletions.
 
-A run of records and the exact search for the nearest of them.
-
-Rounded distances come from different formulas (a matrix product, a tree), so they are used only to find candidates,
-with a margin that covers the rounding; the candidates' distances are then computed by the one formula Σ (x − y)², which
-is a function of the two rows alone, and ties go to the record that was added first. So the answer does not depend on
-how the records happen to be cut into blocks.
+Candidates are found by a matrix product or by a tree. These compute rounded distances by different formulas, so the
+search leaves a margin that covers the rounding. The candidates' distances are then computed by one formula, Σ (x − y)²,
+which is a function of the two rows alone, and ties go to the record that was added first. So the answer does not depend
+on how the records are divided into blocks.
 """
 
 from __future__ import annotations
@@ -19,21 +17,13 @@ import numpy as np
 import scipy.spatial
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import InputError
-from expunge.training.fallback.protocol import (
-    Assessment,
-    Codes,
-    Fallback,
-    FallbackModel,
-    Floats,
-    Rows,
-    join_rows,
-    require_count,
-)
+from expunge.training.fallback.protocol import Assessment, Codes, Fallback, FallbackModel, Floats, Rows, join_rows
 
 Places = NDArray[np.int64]
 
-_LARGEST_TREE_DIMENSION = 10  # above, a tree visits most of its points and a matrix product is quicker
+_LARGEST_TREE_DIMENSION = 10  # above this, a tree visits most of its points and a matrix product is faster
 _SMALLEST_TREE = 1024
 _DISTANCES_AT_ONCE = 1 << 18  # floats that stay in the second-level cache
 _SMALLEST_TILE = 1024
@@ -42,14 +32,14 @@ _PAIR_ELEMENTS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
-    """For every query its nearest records in order of (distance, slot), filled up with (+∞, -1, -1)."""
+    """For every query its nearest records in order of (distance, slot); empty places hold (+∞, -1, -1)."""
 
     distances: Floats
     slots: Places
     codes: Places
 
     def merged(self, other: Neighbours) -> Neighbours:
-        """The nearest among both."""
+        """The nearest records of both, for the same queries."""
         width = self.distances.shape[1]
         distances, slots, codes = (
             np.concatenate([getattr(self, name), getattr(other, name)], axis=1)
@@ -63,20 +53,20 @@ class Neighbours:
         return Neighbours(self.distances[queries], self.slots[queries], self.codes[queries])
 
     def replaced(self, queries: Places, part: Neighbours) -> Neighbours:
-        """These, with those of some queries replaced."""
+        """A copy in which the neighbours of some queries are replaced."""
         result = Neighbours(self.distances.copy(), self.slots.copy(), self.codes.copy())
         result.distances[queries], result.slots[queries], result.codes[queries] = part.distances, part.slots, part.codes
         return result
 
 
 def no_neighbours(num_queries: int, width: int) -> Neighbours:
-    """Nothing found yet."""
+    """The neighbours of queries before any record is searched."""
     slots, codes = np.full((2, num_queries, width), -1, dtype=np.int64)
     return Neighbours(np.full((num_queries, width), np.inf), slots, codes)
 
 
 def join_neighbours(parts: Sequence[Neighbours]) -> Neighbours:
-    """The neighbours of runs of queries, one after another."""
+    """The neighbours of several groups of queries, one group after another."""
     distances, slots, codes = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("distances", "slots", "codes")
     )
@@ -85,16 +75,16 @@ def join_neighbours(parts: Sequence[Neighbours]) -> Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class NeighbourBlock:
-    """Immutable rows in ascending slots, of which some may have died since; the rows are shared with later versions."""
+    """Immutable rows in ascending slots, some of which may be deleted; later versions of the block share the rows."""
 
     rows: Rows
-    squares: Floats  # Σ y² of every row; +∞ for a dead one, which puts it out of every query's reach
+    squares: Floats  # Σ y² of every row; +∞ for a deleted one, so that no query finds it
     num_live: int
     index: _Index
 
     @classmethod
     def build(cls, rows: Rows) -> NeighbourBlock:
-        """A block of living rows."""
+        """A block of rows that are all in the dataset."""
         squares = np.einsum("ij,ij->i", rows.table, rows.table)
         return cls(rows, squares, len(rows), _Index(rows.table))
 
@@ -111,20 +101,20 @@ class NeighbourBlock:
         return self.rows if self.num_live == len(self) else self.rows.take(np.flatnonzero(self.is_live))
 
     def find(self, slots: Places) -> NDArray[np.intp]:
-        """The positions of those of the slots that live here."""
+        """The positions of those slots that are in this block and not deleted."""
         places = np.minimum(np.searchsorted(self.rows.slots, slots), len(self) - 1)
         is_here = (self.rows.slots[places] == slots) & np.isfinite(self.squares[places])
         return np.asarray(places[is_here])
 
     def without(self, places: NDArray[np.intp]) -> NeighbourBlock:
-        """The block after the rows at these positions died; rebuilt when a quarter of it is dead."""
+        """The block without the rows at these positions; it is rebuilt when a quarter of its rows are deleted."""
         squares = self.squares.copy()
         squares[places] = np.inf
         block = replace(self, squares=squares, num_live=self.num_live - len(places))
         return block if 4 * block.num_live > 3 * len(self) else NeighbourBlock.build(block.live_rows())
 
     def nearest(self, queries: Floats, known: Neighbours) -> Neighbours:
-        """The nearest of all among neighbours known already, in lower slots, and the living rows of this block."""
+        """The nearest among the neighbours known so far, which have lower slots, and the live rows of this block."""
         width = known.distances.shape[1]
         if self.rows.num_features > _LARGEST_TREE_DIMENSION or len(self) < max(_SMALLEST_TREE, 8 * width):
             return self._nearest_by_product(queries, known)
@@ -142,29 +132,30 @@ class NeighbourBlock:
     def _by_product(self, queries: Floats, tile: slice, known: Neighbours) -> tuple[Places, Places]:
         """Candidates (query, row of the tile) from |x|² + |y|² − 2 x·y, less the |x|² that they all share.
 
-        With u = 2^-53 both this and Σ (x − y)² are within (d + 4)·u·(|x| + |y|)² of the truth, and (|x| + |y|)² is at
-        most 2(|x|² + |y|²): so they differ by at most slack·(|x|² + |y|²), three times over. A row whose lower bound
-        is above the last neighbour known, or above the upper bounds of enough rows, cannot be among the nearest.
+        With u = 2^-53 both this and Σ (x − y)² are within (d + 4)·u·(|x| + |y|)² of the true value, and (|x| + |y|)² is
+        at most 2(|x|² + |y|²): so they differ by at most slack·(|x|² + |y|²), with a factor of three to spare. A row
+        cannot be among the nearest if its lower bound is above the last known neighbour, or above the upper bounds of
+        enough rows.
         """
         squares = self.squares[tile]
         own = np.einsum("ij,ij->i", queries, queries)
         slack = 12.0 * (self.rows.num_features + 4) * 2.0**-53
         lower = (-2.0 * queries) @ self.rows.table[tile].T
-        lower += (1.0 - slack) * squares  # without the query's share, slack·|x|², which stands on the other side
-        reach = known.distances[:, -1] - (1.0 - slack) * own
-        if np.isinf(reach).any():
-            enough = _rank(lower + (2.0 * slack) * squares, known.distances.shape[1])
-            reach = np.minimum(reach, enough + (2.0 * slack) * own)
-        # A dead row's bound is infinite, and infinity is not below the largest float.
-        within = lower <= np.minimum(reach, np.finfo(np.float64).max)[:, None]
+        lower += (1.0 - slack) * squares  # the query's share, slack·|x|², is on the other side of the comparison
+        limit = known.distances[:, -1] - (1.0 - slack) * own
+        if np.isinf(limit).any():
+            enough = _bound_of_rank(lower + (2.0 * slack) * squares, known.distances.shape[1])
+            limit = np.minimum(limit, enough + (2.0 * slack) * own)
+        # A deleted row's bound is infinite, and infinity is not below the largest float.
+        within = lower <= np.minimum(limit, np.finfo(np.float64).max)[:, None]
         asked, places = np.divmod(np.flatnonzero(within), within.shape[1])
         return asked, places
 
     def _by_tree(self, queries: Floats, width: int) -> tuple[Places, Places, Places]:
-        """Candidates (query, row) of most queries, and the rest: those with too many dead or equally near rows.
+        """Candidates (query, row) of most queries, and the queries with too many deleted or equally near rows.
 
-        The tree is asked for more and more rows until the last is farther, by more than rounding, than the last
-        living neighbour that is wanted.
+        The tree is asked for more and more rows until the last is farther, by more than rounding, than the last live
+        neighbour that is needed.
         """
         wanted = min(width, self.num_live)
         pending, asked_for = np.arange(len(queries)), width + 8
@@ -187,7 +178,7 @@ class NeighbourBlock:
     def _ranked(self, queries: Floats, known: Neighbours, asked: Places, places: Places) -> Neighbours:
         """The known neighbours and the candidates of every query, ranked by (distance, slot)."""
         distances = self._distances(queries, asked, places)
-        # Rows of this block come after the known ones, so those that only tie with the last of them are out.
+        # Rows of this block come after the known ones, so a row that only ties with the last of them is not nearer.
         closer = distances < known.distances[asked, -1]
         asked, places, distances = asked[closer], places[closer], distances[closer]
         if len(asked) == 0:
@@ -216,19 +207,19 @@ class NeighbourBlock:
 
 
 class _Index:
-    """The tree of a block's rows, made when first needed and shared by the block's later versions."""
+    """The tree of a block's rows, built when first needed and shared by the block's later versions."""
 
     def __init__(self, table: Floats) -> None:
         self._table = table
 
     @cached_property
     def tree(self) -> scipy.spatial.cKDTree:
-        """The tree over all rows, dead or alive."""
+        """The tree over all rows, deleted ones included."""
         return scipy.spatial.cKDTree(self._table)
 
 
-def _rank(values: Floats, width: int) -> Floats:
-    """An upper bound on the `width`-th smallest value of every row, and nearly it: from the minima of small groups."""
+def _bound_of_rank(values: Floats, width: int) -> Floats:
+    """A close upper bound on the `width`-th smallest value of every row, from the minima of small groups."""
     columns = values.shape[1]
     if columns <= width:
         return np.full(len(values), np.inf)
@@ -245,14 +236,36 @@ _QUERIES_AT_ONCE = 128
 
 @dataclass(frozen=True, kw_only=True)
 class NearestNeighbours(Fallback):
-    """The majority among the `num_neighbours` nearest records in Euclidean distance.
+    """The majority among the nearest records in Euclidean distance.
 
-    As scikit-learn's KNeighborsClassifier, with ties settled: records at the same distance count in the order in which
-    they were added, classes with the same number of votes in the order of their codes. With fewer records than
-    neighbours all of them vote.
+    It answers as scikit-learn's KNeighborsClassifier, but ties have a fixed rule. Records at the same distance count in
+    the order in which they were added. Classes with the same number of votes count in the order of their codes. If
+    there are fewer records than neighbours, all of them vote.
 
-    The margin is the lead of the answered class over the next among the `margin_neighbours` nearest records (as many as
-    vote, by default), as a share of them, 0 where another class leads there: more of them make a finer score.
+    The margin is the lead of the answered class over the next, as a share of the `margin_neighbours` nearest records.
+    It is 0 where another class leads among these.
+
+    Parameters
+    ----------
+    num_neighbours
+        How many of the nearest records vote.
+    margin_neighbours
+        How many of the nearest records the margin looks at; None takes `num_neighbours`. A larger number makes a finer
+        score.
+
+    Raises
+    ------
+    ParameterError
+        If a number is not an integer >= 1.
+
+    Examples
+    --------
+    >>> recipe = NearestNeighbours(num_neighbours=1, margin_neighbours=3)
+    >>> model = recipe.fit([[0.0], [1.0], [8.0], [9.0]], [0, 0, 1, 1], num_classes=2)
+    >>> model.predict([[2.0], [7.0]])
+    array([0, 1])
+    >>> model.margin([[2.0]]).round(2)
+    array([0.33])
     """
 
     num_neighbours: int = 10
@@ -270,10 +283,19 @@ class NearestNeighbours(Fallback):
 
 @dataclass(frozen=True, eq=False)
 class NearestNeighboursModel(FallbackModel):
-    """The records in blocks of ascending slots: a deletion marks a row dead, an addition makes a block at the end.
+    """The records in blocks of ascending slots: a deletion marks a row, an addition makes a block at the end.
 
-    Blocks are merged so that their number stays logarithmic, and rebuilt without their dead rows when a quarter of
-    them is dead: an addition or a deletion moves O(log |D|) rows on average.
+    Blocks are merged so that their number stays logarithmic. A block is rebuilt without its deleted rows when they are
+    a quarter of it. So an addition or a deletion moves O(log |D|) rows on average. `NearestNeighbours` makes the model.
+
+    Parameters
+    ----------
+    recipe
+        The options.
+    dimensions
+        The number of classes and the number of features.
+    blocks
+        The records.
     """
 
     recipe: NearestNeighbours
@@ -340,7 +362,7 @@ class NearestNeighboursModel(FallbackModel):
 
 
 def _merged(blocks: tuple[NeighbourBlock, ...]) -> tuple[NeighbourBlock, ...]:
-    """Merge the newest blocks while they are small or the last is at least half the one before."""
+    """Merge the newest blocks while they are small, or the last is at least half as long as the one before."""
     while len(blocks) > 1:
         before, last = blocks[-2:]
         if len(before) + len(last) > _SMALL_BLOCK and 2 * len(last) < len(before):

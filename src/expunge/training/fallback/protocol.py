@@ -1,58 +1,57 @@
 """What a fallback is: a deterministic model that is a function of the current dataset D^t alone.
 
-The router in front of the ensemble may depend on D^t and on the query, but not on the secret randomness r, and it must
-forget a deleted record completely (the router under T4). A fallback model draws no randomness, and after any sequence
+The router in front of the ensemble may depend on D^t and on the query, but not on the secret randomness r. It must
+also forget a deleted record completely (the router under T4). A fallback model draws no randomness: after any sequence
 of additions and deletions it answers exactly, bit for bit, as the same model fitted to D^t from scratch. It decides
-which queries are easy (`margin`) and answers the others itself (`predict`). Nothing here knows of the ensemble or of r.
+which queries are easy (`margin`) and answers the others itself (`predict`). Nothing here depends on the ensemble or r.
 
 A `Fallback` is a recipe; a `FallbackModel` is a recipe fitted to some D^t. Models are immutable: an update returns a
-new model that shares storage with the old one, which stays valid, so that a deployment switches rounds all or nothing.
-How a model is laid out in memory may depend on its history; what it answers does not. So keep a model in memory and fit
-it anew from the records when a deployment is opened; do not store it.
+new model that shares storage with the old one. The old one stays valid, so a deployment can switch rounds in one step.
+How a model is laid out in memory may depend on its history; what it answers does not. So keep a model in memory, and
+fit it again from the records when a deployment is opened; do not store it.
 
-Range checks of options: one clear line that names the parameter and the value.
-
-Labelled rows of numbers as fallback models read them, checked once at the door.
+This file also reads and checks the labelled rows of numbers that all fallback models share.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.errors import InputError, ParameterError, RecordError
+from expunge.core.checks import require_count
+from expunge.core.errors import InputError, RecordError
 from expunge.core.features import Features, as_features, is_frame, is_sparse
 from expunge.core.records import Change, Records
 
-
-def require_count(name: str, value: object) -> None:
-    """Refuse anything but an integer >= 1."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ParameterError(f"{name} must be an integer >= 1, got {value!r}")
-
-
-def require_positive(name: str, value: float) -> None:
-    """Refuse anything but a finite number > 0."""
-    if not 0 < value < float("inf"):
-        raise ParameterError(f"{name} must be a finite number > 0, got {value!r}")
-
-
 LARGEST = 2.0**400
 SMALLEST = 2.0**-400
+NO_ANSWER = -1  # the answer of a model of an empty dataset
 
-_WRONG = "hold NaN, infinity or a number beyond 2^400, which a fallback model cannot use"
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_BAD_NUMBERS = "hold NaN, infinity or a number beyond 2^400, which a fallback model cannot use"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Records as a table of floats; `slots` tells them apart and orders them."""
+    """Records as a table of floats with class codes.
 
-    table: NDArray[np.float64]
+    Parameters
+    ----------
+    table
+        One row of features per record.
+    codes
+        The class code of every record.
+    slots
+        A number for each record, ascending: it identifies the record and gives its place in the order.
+    """
+
+    table: Floats
     codes: NDArray[np.int32]
     slots: NDArray[np.int64]
 
@@ -69,7 +68,7 @@ class Rows:
         return Rows(self.table[positions], self.codes[positions], self.slots[positions])
 
     def slice(self, first: int, last: int) -> Rows:
-        """A run of rows."""
+        """The rows from `first` up to, but not including, `last`."""
         return Rows(self.table[first:last], self.codes[first:last], self.slots[first:last])
 
     def counts(self, num_classes: int) -> NDArray[np.int64]:
@@ -78,7 +77,7 @@ class Rows:
 
 
 def join_rows(first: Rows, second: Rows) -> Rows:
-    """Two runs of rows one after the other."""
+    """Two sets of rows, one after the other."""
     return Rows(
         np.concatenate([first.table, second.table]),
         np.concatenate([first.codes, second.codes]),
@@ -86,19 +85,19 @@ def join_rows(first: Rows, second: Rows) -> Rows:
     )
 
 
-def read_table(features: Features) -> NDArray[np.float64]:
+def read_table(features: Features) -> Floats:
     """Features as a table of floats, one row per record; sparse ones are made dense, images are flattened.
 
-    Magnitudes below 2^-400 are read as zero. That is a function of each value alone, so it remembers nothing.
+    Magnitudes below 2^-400 are read as zero. That is a function of each value alone, so it holds no memory of others.
     """
     table = _as_floats(as_features(features))
     for row in _bad_rows(table)[:1]:
-        raise InputError(f"the features of row {row} {_WRONG}")
-    return _flushed(table)
+        raise InputError(f"the features of row {row} {_BAD_NUMBERS}")
+    return _tiny_to_zero(table)
 
 
 def read_rows(features: Features, codes: ArrayLike, slots: ArrayLike | None, *, num_classes: int) -> Rows:
-    """Checked rows; slots default to 0, 1, …"""
+    """Check rows that a caller gives; slots default to 0, 1, …"""
     table = read_table(features)
     labels = np.asarray(codes)
     if labels.shape != (len(table),):
@@ -112,7 +111,10 @@ def read_rows(features: Features, codes: ArrayLike, slots: ArrayLike | None, *, 
 
 
 def rows_of_records(records: Records, slots: NDArray[np.int64]) -> Rows:
-    """The records in some slots, which are ascending; one of weight zero is left out; the first at fault is named."""
+    """Read the records in the given slots, which are ascending.
+
+    Records of weight zero are left out. A record that cannot be used is an error that names it.
+    """
     features, codes, weights = records.gather(slots)
     if weights is not None:
         for place in np.flatnonzero((weights != 0) & (weights != 1))[:1]:
@@ -123,12 +125,12 @@ def rows_of_records(records: Records, slots: NDArray[np.int64]) -> Rows:
     table = _as_floats(features)
     for place in _bad_rows(table)[:1]:
         record = records.id_of(int(slots[place]))
-        raise RecordError(f"the features of record {record!r} {_WRONG}", record)
-    rows = Rows(_flushed(table), codes.astype(np.int32), np.asarray(slots, dtype=np.int64))
+        raise RecordError(f"the features of record {record!r} {_BAD_NUMBERS}", record)
+    rows = Rows(_tiny_to_zero(table), codes.astype(np.int32), np.asarray(slots, dtype=np.int64))
     return rows if weights is None else rows.take(np.flatnonzero(weights))
 
 
-def _as_floats(features: Features) -> NDArray[np.float64]:
+def _as_floats(features: Features) -> Floats:
     if is_sparse(features):
         features = features.toarray()
     try:
@@ -140,36 +142,53 @@ def _as_floats(features: Features) -> NDArray[np.float64]:
     return np.ascontiguousarray(table.reshape(len(table), -1 if len(table) else int(np.prod(table.shape[1:]))))
 
 
-def _bad_rows(table: NDArray[np.float64]) -> NDArray[np.intp]:
+def _bad_rows(table: Floats) -> NDArray[np.intp]:
     return np.flatnonzero(~(np.abs(table) <= LARGEST).all(axis=1))
 
 
-def _flushed(table: NDArray[np.float64]) -> NDArray[np.float64]:
+def _tiny_to_zero(table: Floats) -> Floats:
     tiny = np.abs(table) < SMALLEST
     return np.where(tiny, 0.0, table) if (tiny & (table != 0)).any() else table
 
 
-NO_ANSWER = -1  # the code that a model of an empty dataset answers
-
-Codes = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
-    """Answers and how easy they were, row by row."""
+    """Answers to queries, and how easy each query was.
+
+    Parameters
+    ----------
+    codes
+        A class code for every query; `NO_ANSWER` if the dataset is empty.
+    margins
+        How easy every query was, from 0 (undecided) to 1 (easiest).
+    """
 
     codes: Codes
     margins: Floats
 
 
 class FallbackModel(ABC):
-    """A fallback fitted to D^t: immutable, deterministic, and without memory of what was deleted."""
+    """A fallback that is fitted to D^t: immutable, deterministic, and without memory of deleted records.
+
+    `Fallback.fit` and `Fallback.fit_records` make one. `add`, `delete` and `updated` return a new model and leave the
+    old one as it was.
+
+    Examples
+    --------
+    >>> from expunge.training.fallback import NearestNeighbours
+    >>> model = NearestNeighbours(num_neighbours=1).fit([[0.0], [1.0], [9.0]], [0, 0, 1], num_classes=2)
+    >>> model.predict([[8.0]])
+    array([1])
+    >>> model.delete([[9.0]], [1], slots=[2]).predict([[8.0]])
+    array([0])
+    >>> model.num_records
+    3
+    """
 
     @property
     @abstractmethod
     def num_classes(self) -> int:
-        """How many classes may be answered."""
+        """The number of classes, whether or not a record has them."""
 
     @property
     @abstractmethod
@@ -179,7 +198,7 @@ class FallbackModel(ABC):
     @property
     @abstractmethod
     def num_records(self) -> int:
-        """|D^t|."""
+        """|D^t|: how many records the model is fitted to."""
 
     @abstractmethod
     def _with(self, rows: Rows) -> Self:
@@ -191,17 +210,21 @@ class FallbackModel(ABC):
 
     @abstractmethod
     def _assess(self, table: Floats) -> Assessment:
-        """Answers to queries, for a dataset that is not empty."""
+        """Answer queries from a dataset that is not empty."""
 
     def assess(self, X: Features) -> Assessment:
-        """Answers and margins in one go; every row's is a function of D^t and that row alone."""
+        """Answer queries and say how easy they were, in one call.
+
+        Each row's answer and margin are a function of D^t and of that row alone. Raises `InputError` if the rows are
+        not numbers, or do not have `num_features` columns.
+        """
         table = self._checked(read_table(X))
         if self.num_records == 0:
             return Assessment(np.full(len(table), NO_ANSWER, dtype=np.int64), np.zeros(len(table)))
         return self._assess(table)
 
     def predict(self, X: Features) -> Codes:
-        """A class code for every row; `NO_ANSWER` throughout if the dataset is empty."""
+        """A class code for every row; `NO_ANSWER` for every row if the dataset is empty."""
         return self.assess(X).codes
 
     def margin(self, X: Features) -> Floats:
@@ -209,21 +232,30 @@ class FallbackModel(ABC):
         return self.assess(X).margins
 
     def add(self, X: Features, y: ArrayLike, slots: ArrayLike) -> Self:
-        """The model after these rows were added in slots above all others."""
+        """The model after rows are added.
+
+        `y` holds one class code per row. `slots` are ascending and above all slots that the model has seen. Raises
+        `InputError` if the rows cannot be used.
+        """
         rows = read_rows(X, y, slots, num_classes=self.num_classes)
         self._checked(rows.table)
         return self._with(rows) if len(rows) else self
 
     def delete(self, X: Features, y: ArrayLike, slots: ArrayLike) -> Self:
-        """The model after these rows, as they were added, were deleted."""
+        """The model after rows are deleted.
+
+        Give features, class codes and slots as they were when the rows were added. Raises `InputError` if the model
+        finds that the rows are not in the dataset.
+        """
         rows = read_rows(X, y, slots, num_classes=self.num_classes)
         self._checked(rows.table)
         return self._without(rows) if len(rows) else self
 
     def updated(self, before: Records, after: Records, change: Change) -> Self:
-        """The model of `after`, from the model of `before`, where `after, change = before.apply(batch)`.
+        """The model of `after`, made from this model of `before`, where `after, change = before.apply(batch)`.
 
-        Slot numbers must be those that the model was fitted with: after `Records.compacted`, fit anew.
+        The slot numbers must be those that the model was fitted with: after `Records.compacted`, fit the model again.
+        Raises `RecordError` if a record cannot be used; the error names the record.
         """
         removed = rows_of_records(before, change.removed)
         added = rows_of_records(after, np.arange(change.added.start, change.added.stop))
@@ -237,17 +269,29 @@ class FallbackModel(ABC):
 
 
 class Fallback(ABC):
-    """A recipe for a model that is a deterministic function of the dataset."""
+    """A recipe for a model that is a deterministic function of the dataset.
+
+    `NearestNeighbours`, `GaussianNaiveBayes`, `MultinomialNaiveBayes` and `RidgeFallback` are such recipes. They hold
+    options only; `fit` and `fit_records` return a `FallbackModel`.
+    """
 
     @abstractmethod
     def _fit(self, rows: Rows, num_classes: int) -> FallbackModel:
         """The model of these rows."""
 
     def fit(self, X: Features, y: ArrayLike, *, num_classes: int, slots: ArrayLike | None = None) -> FallbackModel:
-        """The model of the given rows and class codes; `slots` orders them (0, 1, … by default)."""
+        """Fit the model of rows and class codes.
+
+        `slots` are ascending numbers that identify the rows and order them; they default to 0, 1, … Raises
+        `ParameterError` if `num_classes` is not an integer >= 1, and `InputError` if the rows cannot be used.
+        """
         require_count("num_classes", num_classes)
         return self._fit(read_rows(X, y, slots, num_classes=num_classes), num_classes)
 
     def fit_records(self, records: Records) -> FallbackModel:
-        """The model of a dataset. Records of weight zero count as absent; other weights than 0 and 1 are refused."""
+        """Fit the model of a dataset.
+
+        A record of weight zero counts as absent. Raises `RecordError` if a record has a weight other than 0 and 1, or
+        features that cannot be used; the error names the record.
+        """
         return self._fit(rows_of_records(records, records.live_slots()), records.num_classes)

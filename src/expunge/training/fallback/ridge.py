@@ -1,4 +1,4 @@
-"""Ridge classifier by an exact Gram matrix."""
+"""A ridge classifier whose Gram matrix is exact."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_number
 from expunge.core.errors import InputError
-from expunge.training.fallback.protocol import Assessment, Fallback, Floats, Rows, require_positive
+from expunge.training.fallback.protocol import Assessment, Fallback, Floats, Rows
 from expunge.training.fallback.statistics import MAX_FACTOR, CountedModel, ExactArray, class_sums, decide, gram
 
 
@@ -19,18 +20,35 @@ from expunge.training.fallback.statistics import MAX_FACTOR, CountedModel, Exact
 class RidgeFallback(Fallback):
     """Least squares on targets ±1, one class against the rest, as scikit-learn's RidgeClassifier with an intercept.
 
-    `penalty` is the weight of the squared coefficients. The statistics (class counts, class sums, Σ x xᵀ) are exact and
-    take a record in or out by a rank-one change; the coefficients are solved for, when first read after a change, from
-    centred statistics that are rounded once. So they are a function of D^t alone, which up- and downdates of a
-    floating-point factor are not: their last bits remember. The price is one Cholesky factorisation a round.
+    The statistics (class counts, class sums, Σ x xᵀ) are exact; adding or deleting a record is a rank-one change of
+    them. The coefficients are solved for when they are first read after a change, from centred statistics that are
+    rounded once. So they are a function of D^t alone. Updates of a floating-point factor would not be: its last bits
+    depend on history. The price is one Cholesky factorisation a round.
 
-    The margin is half the lead of the best score over the next, at most 1: the full distance between the targets.
+    The margin is half the lead of the best score over the next. It is at most 1, which is a lead of the full distance
+    between the targets.
+
+    Parameters
+    ----------
+    penalty
+        The weight of the squared coefficients, > 0.
+
+    Raises
+    ------
+    ParameterError
+        If the penalty is not a finite number > 0.
+
+    Examples
+    --------
+    >>> model = RidgeFallback(penalty=1.0).fit([[0.0], [1.0], [8.0], [9.0]], [0, 0, 1, 1], num_classes=2)
+    >>> model.predict([[2.0], [7.0]])
+    array([0, 1])
     """
 
     penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive("penalty", self.penalty)
+        require_number("penalty", self.penalty, above=0)
 
     def _fit(self, rows: Rows, num_classes: int) -> RidgeModel:
         return RidgeModel(self, rows.counts(num_classes), class_sums(rows, num_classes), gram(rows))
@@ -38,7 +56,26 @@ class RidgeFallback(Fallback):
 
 @dataclass(frozen=True, eq=False)
 class RidgeModel(CountedModel):
-    """Exact statistics of D^t; the coefficients are made from them when first needed."""
+    """Exact statistics of D^t; the coefficients are computed from them when first needed.
+
+    `RidgeFallback` makes it. It holds fewer than 2^27 records.
+
+    Parameters
+    ----------
+    recipe
+        The options.
+    counts
+        The number of records of each class.
+    sums
+        Σ x over the records of each class: shape (classes, features).
+    products
+        Σ x xᵀ over all records: shape (features, features).
+
+    Raises
+    ------
+    InputError
+        If there are too many records.
+    """
 
     recipe: RidgeFallback
     counts: NDArray[np.int64]
@@ -53,7 +90,8 @@ class RidgeModel(CountedModel):
     def coefficients(self) -> Floats:
         """One row of weights for each class: (XᵀX + penalty·I)⁻¹ XᵀT for centred X and T."""
         count, total = self.num_records, self.sums.total(axis=0)
-        # n·(centred Σ x xᵀ) and n/2·(centred Σ x t), still exact: nothing is lost where means dwarf deviations.
+        # n·(centred Σ x xᵀ) and n/2·(centred Σ x t) are still exact: no precision is lost where means are much larger
+        # than deviations.
         centred = self.products.scaled(count) - total.outer_square()
         towards = self.sums.scaled(count) - _spread(total, self.counts)
         matrix = centred.to_float() / count
@@ -76,7 +114,7 @@ class RidgeModel(CountedModel):
         return type(self)(self.recipe, counts, sums, self.products - gram(rows))
 
     def _assess(self, table: Floats) -> Assessment:
-        # einsum, unlike a matrix product, gives a row the same bits whatever rows are asked together with it.
+        # einsum, unlike a matrix product, gives a row the same bits no matter which rows are asked together with it.
         scores = np.einsum("ij,cj->ic", table - self.means, self.coefficients)
         scores += 2.0 * self.counts / self.num_records - 1.0
         scores[:, self.counts == 0] = -np.inf
@@ -91,12 +129,12 @@ def _spread(total: ExactArray, counts: NDArray[np.int64]) -> ExactArray:
 
 
 def _solve(matrix: Floats, targets: Floats) -> Floats:
-    """By Cholesky; where rounding has cost the matrix its definiteness, by the eigenvalues above rounding."""
+    """Solve by Cholesky; if rounding made the matrix indefinite, use the eigenvalues that are above rounding."""
     try:
         factor = scipy.linalg.cho_factor(matrix, lower=True)
         return np.asarray(scipy.linalg.cho_solve(factor, targets))
     except np.linalg.LinAlgError:
-        scale = 1.0 / np.sqrt(np.diag(matrix))[:, None]  # features of small numbers are not taken for rounding
+        scale = 1.0 / np.sqrt(np.diag(matrix))[:, None]  # so that features of small numbers do not count as rounding
         values, vectors = scipy.linalg.eigh(matrix * scale * scale.T)
         kept = values > 16 * len(matrix) * np.finfo(np.float64).eps * values[-1]
         components = (vectors.T @ (scale * targets))[kept] / values[kept, None]

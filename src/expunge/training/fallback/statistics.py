@@ -1,9 +1,9 @@
 """Exact sufficient statistics of rows: sums, sums of squares and sums of products.
 
 Floating-point addition is not associative. So if a record is added to a float and subtracted again, the last bits
-differ from those of a float that never saw the record, and in principle reveal it. An `ExactArray` holds the sum itself,
-as limbs of 36 bits in balanced form. That form is unique: two arrays are equal, bit for bit, if and only if the sums
-are equal, and the order of additions and subtractions does not matter.
+differ from those of a float that never saw the record, and in principle reveal it. An `ExactArray` holds the sum
+itself, as limbs of 36 bits in balanced form. That form is unique: two arrays are equal, bit for bit, if and only if
+the sums are equal. The order of additions and subtractions does not matter.
 
 The sums over rows are computed by splitting every float into digits of 18 bits on one fixed grid, x = Σ_j q_j 2^(18 j)
 with |q_j| ≤ 2^17. Products of digits are integers of at most 2^34, so sums over thousands of rows are below 2^53 and
@@ -313,7 +313,7 @@ class CountedModel(FallbackModel):
 
 
 def decide(scores: Floats) -> tuple[Codes, Floats]:
-    """The class of the highest score (the lowest code among equals) and its lead over the next; +∞ if there is no next."""
+    """The class of the highest score (the lowest code among equals) and its lead over the next (+∞ without a next)."""
     codes = scores.argmax(axis=1).astype(np.int64)
     if scores.shape[1] == 1:
         return codes, np.full(len(scores), np.inf)

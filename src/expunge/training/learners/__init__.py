@@ -1,4 +1,4 @@
-"""Learners: what trains one shard. Anything with `fit(X, y, seed)` will do; these are ready to use."""
+"""Learners: what trains one shard. Any object with `fit(X, y, seed)` is a learner; these are ready to use."""
 
 from expunge.training.learners.abstaining import AbstainingLearner, as_learner
 from expunge.training.learners.lookup import LookupTable, LookupTableLearner, NearestTable, NearestTableLearner

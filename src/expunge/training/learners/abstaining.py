@@ -1,7 +1,4 @@
-"""A learner that has no opinion where another one fails.
-
-Whatever a user calls a model, as a learner.
-"""
+"""Make a learner of what a user gives, and let a learner abstain where its training fails."""
 
 from __future__ import annotations
 
@@ -14,28 +11,38 @@ from sklearn.base import BaseEstimator, clone
 
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features
-from expunge.training.learners.protocol import (
-    Abstainer,
-    Codes,
-    Learner,
-    Model,
-    ShardData,
-    SharedShard,
-    SlicedLearner,
-    Voter,
-    Weights,
-    for_classes,
-    make_voter,
-)
+from expunge.training.learners import protocol
+from expunge.training.learners.protocol import Abstainer, Codes, Learner, Model, SlicedLearner, Voter, Weights
 from expunge.training.learners.scikit import ScikitLearner
 from expunge.training.learners.slices import SlicedScikitLearner
 
 
 def as_learner(estimator: Any) -> Learner | SlicedLearner:
-    """A scikit-learn classifier as a learner; a learner as it is.
+    """Make a learner of a scikit-learn classifier; return a learner as it is.
 
-    Of a scikit-learn estimator only its settings are kept: one that was fitted before holds what it was fitted on,
-    which no later deletion would reach.
+    Only the settings of a scikit-learn estimator are kept. An estimator that was fitted before holds what it learned
+    from its data, and no later deletion would remove that.
+
+    Parameters
+    ----------
+    estimator
+        A scikit-learn classifier or Pipeline, a `Learner`, or a `SlicedLearner`.
+
+    Returns
+    -------
+    Learner or SlicedLearner
+        The learner. For a scikit-learn classifier it is a `ScikitLearner` of an unfitted clone.
+
+    Raises
+    ------
+    ParameterError
+        If it is none of these, or cannot be cloned.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> as_learner(GaussianNB())
+    ScikitLearner(estimator=GaussianNB(), classes=None)
     """
     if isinstance(estimator, BaseEstimator):
         return _unfitted(ScikitLearner(estimator))
@@ -53,21 +60,42 @@ def _unfitted(learner: ScikitLearner | SlicedScikitLearner) -> ScikitLearner | S
         raise ParameterError(f"the estimator cannot be cloned: {error}") from error
 
 
-_MACHINES = (MemoryError, OSError)
-_DEVICES = ("RESOURCE_EXHAUSTED", "CUDA out of memory")  # as errors of JAX and PyTorch begin, which quote no record
+_MACHINE_ERRORS = (MemoryError, OSError)
+# The first words of such errors in JAX and PyTorch. These errors quote no record.
+_DEVICE_ERRORS = ("RESOURCE_EXHAUSTED", "CUDA out of memory")
 
 
 @dataclass(frozen=True)
 class AbstainingLearner:
-    """Trains as `learner` does; a shard on which that fails votes ⊥, as if it were empty.
+    """Train as another learner does, but let a shard vote ⊥ if its training fails, as if the shard were empty.
 
-    Otherwise a failure is an error: the operator is told, and the requests behind it wait. Take this one where people
-    may add records of their own. Whether a record that breaks the training is in any shard depends on r, and so would
-    whether its request is ever applied; and a single one would hold up everybody's requests. A model is still a
-    function of the shard's records and its seed, which is all that the theorems ask of it.
+    With other learners a failure is an error: it is reported to the operator, and later requests wait. Use this
+    learner where people can add records of their own. Whether a record that breaks the training is in any shard depends
+    on r, so whether its request is ever applied would depend on r too. And a single such record would block the
+    requests of all people. The model is still a function of the shard's records and its seed, which is all that the
+    theorems require.
 
-    What the machine lacks, memory or a disk, stays an error. So does a learner that fails on every shard of a new
-    deployment; later it does not, for a record might have brought that about.
+    Missing memory or disk space stays an error. A learner that fails on every shard of a new deployment is an error
+    too. Later that is no error, because a record might have caused it.
+
+    Parameters
+    ----------
+    learner
+        A `Learner` or a scikit-learn classifier. Its other methods and attributes can be used through this object.
+
+    Raises
+    ------
+    ParameterError
+        If the learner is sliced, or `as_learner` refuses it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class Picky:
+    ...     def fit(self, X, y, seed, *, weights=None):
+    ...         raise ValueError("not these rows")
+    >>> AbstainingLearner(Picky()).fit(np.zeros((1, 1)), np.array([0]), seed=0).predict(np.zeros((2, 1)))
+    array([-1, -1])
     """
 
     learner: Any
@@ -79,39 +107,41 @@ class AbstainingLearner:
         object.__setattr__(self, "learner", learner)
 
     def for_classes(self, classes: NDArray[Any]) -> AbstainingLearner:
-        """The same, told what the class codes stand for."""
-        return replace(self, learner=for_classes(self.learner, classes))
+        """The same learner, with the labels behind the class codes made known to it."""
+        return replace(self, learner=protocol.for_classes(self.learner, classes))
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
-        """The learner's model, or none."""
+        """The learner's model, or an `Abstainer` if the training fails."""
         try:
             model: Model = self.learner.fit(X, y, seed, weights=weights)
         except Exception as error:
-            if _is_the_machines(error):
+            if _is_machine_error(error):
                 raise
             return Abstainer()
         return model
 
-    def fit_many(self, shards: Sequence[ShardData | SharedShard]) -> list[Model]:
-        """All together where the learner can, one by one where that fails."""
+    def fit_many(self, shards: Sequence[protocol.ShardData | protocol.SharedShard]) -> list[Model]:
+        """Train all shards together if the learner can, and one by one if that fails."""
         if hasattr(self.learner, "fit_many"):
             try:
                 return list(self.learner.fit_many(shards))
             except Exception as error:
-                if _is_the_machines(error):
+                if _is_machine_error(error):
                     raise
         return [self.fit(data.X, data.y, data.seed, weights=data.weights) for data in shards]
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
-        """The learner's own."""
-        return make_voter(self.learner, models, num_classes)
+        """The voter of the learner itself."""
+        return protocol.make_voter(self.learner, models, num_classes)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the learner may offer: how its models are stored, in which numbers it likes its shards."""
+        """Any other attribute of the learner, such as how its models are stored, or `shards_at_once`."""
         if name.startswith("__") or name == "learner":
             raise AttributeError(name)
         return getattr(self.learner, name)
 
 
-def _is_the_machines(error: Exception) -> bool:
-    return isinstance(error, _MACHINES) or (isinstance(error, RuntimeError) and str(error).startswith(_DEVICES))
+def _is_machine_error(error: Exception) -> bool:
+    """Whether memory or a disk is missing, so that the record is not at fault."""
+    is_device_error = isinstance(error, RuntimeError) and str(error).startswith(_DEVICE_ERRORS)
+    return isinstance(error, _MACHINE_ERRORS) or is_device_error

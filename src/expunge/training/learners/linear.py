@@ -1,4 +1,4 @@
-"""Linear models vote for all shards in one matrix product."""
+"""The votes of linear models, of all shards in one matrix product."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.features import Features, codes_told, is_sparse, num_rows
+from expunge.core.features import Features, is_sparse, match_codes, num_rows
 from expunge.training.learners.protocol import ABSTAIN, Codes
 
-_LOWEST = float(np.finfo(np.float64).min)  # not -∞: some kernels of BLAS multiply it with the zeros that they pad with
-_SCORES_AT_ONCE = 1 << 16  # float64 scores of a class that stay in the second-level cache while they are compared
+_LOWEST = float(np.finfo(np.float64).min)  # not -∞: some BLAS kernels multiply it by the zeros of their padding
+_SCORES_AT_ONCE = 1 << 16  # float64 scores of a class that fit into the second-level cache while they are compared
 
 # Of one shard: (weights, intercepts, class codes of the rows), a constant class code, or None for ⊥.
 LinearScores = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
@@ -20,22 +20,23 @@ LinearVote = LinearScores | int | None
 
 
 class LinearVoter:
-    """Scores of every shard as matrix products; a class that a shard never saw has the lowest score there is.
+    """Compute the scores of all shards as matrix products.
 
     There is one product for each class (a single one for two classes), so that the classes are compared over whole
-    rows of shards. The intercepts are the last row of the weights, against a column of ones.
+    rows of shards. The intercepts are the last row of the weights, against a column of ones. A class that a shard never
+    saw gets the lowest score possible.
     """
 
     def __init__(self, shards: Sequence[LinearVote], num_classes: int, num_features: int) -> None:
         self._num_classes = num_classes
         self._num_shards = len(shards)
-        self._speaking = np.array([shard is not None for shard in shards])
-        speaking = [shard for shard in shards if shard is not None]
+        self._is_voting = np.array([shard is not None for shard in shards])
+        voting = [shard for shard in shards if shard is not None]
         if num_classes == 2:
-            pairs = [_binary(shard, num_features) for shard in speaking]
+            pairs = [_binary(shard, num_features) for shard in voting]
             self._weights = [_stacked([w for w, _ in pairs], [b for _, b in pairs], num_features)]
         else:
-            full = [_full(shard, num_classes, num_features) for shard in speaking]
+            full = [_full(shard, num_classes, num_features) for shard in voting]
             self._weights = [
                 _stacked([w[code] for w, _ in full], [b[code] for _, b in full], num_features)
                 for code in range(num_classes)
@@ -44,12 +45,12 @@ class LinearVoter:
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
         counts = np.empty((num_rows(X), self._num_classes), dtype=np.int64)
-        num_speaking = int(self._speaking.sum())
+        num_voting = int(self._is_voting.sum())
         for first, codes in self._chunks(X):
             part = counts[first : first + len(codes)]
             if self._num_classes == 2:
                 ones = np.count_nonzero(codes, axis=1)
-                part[:, 0], part[:, 1] = num_speaking - ones, ones
+                part[:, 0], part[:, 1] = num_voting - ones, ones
             else:
                 cells = codes + np.arange(0, part.size, self._num_classes)[:, np.newaxis]
                 part[:] = np.bincount(cells.ravel(), minlength=part.size).reshape(part.shape)
@@ -59,11 +60,11 @@ class LinearVoter:
         """Every shard's vote."""
         table = np.full((num_rows(X), self._num_shards), ABSTAIN, dtype=np.int32)
         for first, codes in self._chunks(X):
-            table[first : first + len(codes), self._speaking] = codes
+            table[first : first + len(codes), self._is_voting] = codes
         return table
 
     def _chunks(self, X: Features) -> Any:
-        """(first row, codes of the speaking shards) for runs of rows."""
+        """(first row, codes of the voting shards) for chunks of rows."""
         table = X if is_sparse(X) else np.asarray(X, dtype=np.float64)
         at_once = max(1, _SCORES_AT_ONCE // max(1, self._weights[0].shape[1]))
         for first in range(0, num_rows(X), at_once):
@@ -91,7 +92,7 @@ class LinearVoter:
 
 
 def _stacked(weights: list[Any], intercepts: list[Any], num_features: int) -> NDArray[np.float64]:
-    """Of one class: a column for every shard, its intercept last."""
+    """The weights of one class: a column for every shard, with its intercept last."""
     columns = np.empty((num_features + 1, len(weights)))
     columns[:-1] = np.array(weights).reshape(len(weights), num_features).T
     columns[-1] = intercepts
@@ -131,12 +132,12 @@ def linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores 
     if not isinstance(estimator, LinearClassifierMixin) or not hasattr(estimator, "coef_"):
         return None
     if not type(estimator).__module__.startswith("sklearn."):
-        return None  # somebody's own class may decide in its own way
+        return None  # another class may decide by another rule
     weights = np.asarray(estimator.coef_.toarray() if hasattr(estimator.coef_, "toarray") else estimator.coef_)
     weights = np.atleast_2d(weights).astype(np.float64)
     intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()
     own = estimator.classes_
-    codes = own if classes is None else codes_told(own, own, classes)
+    codes = own if classes is None else match_codes(own, own, classes)
     return weights, intercepts, np.asarray(codes, dtype=np.int64)
 
 

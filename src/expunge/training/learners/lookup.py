@@ -1,4 +1,4 @@
-"""The paper's two table models: lookup (Section 5.1) and τ-nearest-neighbour (Appendix C.2), both with ⊥."""
+"""The two table models of the paper: lookup (Section 5.1) and τ-nearest-neighbour (Appendix C.2), both with ⊥."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from expunge.core.errors import ParameterError
+from expunge.core.checks import require_number
 from expunge.core.features import Features
 from expunge.training.learners.protocol import ABSTAIN, Codes, Weights
 
@@ -30,21 +30,34 @@ def _keys(X: Features) -> list[bytes]:
 
 @dataclass(frozen=True)
 class LookupTable:
-    """f_D(x): y if (x, y) is in D, ⊥ otherwise."""
+    """f_D(x) of Section 5.1: y if (x, y) is in D, ⊥ otherwise. `LookupTableLearner` makes it.
+
+    Parameters
+    ----------
+    labels
+        The class code of every point that was seen in training, by the bytes of its features.
+    """
 
     labels: dict[bytes, int]
 
     def predict(self, X: Features) -> Codes:
-        """The stored label of every row that was seen in training."""
+        """The stored class code of every row that was seen in training; `ABSTAIN` for other rows."""
         return np.array([self.labels.get(key, ABSTAIN) for key in _keys(X)], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class LookupTableLearner:
-    """Memorises its shard. Two labels for one point: the lower one, whatever the order of the records."""
+    """Memorise the shard. If a point has two labels, the lower class code counts, in any order of the records.
+
+    Examples
+    --------
+    >>> model = LookupTableLearner().fit(np.array([[1.0], [2.0]]), np.array([0, 1]), seed=0)
+    >>> model.predict(np.array([[2.0], [3.0]]))
+    array([ 1, -1])
+    """
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> LookupTable:
-        """The table of the shard; no randomness, weights do not matter."""
+        """The table of the shard. It uses neither the seed nor the weights."""
         labels: dict[bytes, int] = {}
         for key, code in zip(_keys(X), np.asarray(y).tolist(), strict=True):
             labels[key] = min(code, labels.get(key, code))
@@ -53,14 +66,26 @@ class LookupTableLearner:
 
 @dataclass(frozen=True)
 class NearestTable:
-    """f_{D,τ}(x): the label of the closest point of D within distance τ, ⊥ if there is none."""
+    """f_{D,τ}(x) of Appendix C.2: the label of the closest point of D within distance τ, ⊥ if there is none.
+
+    `NearestTableLearner` makes it.
+
+    Parameters
+    ----------
+    points
+        The features of the shard's records, one row each.
+    codes
+        Their class codes.
+    tau
+        The largest distance at which a point counts.
+    """
 
     points: NDArray[np.float64]
     codes: NDArray[Any]
     tau: float
 
     def predict(self, X: Features) -> Codes:
-        """The label of every row's nearest point; among equally near ones the first."""
+        """The code of the nearest point within `tau` for every row, the first among equals; else `ABSTAIN`."""
         queries = _dense(X)
         answer = np.empty(len(queries), dtype=np.int64)
         at_once = max(1, _DISTANCES_AT_ONCE // max(1, len(self.points)))
@@ -74,14 +99,30 @@ class NearestTable:
 
 @dataclass(frozen=True)
 class NearestTableLearner:
-    """Keeps its shard and treats points within Euclidean distance `tau` as the same."""
+    """Keep the shard, and treat points within a Euclidean distance as the same.
+
+    Parameters
+    ----------
+    tau
+        The largest distance at which a point counts, >= 0. Infinity is allowed: then no row gets ⊥.
+
+    Raises
+    ------
+    ParameterError
+        If `tau` is not a number >= 0.
+
+    Examples
+    --------
+    >>> model = NearestTableLearner(tau=0.5).fit(np.array([[1.0], [2.0]]), np.array([0, 1]), seed=0)
+    >>> model.predict(np.array([[2.4], [3.0]]))
+    array([ 1, -1])
+    """
 
     tau: float
 
     def __post_init__(self) -> None:
-        if not self.tau >= 0:
-            raise ParameterError(f"tau must be at least 0, got {self.tau!r}")
+        require_number("tau", self.tau, least=0, infinite=True)
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> NearestTable:
-        """The shard itself; no randomness, weights do not matter."""
+        """The shard itself. It uses neither the seed nor the weights."""
         return NearestTable(_dense(X), np.asarray(y), self.tau)

@@ -1,10 +1,9 @@
-"""Learners by short name, ready for a company's table, and by `package.module:factory`.
+"""Learners by short name, for tables of numbers and categories, and by `package.module:factory`.
 
-A named learner is a scikit-learn pipeline whose preprocessing is part of every shard's own training, as it must be:
-scaling, filling of gaps and the list of categories are learned from the shard alone. Which columns are numbers and
-which are categories is the public layout of the table and is told from outside (`column_kinds` reads it off the types,
-never off the values). A table of numbers alone gets no column transformer, so that linear models vote as one matrix
-product.
+A named learner is a scikit-learn pipeline. Its preprocessing is part of the training of every shard: scaling, filled
+gaps and the list of categories are learned from the shard alone. Which columns are numbers and which are categories is
+the public layout of the table, so the caller says it (`column_kinds` reads it from the types, never from the values). A
+table of numbers alone gets no column transformer, so that linear models can vote in one matrix product.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
 
+from expunge.core.checks import require_choice
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, is_frame
 from expunge.training.learners.protocol import Learner, SlicedLearner
@@ -42,13 +42,13 @@ _MISSING = "(missing)"
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a named learner is made: its classifier, what it needs, and a line for the command line's help."""
+    """How a named learner is made: its classifier, what that needs, and a line for the help of the command line."""
 
     classifier: Callable[[], Any]
     words: str
     is_scaled: bool = True
     takes_sparse: bool = True
-    needs_values: bool = False  # fails where a shard has no value at all in a column
+    needs_values: bool = False  # fails if a shard has no value at all in a column
 
 
 _RECIPES: Mapping[str, _Recipe] = {
@@ -75,17 +75,43 @@ _RECIPES: Mapping[str, _Recipe] = {
 
 
 def learner_names() -> dict[str, str]:
-    """Every short name with one line about it."""
+    """Every short name, with one line about it.
+
+    Returns
+    -------
+    dict
+        The lines by name.
+
+    Examples
+    --------
+    >>> learner_names()["tree"]
+    'one decision tree'
+    """
     return {name: recipe.words for name, recipe in _RECIPES.items()}
 
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """How a learner is made, in plain values that a deployment's folder can keep.
+    """How a learner is made, in plain values.
 
-    name : a short name, or `package.module:factory`.
-    options : settings of the classifier (`{"C": 0.1}`), or keyword arguments of the factory.
-    columns : the kind of every column of a table, in order; None for arrays and tables of numbers.
+    Parameters
+    ----------
+    name
+        A short name, or `package.module:factory`.
+    options
+        Settings of the classifier (`{"C": 0.1}`), or keyword arguments of the factory.
+    columns
+        The kind of every column of a table, in order; None for arrays and tables of numbers.
+
+    Raises
+    ------
+    ParameterError
+        If the options are not plain JSON values.
+
+    Examples
+    --------
+    >>> LearnerSpec("ridge", {"alpha": 2.0}).make().estimator.steps[-1]
+    ('ridgeclassifier', RidgeClassifier(alpha=2.0))
     """
 
     name: str
@@ -100,49 +126,78 @@ class LearnerSpec:
 
     @property
     def module(self) -> str | None:
-        """The module of a factory, which the operator trusts by naming it; None for a short name."""
+        """The module of a factory, which the operator trusts by naming it; None if this is a short name."""
         return self.name.partition(":")[0] if ":" in self.name else None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """The spec as plain JSON values, for `from_json`."""
         columns = None if self.columns is None else [[name, kind] for name, kind in self.columns.items()]
         return {"name": self.name, "options": dict(self.options), "columns": columns}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The spec of `to_json`."""
+        """The spec from the values that `to_json` returned."""
         columns = values["columns"]
         return cls(values["name"], dict(values["options"]), None if columns is None else dict(columns))
 
     def make(self) -> Learner | SlicedLearner:
-        """The learner."""
+        """Make the learner.
+
+        Raises `ParameterError` if there is no such learner, an option is wrong, or the factory fails.
+        """
         if ":" in self.name:
-            return _from_factory(self.name, self.options)
+            return _call_factory(self.name, self.options)
         return named_learner(self.name, columns=self.columns, **self.options)
 
 
 def named_learner(
     name: str, *, columns: Mapping[str, ColumnKind] | None = None, fills_gaps: bool = False, **options: Any
 ) -> ScikitLearner:
-    """The learner of a short name; `options` are settings of its classifier.
+    """Make the learner of a short name.
 
-    With `fills_gaps` missing numbers become the median of the shard's own, where the classifier does not take them as
-    they are. A table with categories has its gaps filled in any case.
+    Parameters
+    ----------
+    name
+        One of `learner_names()`.
+    columns
+        The kind of every column of a table, in order; None for arrays and tables of numbers.
+    fills_gaps
+        Whether missing numbers are replaced by the median of the shard's own numbers. A classifier that accepts
+        missing numbers gets them as they are. A table with categories has its gaps filled in any case.
+    **options
+        Settings of the classifier.
+
+    Returns
+    -------
+    ScikitLearner
+        The learner.
+
+    Raises
+    ------
+    ParameterError
+        If there is no such learner, the classifier has no such option or refuses its value, or a column has no kind.
+
+    Examples
+    --------
+    >>> named_learner("logistic", C=0.1).estimator.steps[-1]
+    ('logisticregression', LogisticRegression(C=0.1, max_iter=1000))
     """
     recipe = _RECIPES.get(name)
     if recipe is None:
         raise ParameterError(
             f"unknown learner {name!r}: use one of {', '.join(_RECIPES)}, or package.module:factory for one of your own"
         )
-    classifier = _configured(name, recipe.classifier(), options)
+    classifier = _configure(name, recipe.classifier(), options)
     if columns is None or "category" not in columns.values():
         steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.needs_values
         learner = ScikitLearner(make_pipeline(*steps, classifier) if steps else classifier)
-        return ScikitLearner(_filling(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
-    return ScikitLearner(Pipeline([("columns", _transformer(recipe, columns)), ("classifier", classifier)]))
+        return (
+            ScikitLearner(_with_filled_gaps(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
+        )
+    return ScikitLearner(Pipeline([("columns", _make_transformer(recipe, columns)), ("classifier", classifier)]))
 
 
-def _configured(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
+def _configure(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
     known = sorted(set(classifier.get_params(deep=False)) - {"random_state", "warm_start"})
     for option in options:
         if option not in known:
@@ -155,13 +210,12 @@ def _configured(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
     return classifier
 
 
-def _transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTransformer:
+def _make_transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTransformer:
     for column, kind in columns.items():
-        if kind not in ("number", "category"):
-            raise ParameterError(f"the kind of column {column!r} must be number or category, got {kind!r}")
+        require_choice(f"the kind of column {column!r}", kind, ("number", "category"))
         if not isinstance(column, str):
             raise ParameterError(f"columns must have names that are texts, got {column!r}")
-    filled = _median()
+    filled = _make_imputer()
     numbers = make_pipeline(filled, StandardScaler()) if recipe.is_scaled else filled
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=recipe.takes_sparse)
     parts = [
@@ -173,7 +227,23 @@ def _transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTr
 
 
 def takes_gaps(learner: Learner | SlicedLearner) -> bool:
-    """Whether a learner is known to take missing numbers as they are: its every step says so."""
+    """Whether a learner accepts missing numbers.
+
+    Parameters
+    ----------
+    learner
+        The learner.
+
+    Returns
+    -------
+    bool
+        True if it is a scikit-learn estimator whose every step is tagged so, or starts with a column transformer.
+
+    Examples
+    --------
+    >>> takes_gaps(named_learner("boosting")), takes_gaps(named_learner("ridge"))
+    (True, False)
+    """
     if not isinstance(learner, ScikitLearner):
         return False
     estimator = learner.estimator
@@ -181,30 +251,30 @@ def takes_gaps(learner: Learner | SlicedLearner) -> bool:
     if isinstance(steps[0], ColumnTransformer):
         return True
     tags = [get_tags(step).input_tags.allow_nan for step in steps if hasattr(step, "__sklearn_tags__")]
-    # A scaler lets gaps pass; the classifier behind it has to know what to do with them.
+    # A scaler passes gaps on, so the classifier behind it must accept them too.
     return len(tags) == len(steps) and all(tags)
 
 
-def _filling(estimator: Any) -> Pipeline:
-    """Gaps filled with the median of the shard, before anything else."""
+def _with_filled_gaps(estimator: Any) -> Pipeline:
+    """Put a step in front that fills gaps with the median of the shard."""
     steps = list(estimator.steps) if isinstance(estimator, Pipeline) else [("classifier", estimator)]
-    return Pipeline([("fill", _median()), *steps])
+    return Pipeline([("fill", _make_imputer()), *steps])
 
 
-def _median() -> SimpleImputer:
-    """A shard may have no value at all in a column; it must keep the column nevertheless."""
+def _make_imputer() -> SimpleImputer:
+    """Fill gaps with medians. A column in which the shard has no value at all is kept."""
     return SimpleImputer(strategy="median", keep_empty_features=True)
 
 
 class AsText(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Every value as text and gaps as a text of their own: categories of mixed types can be told apart and sorted."""
+    """Turn every value into text, and gaps into a text of their own, so that mixed types can be sorted."""
 
     def fit(self, X: Features, y: Any = None) -> Self:
-        """Nothing is learned."""
+        """Return itself: it learns nothing."""
         return self
 
     def transform(self, X: Features) -> NDArray[Any]:
-        """The texts."""
+        """The values as texts."""
         import pandas as pd
 
         values = X.astype(object).to_numpy() if is_frame(X) else np.asarray(X, dtype=object)
@@ -217,18 +287,18 @@ class AsText(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class ZerosForNothing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Zeros in the columns in which a shard has no value at all; other gaps stay as they are.
+    """Put zeros into the columns in which a shard has no value at all; other gaps stay as they are.
 
-    Where deletions take the last value of a column out of a shard, it must be possible to train it nevertheless.
+    Deletions may remove the last value of a column from a shard. The shard must still be trainable.
     """
 
     def fit(self, X: Features, y: Any = None) -> Self:
-        """Find the columns."""
+        """Find the columns without any value."""
         self.empty_ = np.isnan(np.asarray(X, dtype=np.float64)).all(axis=0)
         return self
 
     def transform(self, X: Features) -> NDArray[np.float64]:
-        """The table."""
+        """The table, with zeros in those columns."""
         table = np.array(X, dtype=np.float64)
         table[:, self.empty_] = 0.0
         return table
@@ -240,7 +310,29 @@ class ZerosForNothing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
-    """Which columns of a data frame are numbers and which are categories, by their types; None for an array."""
+    """Which columns of a data frame are numbers and which are categories, by their types.
+
+    Parameters
+    ----------
+    frame
+        A data frame, or an array.
+
+    Returns
+    -------
+    dict or None
+        "number" or "category" for every column, in order; None for an array.
+
+    Raises
+    ------
+    ParameterError
+        If a column holds dates or time spans.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> column_kinds(pd.DataFrame({"age": [31, 45], "region": ["north", "south"]}))
+    {'age': 'number', 'region': 'category'}
+    """
     if not is_frame(frame):
         return None
     from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
@@ -253,8 +345,8 @@ def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
     return kinds
 
 
-def _from_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLearner:
-    factory = _factory(name)
+def _call_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLearner:
+    factory = _find_factory(name)
     try:
         made = factory(**options)
     except Exception as error:
@@ -270,7 +362,7 @@ def _from_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLear
     return learner
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def _find_factory(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

@@ -1,13 +1,21 @@
-"""What a learner is: A_single of the paper, and what it may offer beyond it to be fast.
+"""What a learner is: A_single of the paper, and the optional methods that make it fast.
 
-A learner needs one method, `fit(X, y, seed)`, and its models one, `predict(X)`. Labels are class codes 0..C-1
-throughout; a model that has no opinion says `ABSTAIN` (⊥ in the paper), which is not a class, is never counted as a
-vote and never released. Everything else here is optional and found by its name: a learner that can train many shards in
-one call offers `fit_many` (with `shards_at_once`, if it likes them in certain numbers, and `shares_rows`, if it would
-have them as `SharedShard`, places in rows that all of them share), one that can vote for all shards at once offers
-`make_voter`, one that wants the labels themselves instead of codes offers `for_classes`, and one that can resume from a
-slice is a `SlicedLearner`; if it can train a slice of many shards in one call it offers
-`extend_many(checkpoints, shards)`, a checkpoint and a `ShardData` for each.
+A learner needs one method, `fit(X, y, seed)`, and its models one, `predict(X)`: see `Learner` and `Model`. Labels are
+class codes 0..C-1 throughout. A model that has no opinion answers `ABSTAIN` (⊥ in the paper). That is not a class: it
+is never counted as a vote and never released.
+
+A learner may also have the following attributes. They are optional and found by name.
+
+- `fit_many(shards)` trains many shards in one call. It gets a list of `ShardData` and returns a model for each.
+- `shards_at_once` is a number: `fit_many` is fastest with a multiple of so many shards.
+- `shares_rows`, if true, lets `fit_many` get `SharedShard`s, whose rows are positions in one table that all share.
+- `make_voter(models, num_classes)` returns a `Voter`, which computes the votes of all shards together.
+- `for_classes(classes)` returns the learner that trains on the labels themselves instead of their codes.
+- `dump_model(model)` and `load_model(parts)` turn a model into a dictionary of arrays, numbers and texts, and back, so
+  that a deployment on disk can store it.
+
+A learner that can resume from a slice is a `SlicedLearner`. It may have `extend_many(checkpoints, shards)`, which
+trains a slice of many shards in one call, from a checkpoint and a `ShardData` for each.
 """
 
 from __future__ import annotations
@@ -30,44 +38,181 @@ Weights = NDArray[np.float64]
 
 @runtime_checkable
 class Model(Protocol):
-    """One shard's trained model."""
+    """One shard's trained model: any object with a method `predict`.
+
+    A model must not change after training. Many rounds share it, and `predict` may be called again at any time. The
+    answer for a row should depend on that row alone, not on the rows that are asked together with it. A model that
+    raises an error votes ⊥ on the rows where it does.
+
+    Examples
+    --------
+    >>> class Threshold:
+    ...     def predict(self, X):
+    ...         return np.where(np.isnan(X[:, 0]), ABSTAIN, X[:, 0] > 0.5)
+    >>> isinstance(Threshold(), Model)
+    True
+    >>> Threshold().predict(np.array([[0.2], [0.9], [np.nan]]))
+    array([ 0,  1, -1])
+    """
 
     def predict(self, X: Features) -> Codes:
-        """A class code, or `ABSTAIN`, for every row."""
+        """Answer queries.
+
+        Parameters
+        ----------
+        X
+            Queries: rows with the same columns as in training.
+
+        Returns
+        -------
+        Codes
+            One integer per row: a class code, or `ABSTAIN`.
+        """
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """A_single: a training procedure whose only randomness is `seed`."""
+    """A_single of the paper: any object with a method `fit` whose only randomness is `seed`.
+
+    The promises rest on these rules for a learner of your own:
+
+    - The model is a function of the arguments of `fit`: the same arguments give the same model, bit for bit, in any
+      process and at any time. Derive all randomness from `seed`, for example with `np.random.default_rng(seed)`. Read
+      no clock, no global random state, and no model or statistic of an earlier call.
+    - `fit` does not change the learner or its arguments.
+    - Anything that is computed from data (scaling, vocabularies, feature selection) is computed inside `fit`, from the
+      rows of that shard.
+    - Learner and models can be pickled, if worker processes are to train them (`n_jobs`).
+
+    See the top of this module for the methods that a learner may offer beyond `fit`.
+
+    Examples
+    --------
+    A learner that remembers the mean of each class and answers with the nearest one:
+
+    >>> class ClassMeans:
+    ...     def __init__(self, codes, means):
+    ...         self.codes, self.means = codes, means
+    ...
+    ...     def predict(self, X):
+    ...         distances = ((X[:, None] - self.means) ** 2).sum(axis=2)
+    ...         return self.codes[distances.argmin(axis=1)]
+    >>> class ClassMeansLearner:
+    ...     def fit(self, X, y, seed, *, weights=None):
+    ...         if weights is None:
+    ...             weights = np.ones(len(y))
+    ...         codes = np.unique(y)
+    ...         means = [np.average(X[y == code], axis=0, weights=weights[y == code]) for code in codes]
+    ...         return ClassMeans(codes, np.stack(means))
+    >>> isinstance(ClassMeansLearner(), Learner)
+    True
+
+    It trains the shards of an ensemble. The classes are sorted, so "high" is code 0 and "low" is code 1:
+
+    >>> from expunge import IndependentSampler, Randomness, Records, learn
+    >>> records = Records.build([[0.0], [1.0], [8.0], [9.0]], ["low", "low", "high", "high"])
+    >>> sampler, rng = IndependentSampler(probability=1.0), Randomness.from_seed(0)
+    >>> state = learn(records, ClassMeansLearner(), num_shards=3, sampler=sampler, rng=rng)
+    >>> state.count_votes(np.array([[2.0], [7.0]]))
+    array([[0, 3],
+           [3, 0]])
+    """
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
-        """A model of the given rows, which are at least one; `weights` is None unless records carry weights."""
+        """Train a model on the rows of one shard.
+
+        An error is reported as a `TrainingError` that names the shard. (`AbstainingLearner` turns it into a vote of ⊥.)
+
+        Parameters
+        ----------
+        X
+            The features of the shard's records, at least one row: an array, a sparse matrix in CSR form, a data frame,
+            or an array of texts, as in the dataset.
+        y
+            The class code of every row. Some of the classes may be absent.
+        seed
+            The integer from which all randomness of the training is derived.
+        weights
+            The weight of every row, or None if the records carry no weights. Records of weight zero are left out
+            before.
+
+        Returns
+        -------
+        Model
+            The trained model.
+        """
 
 
 @runtime_checkable
 class SlicedLearner(Protocol):
-    """A learner that trains slice by slice and can resume after any of them (the S of SISA)."""
+    """A learner that trains slice by slice and can resume after any slice (the S of SISA).
+
+    A checkpoint is any object that holds the state of the training after a slice. The rules of `Learner` hold for
+    `extend`: a checkpoint is a function of its arguments, and all randomness is derived from `seed`. In addition,
+    `extend` must not change the checkpoint that it starts from, because a later update may resume from it again.
+
+    Examples
+    --------
+    A learner that counts labels slice by slice and always answers with the most frequent one:
+
+    >>> from expunge.training.learners import ConstantModel
+    >>> class Majority:
+    ...     num_slices = 4
+    ...     is_cumulative = False
+    ...
+    ...     def extend(self, checkpoint, X, y, seed, *, weights):
+    ...         counts = np.bincount(y, weights=weights, minlength=2)
+    ...         return counts if checkpoint is None else checkpoint + counts
+    ...
+    ...     def make_model(self, checkpoint):
+    ...         return ConstantModel(int(checkpoint.argmax()))
+    >>> isinstance(Majority(), SlicedLearner)
+    True
+    >>> learner = Majority()
+    >>> first = learner.extend(None, np.zeros((2, 1)), np.array([0, 0]), seed=1, weights=None)
+    >>> second = learner.extend(first, np.zeros((3, 1)), np.array([1, 1, 1]), seed=2, weights=None)
+    >>> learner.make_model(second).predict(np.zeros((1, 1)))
+    array([1])
+    >>> first
+    array([2, 0])
+    """
 
     @property
     def num_slices(self) -> int:
-        """How many slices a shard is cut into."""
+        """The number of slices of a shard."""
 
     def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
-        """The checkpoint after one more slice; `checkpoint` is None before the first and must not be changed."""
+        """Train one more slice.
+
+        Parameters
+        ----------
+        checkpoint
+            The state after the slices before, or None before the first slice that has rows. It must not be changed.
+        X, y, weights
+            Features, class codes and weights of the new slice, at least one row; with `is_cumulative`, of all slices up
+            to the new one.
+        seed
+            The integer from which all randomness of this slice is derived.
+
+        Returns
+        -------
+        Any
+            The checkpoint after this slice.
+        """
 
     @property
     def is_cumulative(self) -> bool:
-        """Whether `extend` is given all slices up to the new one (warm start) or the new one alone."""
+        """Whether `extend` gets the rows of all slices up to the new one (warm start), or of the new one alone."""
 
     def make_model(self, checkpoint: Any) -> Model:
-        """The model that a checkpoint stands for."""
+        """The model that votes, from the checkpoint after the last slice."""
 
 
 class Voter(Protocol):
-    """Votes of all shards together."""
+    """Computes the votes of all shards together. `make_voter` of a learner returns one."""
 
     def count(self, X: Features) -> NDArray[np.int64]:
-        """How many shards vote for each class, abstentions left out: shape (rows, classes)."""
+        """How many shards vote for each class, without abstentions: shape (rows, classes)."""
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote: shape (rows, shards). Inside the trust boundary only."""
@@ -75,7 +220,17 @@ class Voter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardData:
-    """What one shard's training gets to see, and the seed it must use."""
+    """The data that one shard is trained on, and the seed that it must use.
+
+    Parameters
+    ----------
+    shard
+        The shard's number, for error messages.
+    X, y, weights
+        Features, class codes and weights of its records; `weights` is None if the records carry none.
+    seed
+        The integer from which all randomness of the training is derived.
+    """
 
     shard: int
     X: Features
@@ -86,7 +241,11 @@ class ShardData:
 
 @dataclass(frozen=True, eq=False)
 class SharedRows:
-    """Rows that many shards share, each once, while they are trained; `placed` is the learner's, and ends with them."""
+    """The rows of many shards, each stored once, while the shards are trained.
+
+    `placed` belongs to the learner: it may keep its own form of the rows there, for example on a device. It is dropped
+    together with the rows.
+    """
 
     X: Features
     y: Codes
@@ -96,7 +255,7 @@ class SharedRows:
 
 @dataclass(frozen=True, eq=False)
 class SharedShard:
-    """A `ShardData` that is not gathered unless somebody asks: places in shared rows."""
+    """A `ShardData` whose rows are positions in shared rows, and are copied only when they are read."""
 
     shard: int
     whole: SharedRows
@@ -120,10 +279,16 @@ class SharedShard:
 
 
 class Abstainer:
-    """The model of an empty shard: always ⊥."""
+    """The model of an empty shard: it always answers `ABSTAIN` (⊥).
+
+    Examples
+    --------
+    >>> Abstainer().predict(np.zeros((2, 1)))
+    array([-1, -1])
+    """
 
     def predict(self, X: Features) -> Codes:
-        """⊥ for every row."""
+        """`ABSTAIN` for every row."""
         return np.full(num_rows(X), ABSTAIN, dtype=np.int64)
 
     def __eq__(self, other: object) -> bool:
@@ -134,7 +299,7 @@ class Abstainer:
 
 
 def fit_many(learner: Learner, shards: Iterable[ShardData | SharedShard]) -> list[Model]:
-    """Train every shard, all at once where the learner can; an empty shard abstains; a failure names its shard."""
+    """Train every shard, together if the learner can; an empty shard abstains; an error names its shard."""
     batch = list(shards)
     filled = [data for data in batch if len(data.y)]
     if hasattr(learner, "fit_many"):
@@ -146,7 +311,7 @@ def fit_many(learner: Learner, shards: Iterable[ShardData | SharedShard]) -> lis
 
 
 def shards_at_once(learner: Any) -> int:
-    """In multiples of which number `fit_many` likes its shards; fewer are only a matter of speed."""
+    """The number of shards, or a multiple of it, with which `fit_many` is fastest; it only affects speed."""
     return max(1, int(getattr(learner, "shards_at_once", 1)))
 
 
@@ -156,7 +321,7 @@ def _fit_together(learner: Any, filled: list[ShardData | SharedShard]) -> list[M
     except TrainingError:
         raise
     except Exception:
-        return [_fit_one(learner, data) for data in filled]  # one by one, to find the shard at fault
+        return [_fit_one(learner, data) for data in filled]  # train one by one, to find the shard that fails
     if len(trained) != len(filled):
         message = f"fit_many returned {len(trained)} models for {len(filled)} shards, the first of them shard"
         raise TrainingError(f"{message} {filled[0].shard}", filled[0].shard)
@@ -173,21 +338,21 @@ def _fit_one(learner: Learner, data: ShardData | SharedShard) -> Model:
 
 
 def make_voter(learner: Learner, models: Sequence[Model], num_classes: int) -> Voter:
-    """The learner's own way of voting for all shards at once, or one model after another."""
+    """The learner's own voter if it has one, else a voter that asks one model after another."""
     if hasattr(learner, "make_voter"):
         return cast("Voter", learner.make_voter(models, num_classes))
     return OneByOneVoter(models, num_classes)
 
 
 def count_votes(votes: Codes, num_classes: int) -> NDArray[np.int64]:
-    """Votes for each class, of a table with a row a query and a column a shard; ⊥ counts for nothing."""
+    """Votes for each class, from a table with one row per query and one column per shard; ⊥ is not counted."""
     rows, shards = np.nonzero(votes >= 0)
     cells = rows * num_classes + votes[rows, shards]
     return np.bincount(cells, minlength=len(votes) * num_classes).reshape(len(votes), num_classes)
 
 
 class OneByOneVoter:
-    """Asks every model in turn."""
+    """Asks one model after another."""
 
     def __init__(self, models: Sequence[Model], num_classes: int) -> None:
         self._models = models
@@ -211,8 +376,9 @@ class OneByOneVoter:
 def _codes(model: Model, X: Features) -> NDArray[np.int64]:
     """The model's votes; ⊥ on every row on which it fails.
 
-    Whether a shard's model fails (on a category that its shard never held, say) depends on r, so the failure must not
-    leave; as a vote of ⊥ it is counted like any other. Row by row, so that no row's vote depends on its company.
+    Whether a shard's model fails (for example on a category that its shard never held) depends on r, so the error must
+    not get out. As a vote of ⊥ it is counted like any other vote. After an error, ask row by row, so that no row's vote
+    depends on the other rows.
     """
     try:
         return np.asarray(model.predict(X), dtype=np.int64)
@@ -224,5 +390,5 @@ def _codes(model: Model, X: Features) -> NDArray[np.int64]:
 
 
 def for_classes(learner: Learner, classes: NDArray[Any]) -> Learner:
-    """The learner told what the class codes stand for, if it wants to know."""
+    """Tell the learner the labels behind the class codes, if it has `for_classes`."""
     return cast("Learner", learner.for_classes(classes)) if hasattr(learner, "for_classes") else learner

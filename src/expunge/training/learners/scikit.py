@@ -13,45 +13,89 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from expunge.core.errors import ParameterError
-from expunge.core.features import Features, codes_told, is_frame, num_rows
+from expunge.core.features import Features, is_frame, match_codes, num_rows
 from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.training.learners.protocol import Abstainer, Codes, Model, OneByOneVoter, Voter, Weights
 
 
 @dataclass(frozen=True)
 class ConstantModel:
-    """The model of a shard with one class."""
+    """The model of a shard with one class.
+
+    Parameters
+    ----------
+    code
+        The class code.
+
+    Examples
+    --------
+    >>> ConstantModel(1).predict(np.zeros((2, 1)))
+    array([1, 1])
+    """
 
     code: int
 
     def predict(self, X: Features) -> Codes:
-        """That class for every row."""
+        """That class code for every row."""
         return np.full(num_rows(X), self.code, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class ScikitModel:
-    """A fitted estimator that answers in class codes; `codes` are those of its own classes, in its order."""
+    """A fitted scikit-learn estimator that answers in class codes. `ScikitLearner` makes it.
+
+    Parameters
+    ----------
+    estimator
+        The fitted estimator.
+    classes
+        The labels that the class codes stand for; None if the estimator was trained on the codes themselves.
+    """
 
     estimator: Any
     classes: NDArray[Any] | None
 
     def predict(self, X: Features) -> Codes:
-        """The estimator's labels as class codes."""
+        """The estimator's predictions as class codes."""
         labels = self.estimator.predict(X)
         if self.classes is None:
             return np.asarray(labels, dtype=np.int64)
-        return codes_told(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
+        return match_codes(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
 
 
 @dataclass(frozen=True)
 class ScikitLearner:
-    """Trains a clone of `estimator` on every shard.
+    """Train a clone of a scikit-learn classifier or Pipeline on every shard.
 
-    Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed;
-    an estimator without one is taken to be deterministic. A shard with a single class gets a constant without
-    consulting the estimator. Preprocessing that looks at data belongs into a Pipeline, so that it is part of the shard.
-    `classes` are the labels that the codes stand for (None: the codes themselves are given to the estimator).
+    Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed. An
+    estimator without one is assumed to be deterministic. A shard with a single class gets a `ConstantModel`; the
+    estimator is not trained. Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
+
+    Parameters
+    ----------
+    estimator
+        The classifier. It is cloned, never fitted itself.
+    classes
+        The labels that the class codes stand for; None trains the estimator on the codes themselves.
+
+    Attributes
+    ----------
+    random_parameters
+        The names of the parameters that are set from the seed.
+
+    Raises
+    ------
+    ParameterError
+        If the estimator is not a scikit-learn classifier.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> learner = ScikitLearner(DecisionTreeClassifier())
+    >>> learner.random_parameters
+    ('random_state',)
+    >>> learner.fit(np.array([[0.0], [1.0]]), np.array([1, 0]), seed=7).predict(np.array([[0.9]]))
+    array([0])
     """
 
     estimator: Any
@@ -66,16 +110,16 @@ class ScikitLearner:
         object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
 
     def for_classes(self, classes: NDArray[Any]) -> ScikitLearner:
-        """The same learner, training on these labels instead of their codes."""
+        """The same learner, but trained on these labels instead of their codes."""
         is_plain = np.array_equal(classes, np.arange(len(classes)))
         return replace(self, classes=None if is_plain else classes)
 
     def labels(self, y: Codes) -> NDArray[Any]:
-        """The labels of class codes, as the estimator is to see them."""
+        """The labels of class codes, in the form in which the estimator is trained on them."""
         return np.asarray(y) if self.classes is None else self.classes[y]
 
     def seeded(self, seed: int) -> Any:
-        """A fresh clone whose randomness is `seed` alone."""
+        """A new clone whose only randomness is `seed`."""
         estimator = clone(self.estimator)
         if self.random_parameters:
             states = np.random.SeedSequence(seed).generate_state(len(self.random_parameters))
@@ -84,15 +128,18 @@ class ScikitLearner:
         return estimator
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
-        """A clone trained on the shard."""
+        """A clone trained on the shard.
+
+        Raises `ParameterError` if there are weights and the estimator does not take them.
+        """
         if (y == y[0]).all():
             return ConstantModel(int(y[0]))
         estimator = self.seeded(seed).fit(X, self.labels(y), **weight_arguments(self.estimator, weights))
         return ScikitModel(estimator, self.classes)
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
-        """One matrix product for linear models, one model after another for all others."""
-        from expunge.training.learners.tabular import table_voter  # which knows the named learners' pipelines
+        """A voter that takes one matrix product for linear models, and asks other models one after another."""
+        from expunge.training.learners.tabular import table_voter  # it needs the named learners, which need this module
 
         shards = [_linear_vote(model, self.classes) for model in models]
         widths = {shard[0].shape[1] for shard in shards if isinstance(shard, tuple)}
@@ -105,7 +152,7 @@ class ScikitLearner:
 
 
 class _FrameTolerantVoter:
-    """Hands a numeric data frame to a linear voter as an array."""
+    """Turn a numeric data frame into an array for a linear voter."""
 
     def __init__(self, voter: LinearVoter) -> None:
         self._voter = voter
@@ -135,7 +182,7 @@ def _linear_vote(model: Model, classes: NDArray[Any] | None) -> LinearVote | _Ot
 
 
 def _linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores | _Other:
-    """Weights, intercepts and class codes of a linear classifier, scalers in front of it folded in."""
+    """Weights, intercepts and class codes of a linear classifier, including the scalers in front of it."""
     scaling: list[Any] = []
     if isinstance(estimator, Pipeline):
         *scaling, estimator = [step for _, step in estimator.steps if step not in (None, "passthrough")]
@@ -161,7 +208,7 @@ def _random_parameters(estimator: Any) -> tuple[str, ...]:
 
 
 def weight_arguments(estimator: Any, weights: Weights | None) -> dict[str, Weights]:
-    """The keyword under which `fit` takes sample weights (a Pipeline takes them for its last step)."""
+    """The sample weights under the keyword that `fit` takes them by (a Pipeline takes them for its last step)."""
     if weights is None:
         return {}
     if isinstance(estimator, Pipeline):

@@ -1,10 +1,10 @@
 """Slices inside a shard: retraining restarts at the first touched slice (the S of SISA).
 
-A shard's records are spread over S slices, uniformly and independently, as part of the shard's randomness r_i; the
-model is trained slice after slice and a checkpoint is kept after each. A checkpoint depends only on the slices before
-it and on their seeds, and deleting or adding a record leaves the other records' slices independent and uniform: so
-resuming from the last checkpoint that never saw the record, with fresh seeds from there on, has the law of training
-from scratch.
+Each of a shard's records is assigned to one of S slices, uniformly and independently, as part of the shard's
+randomness r_i. The model is trained slice after slice, and a checkpoint is kept after each. A checkpoint depends only
+on the slices before it and on their seeds. Deleting or adding a record leaves the slices of the other records
+independent and uniform. So resuming from the last checkpoint that never saw the record, with fresh seeds from there
+on, has the law of training from scratch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError, TrainingError
-from expunge.core.features import Features, labels_told, take
+from expunge.core.features import Features, match_classes, take
 from expunge.training.learners.protocol import Abstainer, Codes, Model, ShardData, SlicedLearner, Voter, Weights
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, weight_arguments
 
 
 @dataclass(frozen=True)
 class SlicedModel:
-    """A shard's model with the checkpoints after each of its slices (None where nothing had been seen yet)."""
+    """A shard's model together with the checkpoint after each of its slices.
+
+    Parameters
+    ----------
+    checkpoints
+        The state of the training after every slice; None as long as all slices so far were empty.
+    final
+        The model after the last slice. It votes.
+    """
 
     checkpoints: tuple[Any, ...]
     final: Model
@@ -37,7 +46,10 @@ class SlicedModel:
 
 @dataclass(frozen=True)
 class SlicedShard:
-    """What the sliced training of one shard gets to see: its rows, their slices, a seed a slice, where to resume."""
+    """The data that one shard is trained on slice by slice: its rows, their slices, seeds, and where to resume.
+
+    `seeds` holds one seed per slice. Training starts at slice `first`, from the checkpoint before it.
+    """
 
     shard: int
     X: Features
@@ -50,7 +62,7 @@ class SlicedShard:
 
 
 def fit_slices(learner: SlicedLearner, data: SlicedShard) -> SlicedModel:
-    """Train from slice `first` on, starting from the checkpoint before it."""
+    """Train a shard from slice `first` on, starting from the checkpoint before it."""
     checkpoints = list(data.checkpoints[: data.first])
     for number in range(data.first, learner.num_slices):
         checkpoint = checkpoints[-1] if checkpoints else None
@@ -62,47 +74,68 @@ def fit_slices(learner: SlicedLearner, data: SlicedShard) -> SlicedModel:
                 message = f"training slice {number} of shard {data.shard} failed: {type(error).__name__}: {error}"
                 raise TrainingError(message, data.shard) from error
         checkpoints.append(checkpoint)
-    return _finished(learner, checkpoints)
+    return _make_sliced_model(learner, checkpoints)
 
 
 def fit_slices_of_many(learner: SlicedLearner, shards: Sequence[SlicedShard]) -> list[SlicedModel]:
-    """The same for many shards: slice after slice, each of all shards at once where the learner has `extend_many`."""
+    """Train many shards slice after slice, each slice of all shards together if the learner has `extend_many`."""
     if not hasattr(learner, "extend_many"):
         return [fit_slices(learner, data) for data in shards]
     checkpoints = [list(data.checkpoints[: data.first]) for data in shards]
     for number in range(learner.num_slices):
         due = [place for place, data in enumerate(shards) if data.first <= number]
-        taught = [place for place in due if (shards[place].slice_of == number).any()]
-        before = [checkpoints[place][-1] if checkpoints[place] else None for place in taught]
+        trained = [place for place in due if (shards[place].slice_of == number).any()]
+        before = [checkpoints[place][-1] if checkpoints[place] else None for place in trained]
         try:
-            found = iter(learner.extend_many(before, [_slice(learner, shards[place], number) for place in taught]))
+            found = iter(learner.extend_many(before, [_slice(learner, shards[place], number) for place in trained]))
         except Exception:
-            return [fit_slices(learner, data) for data in shards]  # one by one, to find the shard at fault
+            return [fit_slices(learner, data) for data in shards]  # train one by one, to find the shard that fails
         for place in due:
             own = checkpoints[place]
-            own.append(next(found) if place in taught else own[-1] if own else None)
-    return [_finished(learner, own) for own in checkpoints]
+            own.append(next(found) if place in trained else own[-1] if own else None)
+    return [_make_sliced_model(learner, own) for own in checkpoints]
 
 
 def _slice(learner: SlicedLearner, data: SlicedShard, number: int) -> ShardData:
-    """What a slice is trained on."""
+    """The data that a slice is trained on."""
     rows = np.flatnonzero(data.slice_of <= number if learner.is_cumulative else data.slice_of == number)
     weights = None if data.weights is None else data.weights[rows]
     return ShardData(data.shard, take(data.X, rows), data.y[rows], weights, data.seeds[number])
 
 
-def _finished(learner: SlicedLearner, checkpoints: Sequence[Any]) -> SlicedModel:
+def _make_sliced_model(learner: SlicedLearner, checkpoints: Sequence[Any]) -> SlicedModel:
     last = checkpoints[-1]
     return SlicedModel(tuple(checkpoints), Abstainer() if last is None else learner.make_model(last))
 
 
 @dataclass(frozen=True)
 class SlicedScikitLearner:
-    """A scikit-learn classifier trained slice by slice.
+    """Train a scikit-learn classifier slice by slice.
 
-    With `partial_fit` every slice is passed once over, in order. With `warm_start` the estimator is refitted on all
-    slices so far, starting from the weights it has; the number of passes is then the estimator's own `max_iter`. By
-    default `partial_fit` where the estimator has it.
+    Parameters
+    ----------
+    estimator
+        The classifier. It is cloned, never fitted itself.
+    num_slices
+        How many slices a shard has, from 1 to 65,535.
+    mode
+        "partial_fit" passes once over every slice, in order. "warm_start" refits the estimator on all slices so far,
+        starting from its present weights; the number of passes is then the estimator's own `max_iter`. "auto" takes
+        `partial_fit` if the estimator has it.
+    classes
+        The labels that the class codes stand for. `learn` sets them.
+
+    Raises
+    ------
+    ParameterError
+        If `num_slices` is out of range, or the estimator cannot be trained in that way.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> learner = SlicedScikitLearner(SGDClassifier(), num_slices=8)
+    >>> learner.mode, learner.is_cumulative
+    ('partial_fit', False)
     """
 
     estimator: Any
@@ -111,26 +144,16 @@ class SlicedScikitLearner:
     classes: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.num_slices, bool)
-            or not isinstance(self.num_slices, int)
-            or not 1 <= self.num_slices < 2**16
-        ):
-            raise ParameterError(
-                f"the number of slices must be a whole number from 1 to 65535, got {self.num_slices!r}"
-            )
-        able = {
-            "partial_fit": hasattr(self.estimator, "partial_fit"),
-            "warm_start": _can_go_on(self.estimator),
-        }
-        mode = next((name for name in able if able[name]), None) if self.mode == "auto" else self.mode
-        if mode is None or not able.get(mode, False):
+        object.__setattr__(self, "num_slices", require_count("num_slices", self.num_slices, most=2**16 - 1))
+        can = {"partial_fit": hasattr(self.estimator, "partial_fit"), "warm_start": _can_warm_start(self.estimator)}
+        mode = next((name for name in can if can[name]), None) if self.mode == "auto" else self.mode
+        if mode is None or not can.get(mode, False):
             raise ParameterError(f"{type(self.estimator).__name__} cannot be trained slice by slice ({self.mode})")
         object.__setattr__(self, "mode", mode)
 
     @property
     def is_cumulative(self) -> bool:
-        """Whether each slice is trained together with all before it."""
+        """Whether each slice is trained together with all slices before it."""
         return self.mode == "warm_start"
 
     @property
@@ -138,27 +161,27 @@ class SlicedScikitLearner:
         return ScikitLearner(self.estimator, self.classes)
 
     def for_classes(self, classes: NDArray[Any]) -> SlicedScikitLearner:
-        """The same learner, training on these labels; `partial_fit` needs to know them all in advance."""
+        """The same learner, but trained on these labels; `partial_fit` needs all of them in advance."""
         return replace(self, classes=np.asarray(classes))
 
     def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
-        """A trained copy; the checkpoint itself is left alone."""
+        """A copy of the checkpoint, trained on one more slice; the checkpoint itself does not change."""
         arguments = weight_arguments(self.estimator, weights)
         if self.mode == "partial_fit":
             if self.classes is None:
                 raise ParameterError("partial_fit needs the list of classes: use for_classes first")
-            classes = labels_told(getattr(checkpoint, "classes_", self.classes), self.classes)
+            classes = match_classes(getattr(checkpoint, "classes_", self.classes), self.classes)
             return self._resumed(checkpoint, seed).partial_fit(X, classes[y], classes=classes, **arguments)
         labels = self._base.labels(y)
         if (y == y[0]).all():
             return ConstantModel(int(y[0]))
-        # Warm start needs the classes it had before: when a new one turns up the weights start anew.
+        # A warm start needs the same classes as before: if there is a new one, training starts from scratch.
         known = getattr(checkpoint, "classes_", None)
         usable = checkpoint if known is not None and np.array_equal(known, np.unique(labels)) else None
         return self._resumed(usable, seed).set_params(warm_start=True).fit(X, labels, **arguments)
 
     def _resumed(self, checkpoint: Any, seed: int) -> Any:
-        """A copy of the checkpoint, or a new estimator if there is none, whose randomness from here on is `seed`."""
+        """A copy of the checkpoint, or a new estimator without one, whose only randomness from now on is `seed`."""
         fresh = self._base.seeded(seed)
         if checkpoint is None:
             return fresh
@@ -171,13 +194,13 @@ class SlicedScikitLearner:
         return checkpoint if isinstance(checkpoint, ConstantModel) else ScikitModel(checkpoint, self.classes)
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
-        """As the base learner votes."""
+        """The voter of the last models, as `ScikitLearner` makes it."""
         finals = [model.final if isinstance(model, SlicedModel) else model for model in models]
         return self._base.make_voter(finals, num_classes)
 
 
-def _can_go_on(estimator: Any) -> bool:
-    """Whether a warm start goes on training what is there; a forest or boosting would only add nothing to it."""
+def _can_warm_start(estimator: Any) -> bool:
+    """Whether a warm start continues the training; a forest or boosting would add nothing to what it has."""
     names = estimator.get_params(deep=False)
     grows = "n_estimators" in names or "max_leaf_nodes" in names
     return "warm_start" in names and not grows

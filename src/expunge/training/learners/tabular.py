@@ -1,13 +1,11 @@
-"""Models behind the preprocessing of a table vote on rows that are coded once, and not once a shard.
-
-For linear models a shard's preprocessing is linear in the common coding, so it goes into the weights, and all shards
-vote in one matrix product. Any other classifier is handed the rows that its own pipeline would make, in 64 bits.
-
-What the shards' pipelines make of a table's rows, read off them, so that rows are coded once and not once a shard.
+"""The votes of pipelines that preprocess a table: a row is coded once for all shards, and not once per shard.
 
 Every shard fills gaps with its own medians, scales by its own deviations and knows its own categories. The common
-coding of a row is its numbers, where they are missing, and the place of each of its categories among all that some
-shard knows.
+coding of a row holds its numbers, which of them are missing, and the place of each of its categories in a vocabulary of
+all shards. What each shard's pipeline makes of a coded row is read from the fitted pipeline.
+
+For linear models a shard's preprocessing is linear in the common coding. So it goes into the weights, and all shards
+vote in one matrix product. Any other classifier gets the rows that its own pipeline would make, in 64 bits.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from expunge.core.features import Features, codes_told, is_frame, is_sparse, num_rows, take
+from expunge.core.features import Features, is_frame, is_sparse, match_codes, num_rows, take
 from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.training.learners.named import AsText
 from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
@@ -38,7 +36,7 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns are numbers, by name (None: all of them), and which are categories."""
+    """Which columns are numbers, by name (None: all columns), and which are categories."""
 
     num_numbers: int
     numbers: tuple[str, ...] | None
@@ -46,8 +44,8 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Preparation:
-    """One shard's preprocessing: numbers filled, then scaled, then a column for every category that it knows."""
+class Preprocessing:
+    """One shard's preprocessing: fill and scale the numbers, then add a column for every category that it knows."""
 
     layout: Layout
     fill: Floats
@@ -57,94 +55,94 @@ class Preparation:
 
     @classmethod
     def of(cls, steps: Sequence[Any]) -> Self | None:
-        """Read off the fitted steps in front of a classifier; None if they do anything else."""
+        """Read it from the fitted steps in front of a classifier; None if they do anything else."""
         if not steps:
             return None
         if type(steps[0]) is ColumnTransformer:
             return cls._of_columns(steps[0]) if len(steps) == 1 else None
-        found = _numbers_of(steps)
+        found = _read_number_steps(steps)
         return None if found is None else cls(Layout(len(found[0]), None, ()), *found, (), is_sparse=False)
 
     @classmethod
     def _of_columns(cls, table: ColumnTransformer) -> Self | None:
-        """A transformer of numbers and categories, as the named learners have it."""
+        """Read it from a transformer of numbers and categories, such as the named learners have."""
         parts = {name: (_steps(step), tuple(of)) for name, step, of in table.transformers_ if name != "remainder"}
         if [*parts] not in _PARTS or table.remainder != "drop" or table.transformer_weights:
             return None
         filling, names = parts.get("numbers", ([], ()))
         encoding, categories = parts.get("categories", ([], ()))
-        numbers = _numbers_of(filling) if names else (np.empty(0), ())
-        texts = _texts_of(encoding) if categories else ()
+        numbers = _read_number_steps(filling) if names else (np.empty(0), ())
+        texts = _read_category_steps(encoding) if categories else ()
         if numbers is None or texts is None or len(numbers[0]) != len(names):
             return None
         return cls(Layout(len(names), names, categories), *numbers, texts, is_sparse=bool(table.sparse_output_))
 
 
-class Coded(NamedTuple):
-    """Rows in the common coding; a category that no shard knows is at -1.
+class CodedRows(NamedTuple):
+    """Rows in the common coding; a category that no shard knows has the place -1.
 
-    A pipeline fails on the rows that are not `sane`, with an infinite number or none at all where one is due. That must
-    not become an error: whether shards vote in this way at all depends on what they hold.
+    A row is not valid if it has an infinite number, or a value that is no number where one is needed. A pipeline fails
+    on such a row. That must not become an error here: whether shards vote in this way depends on what they hold.
     """
 
     numbers: Floats
     gaps: NDArray[np.bool_]
     places: NDArray[np.int64]
-    sane: NDArray[np.bool_]
+    is_valid: NDArray[np.bool_]
 
-    def single_rows(self) -> list[Coded]:
-        """Every row by itself."""
+    def single_rows(self) -> list[CodedRows]:
+        """Each row as a table of its own."""
         rows = [slice(at, at + 1) for at in range(len(self.numbers))]
-        return [Coded(self.numbers[row], self.gaps[row], self.places[row], self.sane[row]) for row in rows]
+        return [CodedRows(self.numbers[row], self.gaps[row], self.places[row], self.is_valid[row]) for row in rows]
 
 
 @dataclass(frozen=True, eq=False)
-class Coder:
-    """The common coding of several preparations of one layout."""
+class RowCoder:
+    """The common coding for the preprocessing of several shards, which have one layout."""
 
     layout: Layout
     vocabulary: tuple[dict[str, int], ...]
 
     @classmethod
-    def of(cls, preparations: Sequence[Preparation]) -> Self | None:
-        """None if they are not of one layout."""
-        if len({each.layout for each in preparations}) != 1:
+    def of(cls, shards: Sequence[Preprocessing]) -> Self | None:
+        """The coder of these shards; None if their layouts differ."""
+        if len({each.layout for each in shards}) != 1:
             return None
-        layout = preparations[0].layout
-        columns = [{text for each in preparations for text in each.texts[at]} for at in range(len(layout.categories))]
+        layout = shards[0].layout
+        columns = [{text for each in shards for text in each.texts[at]} for at in range(len(layout.categories))]
         return cls(layout, tuple({text: at for at, text in enumerate(sorted(column))} for column in columns))
 
     @property
     def num_categories(self) -> int:
-        """In all columns together."""
+        """The number of categories of all columns together."""
         return sum(map(len, self.vocabulary))
 
-    def chunks(self, X: Features) -> Iterator[Coded]:
-        """The rows, many at a time."""
+    def chunks(self, X: Features) -> Iterator[CodedRows]:
+        """Code the rows, many at a time."""
         for first in range(0, max(1, num_rows(X)), _ROWS_AT_ONCE):
             yield self.code(take(X, np.arange(first, min(first + _ROWS_AT_ONCE, num_rows(X)))))
 
-    def code(self, rows: Features) -> Coded:
-        """These rows."""
-        numbers, sane = self._numbers(rows)
+    def code(self, rows: Features) -> CodedRows:
+        """Code these rows."""
+        numbers, is_valid = self._numbers(rows)
         names = list(self.layout.categories)
         texts = AsText().transform(rows[names]) if names else np.empty((num_rows(rows), 0), dtype=object)
         places = np.empty(texts.shape, dtype=np.int64)
         for column, known in enumerate(self.vocabulary):
             places[:, column] = [known.get(text, _UNKNOWN) for text in texts[:, column]]
-        return Coded(numbers, np.isnan(numbers), places, sane)
+        return CodedRows(numbers, np.isnan(numbers), places, is_valid)
 
     def _numbers(self, rows: Features) -> tuple[Floats, NDArray[np.bool_]]:
-        """The numbers, zeros in the rows that are not sane, and which rows are."""
+        """The numbers, with zeros in the rows that are not valid, and which rows are valid."""
         try:
             table = self._floats(rows)
         except (TypeError, ValueError):
             if num_rows(rows) == 1:
                 return np.zeros((1, self.layout.num_numbers)), np.zeros(1, dtype=np.bool_)
             single = [self._numbers(take(rows, np.array([row]))) for row in range(num_rows(rows))]
-            return np.concatenate([numbers for numbers, _ in single]), np.concatenate([sane for _, sane in single])
-        sane = np.asarray(~np.isinf(table).any(axis=1))
-        return table if sane.all() else np.where(sane[:, np.newaxis], table, 0.0), sane
+            return np.concatenate([numbers for numbers, _ in single]), np.concatenate([ok for _, ok in single])
+        is_valid = np.asarray(~np.isinf(table).any(axis=1))
+        return table if is_valid.all() else np.where(is_valid[:, np.newaxis], table, 0.0), is_valid
 
     def _floats(self, rows: Features) -> Floats:
         if not is_frame(rows):
@@ -153,35 +151,35 @@ class Coder:
         table: Floats = columns.to_numpy(dtype=np.float64, na_value=np.nan)
         return table
 
-    def marks(self, coded: Coded) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-        """Which row has which category, counted through all columns."""
+    def known_categories(self, coded: CodedRows) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """The pairs (row, category); categories are numbered through all columns."""
         starts = np.cumsum([0, *(len(known) for known in self.vocabulary)])[:-1]
         row, column = np.nonzero(coded.places != _UNKNOWN)
         return row, coded.places[row, column] + starts[column]
 
-    def prepare(self, preparation: Preparation) -> Prepared:
-        """What makes one shard's rows out of coded ones."""
+    def columns_of(self, preprocessing: Preprocessing) -> ShardColumns:
+        """What is needed to turn coded rows into the rows of one shard."""
         own: list[NDArray[np.int64]] = []
-        start = preparation.layout.num_numbers
-        for known, texts in zip(self.vocabulary, preparation.texts, strict=True):
-            places = np.full(len(known) + 1, _UNKNOWN, dtype=np.int64)  # the last for what nobody knows
+        start = preprocessing.layout.num_numbers
+        for known, texts in zip(self.vocabulary, preprocessing.texts, strict=True):
+            places = np.full(len(known) + 1, _UNKNOWN, dtype=np.int64)  # the last one for an unknown category
             places[[known[text] for text in texts]] = np.arange(start, start + len(texts))
             start += len(texts)
             own.append(places)
-        return Prepared(preparation, tuple(own), start)
+        return ShardColumns(preprocessing, tuple(own), start)
 
 
-class Prepared(NamedTuple):
-    """One shard's preparation, and where the common categories are among its own columns."""
+class ShardColumns(NamedTuple):
+    """One shard's preprocessing, and the place of each common category among the shard's own columns."""
 
-    preparation: Preparation
+    preprocessing: Preprocessing
     columns: tuple[NDArray[np.int64], ...]
     width: int
 
-    def rows(self, coded: Coded) -> Any:
-        """What the shard's own pipeline would hand to its classifier, in 64 bits."""
-        numbers = np.where(coded.gaps, self.preparation.fill, coded.numbers)
-        for scaler in self.preparation.scalers:
+    def rows(self, coded: CodedRows) -> Any:
+        """The rows that the shard's own pipeline would give to its classifier, in 64 bits."""
+        numbers = np.where(coded.gaps, self.preprocessing.fill, coded.numbers)
+        for scaler in self.preprocessing.scalers:
             if scaler.with_mean:
                 numbers -= scaler.mean_
             if scaler.with_std:
@@ -192,7 +190,7 @@ class Prepared(NamedTuple):
         row, column = np.nonzero(own != _UNKNOWN)
         place = own[row, column]
         shape = (len(numbers), self.width)
-        if not self.preparation.is_sparse:
+        if not self.preprocessing.is_sparse:
             table = np.zeros(shape)
             table[:, : numbers.shape[1]] = numbers
             table[row, place] = 1.0
@@ -208,14 +206,14 @@ def _steps(step: Any) -> list[Any]:
     return [each for _, each in step.steps] if isinstance(step, Pipeline) else [step]
 
 
-def _numbers_of(steps: Sequence[Any]) -> tuple[Floats, tuple[StandardScaler, ...]] | None:
-    """What gaps are filled with, and the scalers behind that."""
+def _read_number_steps(steps: Sequence[Any]) -> tuple[Floats, tuple[StandardScaler, ...]] | None:
+    """The numbers that fill gaps, and the scalers that follow."""
     filler, *scalers = steps
     if type(filler) is not SimpleImputer or filler.add_indicator or not _is_nan(filler.missing_values):
         return None
     fill = np.asarray(filler.statistics_)
     if fill.dtype.kind != "f" or np.isnan(fill).any():
-        return None  # columns without any value are dropped
+        return None  # the imputer drops columns without any value
     return None if any(type(scaler) is not StandardScaler for scaler in scalers) else (fill, tuple(scalers))
 
 
@@ -223,8 +221,8 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and bool(np.isnan(value))
 
 
-def _texts_of(steps: Sequence[Any]) -> tuple[tuple[str, ...], ...] | None:
-    """The categories that a shard knows, column by column."""
+def _read_category_steps(steps: Sequence[Any]) -> tuple[tuple[str, ...], ...] | None:
+    """The categories that a shard knows, for each column."""
     if [type(step) for step in steps] != [AsText, OneHotEncoder]:
         return None
     encoder = steps[1]
@@ -234,44 +232,46 @@ def _texts_of(steps: Sequence[Any]) -> tuple[tuple[str, ...], ...] | None:
     return tuple(tuple(column.tolist()) for column in encoder.categories_)
 
 
-_MOST_WEIGHTS = 1 << 24  # of all shards and classes together; with more categories than that, no common product
-_DENSE = 256  # columns up to which a coded row is an ordinary array
+_MOST_WEIGHTS = 1 << 24  # of all shards and classes together; beyond this there is no common product
+_DENSE = 256  # up to so many columns a coded row is a dense array
 
-Shard = tuple[Preparation, Any] | int | None  # with a fitted classifier behind it; a constant class code; ⊥
+Shard = tuple[Preprocessing, Any] | int | None  # preprocessing and a fitted classifier; a constant class code; ⊥
 
 
 def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes: int, single: Voter) -> Voter | None:
-    """A voter for fitted pipelines, constant class codes and Nones (⊥); None where something else is among them.
+    """A voter for fitted pipelines, constant class codes and Nones (⊥); None if anything else is among the shards.
 
-    Rows of a sparse matrix, which may be very wide, are left to `single`.
+    Rows of a sparse matrix may be very wide, so `single` votes on them.
     """
-    found = [_split(shard) if isinstance(shard, Pipeline) else shard for shard in shards]
+    found = [_read_pipeline(shard) if isinstance(shard, Pipeline) else shard for shard in shards]
     if not all(shard is None or isinstance(shard, int | tuple) for shard in found):
         return None
-    coder = Coder.of([shard[0] for shard in found if isinstance(shard, tuple)])
+    coder = RowCoder.of([shard[0] for shard in found if isinstance(shard, tuple)])
     if coder is None:
         return None
     linear = _linear_voter(found, coder, classes, num_classes, single)
-    return linear or PreparedVoter(found, coder, classes, num_classes, single)
+    return linear or PerShardVoter(found, coder, classes, num_classes, single)
 
 
-def _split(pipeline: Pipeline) -> tuple[Preparation, Any] | Pipeline:
+def _read_pipeline(pipeline: Pipeline) -> tuple[Preprocessing, Any] | Pipeline:
     *before, classifier = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
-    preparation = Preparation.of(before)
-    return pipeline if preparation is None else (preparation, classifier)
+    preprocessing = Preprocessing.of(before)
+    return pipeline if preprocessing is None else (preprocessing, classifier)
 
 
-class PreparedVoter:
-    """Every shard's classifier is asked about its own rows, one after another."""
+class PerShardVoter:
+    """Asks the classifiers of the shards one after another, each about the rows as its own pipeline would make them."""
 
     def __init__(
-        self, shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int, single: Voter
+        self, shards: Sequence[Shard], coder: RowCoder, classes: NDArray[Any] | None, num_classes: int, single: Voter
     ) -> None:
         self._single = single
         self._coder = coder
         self._classes = classes
         self._num_classes = num_classes
-        self._shards = [(coder.prepare(shard[0]), shard[1]) if isinstance(shard, tuple) else shard for shard in shards]
+        self._shards = [
+            (coder.columns_of(shard[0]), shard[1]) if isinstance(shard, tuple) else shard for shard in shards
+        ]
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
@@ -289,28 +289,28 @@ class PreparedVoter:
                 if isinstance(shard, int):
                     table[first:last, at] = shard
                 elif shard is not None and last > first:
-                    table[first:last, at] = np.where(coded.sane, self._ask(*shard, coded), ABSTAIN)
+                    table[first:last, at] = np.where(coded.is_valid, self._ask(*shard, coded), ABSTAIN)
             first = last
         return table
 
-    def _ask(self, prepared: Prepared, classifier: Any, coded: Coded) -> Codes:
-        """The classifier's votes; ⊥ on every row on which it fails, as for any other learner."""
+    def _ask(self, columns: ShardColumns, classifier: Any, coded: CodedRows) -> Codes:
+        """The classifier's votes; ⊥ on every row on which it fails, as with any other learner."""
         try:
-            labels = classifier.predict(prepared.rows(coded))
+            labels = classifier.predict(columns.rows(coded))
         except Exception:
             if len(coded.numbers) == 1:
                 return np.full(1, ABSTAIN)
-            return np.concatenate([self._ask(prepared, classifier, row) for row in coded.single_rows()])
+            return np.concatenate([self._ask(columns, classifier, row) for row in coded.single_rows()])
         if self._classes is None:
             return np.asarray(labels)
-        return codes_told(labels, classifier.classes_, self._classes)
+        return match_codes(labels, classifier.classes_, self._classes)
 
 
 class TableVoter:
-    """All shards' scores in one product; `is_fixed` says which of them vote the same whatever they are asked."""
+    """Computes the scores of all shards in one product; shards that are `is_fixed` give every row the same vote."""
 
     def __init__(
-        self, coder: Coder, voter: LinearVoter, is_fixed: NDArray[np.bool_], num_classes: int, single: Voter
+        self, coder: RowCoder, voter: LinearVoter, is_fixed: NDArray[np.bool_], num_classes: int, single: Voter
     ) -> None:
         self._single = single
         self._coder = coder
@@ -324,8 +324,8 @@ class TableVoter:
             return self._single.count(X)
         return np.concatenate([self._count(coded) for coded in self._coder.chunks(X)])
 
-    def _count(self, coded: Coded) -> NDArray[np.int64]:
-        if coded.sane.all():
+    def _count(self, coded: CodedRows) -> NDArray[np.int64]:
+        if coded.is_valid.all():
             return self._voter.count(self._wide(coded))
         return count_votes(self._votes(coded), self._num_classes)
 
@@ -335,14 +335,14 @@ class TableVoter:
             return self._single.votes(X)
         return np.concatenate([self._votes(coded) for coded in self._coder.chunks(X)])
 
-    def _votes(self, coded: Coded) -> Codes:
+    def _votes(self, coded: CodedRows) -> Codes:
         votes = self._voter.votes(self._wide(coded))
-        return np.where(coded.sane[:, np.newaxis] | self._is_fixed, votes, ABSTAIN)
+        return np.where(coded.is_valid[:, np.newaxis] | self._is_fixed, votes, ABSTAIN)
 
-    def _wide(self, coded: Coded) -> Any:
-        """Numbers, gaps, and a column for every category."""
+    def _wide(self, coded: CodedRows) -> Any:
+        """Coded rows as one table: numbers, gaps, and a column for every category."""
         numbers = np.concatenate([np.where(coded.gaps, 0.0, coded.numbers), coded.gaps], axis=1)
-        row, place = self._coder.marks(coded)
+        row, place = self._coder.known_categories(coded)
         shape = (len(numbers), self._coder.num_categories)
         if numbers.shape[1] + shape[1] <= _DENSE:
             marks = np.zeros(shape)
@@ -353,9 +353,9 @@ class TableVoter:
 
 
 def _linear_voter(
-    shards: Sequence[Shard], coder: Coder, classes: NDArray[Any] | None, num_classes: int, single: Voter
+    shards: Sequence[Shard], coder: RowCoder, classes: NDArray[Any] | None, num_classes: int, single: Voter
 ) -> TableVoter | None:
-    """None where a classifier is not linear, or the weights would be too many."""
+    """A voter by one product; None if a classifier is not linear, or there would be too many weights."""
     width = 2 * coder.layout.num_numbers + coder.num_categories
     if width * len(shards) * num_classes > _MOST_WEIGHTS:
         return None
@@ -367,25 +367,25 @@ def _linear_voter(
         scores = linear_scores(shard[1], classes)
         if scores is None:
             return None
-        votes.append(_folded(shard[0], scores, coder))
+        votes.append(_fold_preprocessing(shard[0], scores, coder))
     is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
     return TableVoter(coder, LinearVoter(votes, num_classes, width), is_fixed, num_classes, single)
 
 
-def _folded(preparation: Preparation, scores: LinearScores, coder: Coder) -> LinearScores:
+def _fold_preprocessing(preprocessing: Preprocessing, scores: LinearScores, coder: RowCoder) -> LinearScores:
     """The scores as a linear function of the common coding."""
     weights, intercepts, codes = scores
-    size = preparation.layout.num_numbers
+    size = preprocessing.layout.num_numbers
     numbers, marks = weights[:, :size], weights[:, size:]
-    for scaler in reversed(preparation.scalers):
+    for scaler in reversed(preprocessing.scalers):
         factors = scaler_factors(scaler)
         assert factors is not None
         scale, shift = factors
         intercepts = intercepts + numbers @ shift
         numbers = numbers * scale
-    parts, start = [numbers, numbers * preparation.fill], 0
-    for known, texts in zip(coder.vocabulary, preparation.texts, strict=True):
-        spread = np.zeros((len(weights), len(known)))  # a category that the shard does not know weighs nothing
+    parts, start = [numbers, numbers * preprocessing.fill], 0
+    for known, texts in zip(coder.vocabulary, preprocessing.texts, strict=True):
+        spread = np.zeros((len(weights), len(known)))  # a category that the shard does not know has weight zero
         spread[:, [known[text] for text in texts]] = marks[:, start : start + len(texts)]
         start += len(texts)
         parts.append(spread)

@@ -1,7 +1,7 @@
-"""Nothing is heard of models while they train and vote.
+"""Suppress warnings while models train and vote: they could reveal r.
 
-How many of them warn, and of what, depends on r, and warnings end up in logs, which are outside the trust boundary. So
-do the errors that they may be turned into.
+How many models warn, and about what, depends on r. Warnings end up in logs, which are outside the trust boundary. So do
+the errors that they may be turned into.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _filters: warnings.catch_warnings[None] | None = None
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """No warning is shown or raised, and no floating-point error is.
+    """Show and raise no warning and no floating-point error inside the block.
 
-    Python's filters belong to the whole process: they are put back when the last thread leaves.
+    Python's warning filters belong to the whole process. They are restored when the last thread leaves its block.
     """
     _enter()
     try:

@@ -14,7 +14,8 @@ import jax
 from expunge.core.errors import ExpungeError
 from expunge_lab import kernels as fused_kernels
 from expunge_lab.kernels.verification import Differences
-from expunge_lab.reproduction.white_box import FusedEngine, choose_checks, lockstep
+from expunge_lab.reproduction.white_box import FusedEngine, choose_checks
+from expunge_lab.reproduction.white_box import fused as training
 from expunge_lab.reproduction.white_box.fused import check_kernels
 from expunge_lab.reproduction.white_box.scoring import gather
 
@@ -31,14 +32,14 @@ def engine(small_experiment, small_pictures):
 def trained(engine, small_experiment):
     """The only check of trainings at several levels of noise, and how many programs were compiled for them."""
     rows = np.arange(small_experiment.num_points, dtype=np.int32).reshape(2, -1)
-    before = lockstep._train_all._cache_size()
+    before = training._train_all._cache_size()
 
     def run(noise_multiplier):
         start = engine.initial(KEYS)
         return engine.train_checks(start, rows, SIZES, KEYS, noise_multiplier=noise_multiplier)
 
     found = {level: run(level) for level in (0.4, 0.8, 0.0, 1e-30)}
-    return found, lockstep._train_all._cache_size() - before
+    return found, training._train_all._cache_size() - before
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_noise_is_an_argument_and_its_absence_a_program(trained):
 
 def test_a_program_is_not_made_for_a_learning_rate(small_experiment, engine):
     other = replace(small_experiment, learning_rate=0.5)
-    assert lockstep.Plan.of(other, engine._shape, interpret=True) == engine._plan
+    assert training.Plan.of(other, engine._shape, interpret=True) == engine._plan
 
 
 def test_checks_are_counted_as_by_the_scores(engine, checks, small_pictures):

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from expunge_lab import kernels as fused
 from expunge_lab.kernels.pictures import STRIPS, field_size
 from expunge_lab.reproduction import EXPERIMENTS
-from expunge_lab.reproduction.white_box import examiner, lockstep, scoring
-from expunge_lab.reproduction.white_box.memory import trials_in_an_array
+from expunge_lab.reproduction.white_box import fused as training
+from expunge_lab.reproduction.white_box import scoring
+from expunge_lab.reproduction.white_box.runner import trials_in_an_array
 
 TRIALS, PART, BLOCK = 100, 512, 128
 LARGEST = [experiment for experiment in EXPERIMENTS if experiment.name in ("cifar-10-k6", "fashion-mnist-k6")]
@@ -33,7 +34,7 @@ def lower(program, *arguments, **options):
 def test_programs_of_as_many_trials_as_may_be_are_translated(experiment):
     side, channels = (32, 3) if experiment.dataset == "cifar-10" else (28, 1)
     shape = fused.Shape(side, channels, 10, experiment.activation)
-    plan = lockstep.Plan.of(experiment, shape, interpret=False)
+    plan = training.Plan.of(experiment, shape, interpret=False)
     trials = min(TRIALS, trials_in_an_array(experiment, shape))
     models, points = trials * experiment.num_shards, experiment.num_points
 
@@ -47,7 +48,7 @@ def test_programs_of_as_many_trials_as_may_be_are_translated(experiment):
     numbers = array(jnp.float32), array(jnp.float32)
     rows, sizes = array(jnp.int32, models, plan.room), array(jnp.int32, models)
     data = weights(models), table(points), array(jnp.int32, points), rows, sizes, array(jnp.uint32, models, 2)
-    lower(lockstep._train_all, plan, True, *data, *numbers)
+    lower(training._train_all, plan, True, *data, *numbers)
     places = array(jnp.int32, models, -(-points // PART) * PART)
     options = {"shape": shape, "interpret": False}
 
@@ -58,4 +59,4 @@ def test_programs_of_as_many_trials_as_may_be_are_translated(experiment):
     lower(scoring.scores_in_parts, table(points), places, operands(models), owners, part=PART, **options)
     wanted = array(jnp.int32, 3, PART)
     given = operands(plan.num_checks, models), array(jnp.int32, models, 5120), table(5000), array(jnp.int32, 5000)
-    lower(examiner._count_errors, *given, wanted, block=BLOCK, **options)
+    lower(training._count_errors, *given, wanted, block=BLOCK, **options)

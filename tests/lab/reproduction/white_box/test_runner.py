@@ -97,7 +97,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 """
-OTHER_EXTRAS = {"dp_accounting", "skops", "pandas", "pyarrow", "torch", "opacus"}
+OTHER_EXTRAS = {"dp_accounting", "pandas", "pyarrow", "torch", "opacus"}
 
 
 def on_a_machine_without(missing, code, folder):

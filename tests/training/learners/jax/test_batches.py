@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from expunge.training.learners.jax.batches import capacity, epoch_batch, least_size, poisson_batch, shuffled_orders
 from expunge.training.learners.jax.options import poisson_capacity
+from expunge.training.learners.jax.rows import capacity, epoch_batch, least_size, poisson_batch, shuffled_orders
 
 
 def test_capacities_hold_their_shards_and_waste_little() -> None:

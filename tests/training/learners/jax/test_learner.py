@@ -32,8 +32,8 @@ from expunge.training.learners.jax import (
     same_parameters,
     sgd,
 )
-from expunge.training.learners.jax.learner import JaxVoter
-from expunge.training.learners.jax.model import row_blocks, vote_program
+from expunge.training.learners.jax.model import JaxVoter, vote_program
+from expunge.training.learners.jax.rows import row_blocks
 from expunge.training.learners.protocol import ABSTAIN, Abstainer, ShardData, fit_many
 from expunge.training.learners.scikit import ConstantModel
 from expunge.training.recipe import Recipe
@@ -131,10 +131,10 @@ def test_any_row_is_answered_alike_in_any_company(make_learner: MakeLearner, mak
 
 def reference_training(learner: JaxLearner, shard: ShardData, momentum: float, rate: float) -> Any:
     """DP-SGD step by step in plain Python, with the batches and noise of the shard's key."""
-    from expunge.training.learners.jax.batches import capacity, shuffled_orders
     from expunge.training.learners.jax.gradients import clipped_one_by_one, cross_entropy
     from expunge.training.learners.jax.learner import raw_key
     from expunge.training.learners.jax.program import add_noise
+    from expunge.training.learners.jax.rows import capacity, shuffled_orders
 
     assert learner.privacy is not None
     assert learner.steps is not None
@@ -377,7 +377,7 @@ def test_what_does_not_fit_the_network_is_named(make_learner: MakeLearner, make_
         too_few.fit(shard.X, shard.y, 1)
     with pytest.raises(ParameterError, match="input_shape must be a tuple of positive sizes, got 64"):
         mlp(input_shape=64)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="the number of units must be a whole number of at least 1, got -3"):
+    with pytest.raises(ParameterError, match="the number of units must be an integer from 1 to 2,147,483,647, got -3"):
         mlp(hidden=(-3,), input_shape=(64,))
     with pytest.raises(ParameterError, match="slices"):
         SlicedJaxLearner(make_learner(), num_slices="3")  # type: ignore[arg-type]

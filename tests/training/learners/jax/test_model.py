@@ -12,7 +12,7 @@ import pytest
 
 from expunge.core.errors import InputError
 from expunge.training.learners.jax import JaxLearner, JaxModel, adam, logistic
-from expunge.training.learners.jax.model import dense_rows
+from expunge.training.learners.jax.rows import dense_rows
 from expunge.training.learners.protocol import ABSTAIN
 
 

@@ -36,7 +36,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         assert len(found[0][0]) >= len(whole.y)
         return found
 
-    monkeypatch.setattr("expunge.training.learners.jax.learner.shared_rows", watched)
+    monkeypatch.setattr("expunge.training.learners.jax.rows.shared_rows", watched)
     return seen
 
 

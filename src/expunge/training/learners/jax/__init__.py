@@ -1,23 +1,37 @@
 """Networks trained with JAX, many shards at once; needs the extra: pip install 'expunge[jax]'."""
 
-from expunge.training.learners.jax.extra import MissingExtraError, require_jax
+from importlib import import_module
 
-require_jax()
+from expunge.core.errors import ExpungeError
 
-from expunge.training.learners.jax.architecture import Architecture, Equinox, Flax, FlaxNNX, Functions  # noqa: E402
-from expunge.training.learners.jax.extra import use_compilation_cache  # noqa: E402
+
+class MissingExtraError(ExpungeError, ImportError):
+    """The optional packages of this part of expunge are not installed."""
+
+
+for _name in ("jax", "optax"):
+    try:
+        import_module(_name)
+    except ImportError as error:
+        message = f"the JAX learner needs {_name}, which is not installed: pip install 'expunge[jax]'"
+        raise MissingExtraError(message) from error
+
 from expunge.training.learners.jax.layers import Activation, Conv, Dense, Flatten, MaxPool  # noqa: E402
-from expunge.training.learners.jax.learner import JaxLearner  # noqa: E402
+from expunge.training.learners.jax.learner import JaxLearner, SlicedJaxLearner, same_parameters  # noqa: E402
 from expunge.training.learners.jax.model import JaxModel  # noqa: E402
-from expunge.training.learners.jax.networks import Network, logistic, mlp, paper_network  # noqa: E402
-from expunge.training.learners.jax.options import (  # noqa: E402
-    Optimizer,
-    PrivateSGD,
-    adam,
-    sgd,
+from expunge.training.learners.jax.networks import (  # noqa: E402
+    Architecture,
+    Equinox,
+    Flax,
+    FlaxNNX,
+    Functions,
+    Network,
+    logistic,
+    mlp,
+    paper_network,
 )
-from expunge.training.learners.jax.recipe import Validation  # noqa: E402
-from expunge.training.learners.jax.sliced import SlicedJaxLearner, same_parameters  # noqa: E402
+from expunge.training.learners.jax.options import Optimizer, PrivateSGD, Validation, adam, sgd  # noqa: E402
+from expunge.training.learners.jax.program import use_compilation_cache  # noqa: E402
 
 __all__ = [
     "Activation",

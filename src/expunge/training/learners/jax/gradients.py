@@ -1,4 +1,4 @@
-"""Sums of clipped per-example gradients, by norms where the layers are known, example by example otherwise."""
+"""Sums of clipped per-example gradients: by norms for built-in layers, example by example for all others."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from expunge.training.learners.jax.architecture import Architecture
 from expunge.training.learners.jax.layers import Activation, Array, Conv, Dense, Flatten, MaxPool, Parameters
-from expunge.training.learners.jax.networks import Network
+from expunge.training.learners.jax.networks import Architecture, Network
 
 Loss = Callable[[Array, Array], Array]  # scores and label of one example → a number
 
 _KNOWN = (Activation, Conv, Dense, Flatten, MaxPool)
 _TINY = 1e-12
-_AT_ONCE_ON_CPU = 64  # examples: what larger batches keep for the way back does not stay in the caches
+_AT_ONCE_ON_CPU = 64  # examples: what larger batches keep for the backward pass does not fit into the caches
 
 
 def cross_entropy(scores: Array, label: Array) -> Array:
@@ -52,9 +51,9 @@ def clipped_sum(
 def clipped_one_by_one(
     architecture: Architecture, loss: Loss, parameters: Any, x: Array, y: Array, present: Array, clip_norm: float
 ) -> Any:
-    """The definition: every example's gradient, its norm, the scaled sum. Right for every model, slow for most.
+    """Clip by the definition: every example's gradient, its norm, the scaled sum. Right for every model, slow for most.
 
-    Norms and sums are taken in float32 at least: of weights of fewer bits a clipped gradient would be too long.
+    Norms and sums are computed in float32 at least. With weights of fewer bits a clipped gradient would be too long.
     """
 
     def gradient(row: Array, label: Array) -> Any:

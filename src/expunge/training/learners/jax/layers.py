@@ -6,18 +6,16 @@ gradient of its weights (`square_norms`), and sums those gradients with a weight
 costs one backward pass and one product a layer, and no table of examples × parameters exists
 (dense layers: Goodfellow 2015; convolutions: Rochette et al. 2019, Bu et al. 2022).
 
-`dtype` is what products are computed in; they are summed in float32 whatever it is.
+`dtype` is the type in which products are computed. They are always summed in float32.
 
-Convolution as a matrix product: the patches of an image as rows, and the way back.
-
+A convolution is a matrix product: `PatchGeometry` writes the patches of an image as rows, and adds up what comes back.
 With a stride that divides the filter, the image is first cut into stride × stride blocks whose pixels become channels
 (space to depth). The convolution then has stride 1 and its filter (size / stride)² taps: 16 slices instead of 64 for
 the first layer of the paper's network, 4 instead of 16 for the second. Otherwise every tap is a strided slice.
 
-Max-pooling with stride 1 as the maximum of shifted slices, with its own backward pass.
-
-XLA's `reduce_window` and its gradient are slow on CPU; slices are elementwise and fuse. Where several entries of a
-window are equal the first one, row by row, gets the whole gradient, as in `reduce_window`.
+Max-pooling with stride 1 is the maximum of shifted slices, with its own backward pass. XLA's `reduce_window` and its
+gradient are slow on CPU; slices are elementwise and fuse. Where several entries of a window are equal, the first one,
+row by row, gets the whole gradient, as in `reduce_window`.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import ParameterError
-from expunge.training.learners.jax.options import check_whole
 
 Array = Any  # a jax.Array
 Padding = Literal["SAME", "VALID"]
@@ -246,7 +244,7 @@ class WeightedLayer(Layer, Protocol):
     """A layer with weights."""
 
     def square_norms(self, cache: Any, delta: Array, dtype: DType) -> tuple[Array, Any]:
-        """Of every example, the squared norm of the weights' gradient; and whatever `gradient` can use again."""
+        """The squared norm of the weights' gradient of every example, and intermediate results for `gradient`."""
 
     def gradient(self, cache: Any, delta: Array, kept: Any, scale: Array, dtype: DType) -> Parameters:
         """The sum over examples of `scale` times the gradient of the weights."""
@@ -269,13 +267,29 @@ def glorot_normal(key: Array, shape: Shape) -> Array:
 
 @dataclass(frozen=True)
 class Dense:
-    """x ↦ x·W + b; `units=None` is the output layer, as wide as there are classes."""
+    """A dense layer, x ↦ x·W + b.
+
+    Parameters
+    ----------
+    units
+        How many values it gives. None makes it the output layer, with one value for each class.
+
+    Raises
+    ------
+    ParameterError
+        If `units` is not a positive integer.
+
+    Examples
+    --------
+    >>> Dense(32).out_shape((64,))
+    (32,)
+    """
 
     units: int | None = None
 
     def __post_init__(self) -> None:
         if self.units is not None:
-            check_whole("the number of units", self.units)
+            require_count("the number of units", self.units, most=2**31 - 1)
 
     def out_shape(self, in_shape: Shape) -> Shape:
         """The units."""
@@ -316,7 +330,29 @@ class Dense:
 
 @dataclass(frozen=True)
 class Conv:
-    """A square convolution, computed as patches × matrix."""
+    """A square convolution, computed as patches times a matrix.
+
+    Parameters
+    ----------
+    channels
+        How many values it gives for each place.
+    filter_size
+        The length of the filter's sides.
+    stride
+        The distance between two places.
+    padding
+        "SAME" pads the image with zeros so that its edges count; "VALID" uses whole patches of the image alone.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> Conv(16, 8, stride=2, padding="SAME").out_shape((28, 28, 1))
+    (14, 14, 16)
+    """
 
     channels: int
     filter_size: int
@@ -325,9 +361,8 @@ class Conv:
 
     def __post_init__(self) -> None:
         for name in ("channels", "filter_size", "stride"):
-            check_whole(name, getattr(self, name))
-        if self.padding not in ("SAME", "VALID"):
-            raise ParameterError(f"padding must be 'SAME' or 'VALID', got {self.padding!r}")
+            require_count(name, getattr(self, name), most=2**31 - 1)
+        require_choice("padding", self.padding, ("SAME", "VALID"))
 
     def geometry(self, in_shape: Shape) -> PatchGeometry:
         """Where its patches lie."""
@@ -383,9 +418,9 @@ class Conv:
     def _is_direct(self, geometry: PatchGeometry) -> bool:
         """Whether every example's gradient of this layer is computed for its norm.
 
-        It is where that takes fewer operations than the products of the other form. It also spares the product of
-        `gradient`, which on a CPU, where arithmetic is dear and memory is not, decides as long as the gradients take at
-        most twice the room of the patches they come from.
+        It is where that takes fewer operations than the products of the other form. It also saves the product in
+        `gradient`. On a CPU, where arithmetic costs more than memory, that decides as long as the gradients take at
+        most twice the memory of the patches they come from.
         """
         if jax.default_backend() == "cpu" and self.channels <= 2 * geometry.num_patches:
             return True
@@ -408,13 +443,28 @@ class Conv:
 
 @dataclass(frozen=True)
 class Activation:
-    """tanh or ReLU, of every value."""
+    """The hyperbolic tangent or ReLU of every value.
+
+    Parameters
+    ----------
+    name
+        "tanh" or "relu".
+
+    Raises
+    ------
+    ParameterError
+        If the name is another.
+
+    Examples
+    --------
+    >>> Activation("tanh").out_shape((8, 8, 1))
+    (8, 8, 1)
+    """
 
     name: Literal["tanh", "relu"]
 
     def __post_init__(self) -> None:
-        if self.name not in ("tanh", "relu"):
-            raise ParameterError(f"the activation must be 'tanh' or 'relu', got {self.name!r}")
+        require_choice("the activation", self.name, ("tanh", "relu"))
 
     def out_shape(self, in_shape: Shape) -> Shape:
         """Unchanged."""
@@ -436,12 +486,28 @@ class Activation:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """Maxima over square windows with stride 1; of equal values the first gets the gradient."""
+    """Maxima over square windows with stride 1. Of equal values the first gets the gradient.
+
+    Parameters
+    ----------
+    window
+        The length of the window's sides, from 1 to 15.
+
+    Raises
+    ------
+    ParameterError
+        If the window is out of range.
+
+    Examples
+    --------
+    >>> MaxPool(2).out_shape((14, 14, 16))
+    (13, 13, 16)
+    """
 
     window: int = 2
 
     def __post_init__(self) -> None:
-        check_whole("the window of a max-pool", self.window, most=15)
+        require_count("the window of a max-pool", self.window, most=15)
 
     def out_shape(self, in_shape: Shape) -> Shape:
         """Smaller by the window less one."""
@@ -468,7 +534,13 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class Flatten:
-    """All values of an example in a row."""
+    """All values of an example in one row.
+
+    Examples
+    --------
+    >>> Flatten().out_shape((8, 8, 1))
+    (64,)
+    """
 
     def out_shape(self, in_shape: Shape) -> Shape:
         """Their number."""

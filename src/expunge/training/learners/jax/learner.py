@@ -1,14 +1,12 @@
 """The JAX learner: any network, any Optax optimiser, all shards in as few programs as memory allows.
 
-Votes of all shards in one call.
-
-Models as named arrays and plain values, and back: what a store writes as safetensors.
+`SlicedJaxLearner` trains slice by slice. Its checkpoint is the weights after a slice (the S of SISA).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
@@ -18,177 +16,84 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import ExpungeError, InputError, ParameterError
 from expunge.core.features import Features, num_rows
-from expunge.training.learners.jax.architecture import Architecture, as_architecture, check_rows, check_scores
-from expunge.training.learners.jax.batches import capacity
+from expunge.training.learners.jax import rows
 from expunge.training.learners.jax.gradients import Loss, cross_entropy
 from expunge.training.learners.jax.layers import Shape
-from expunge.training.learners.jax.model import JaxModel, dense_rows, row_blocks, vote_program
-from expunge.training.learners.jax.options import PrivateSGD, check_whole, sgd
-from expunge.training.learners.jax.program import Checks, ShardBatch, training_program
-from expunge.training.learners.jax.recipe import Recipe, Validation, check_recipe, check_update
-from expunge.training.learners.jax.rows import (
-    MOST_MODELS,
-    copied_rows,
-    largest_fitting,
-    program_bytes,
-    shared_rows,
-    stored_rows,
+from expunge.training.learners.jax.model import JaxModel, JaxVoter, StoredModel, dump_model, load_model
+from expunge.training.learners.jax.networks import Architecture, as_architecture, check_rows, check_scores, fixed_key
+from expunge.training.learners.jax.options import MOST_COUNT, PrivateSGD, Validation, sgd
+from expunge.training.learners.jax.program import (
+    Checks,
+    Recipe,
+    ShardBatch,
+    check_recipe,
+    check_update,
+    training_program,
 )
-from expunge.training.learners.protocol import (
-    ABSTAIN,
-    Abstainer,
-    Codes,
-    Model,
-    ShardData,
-    SharedShard,
-    Voter,
-    Weights,
-    count_votes,
-)
+from expunge.training.learners.protocol import Abstainer, Codes, Model, ShardData, SharedShard, Voter, Weights
 from expunge.training.learners.scikit import ConstantModel
-
-
-class JaxVoter:
-    """All networks' weights stacked on the device; constants and abstentions are filled in.
-
-    With `memory` (bytes) the weights are sent there for every block of rows, as many models together as fit.
-    """
-
-    def __init__(self, models: Sequence[Model], num_classes: int, *, memory: int | None = None) -> None:
-        self._num_classes, self._memory = num_classes, memory
-        networks = [(shard, model) for shard, model in enumerate(models) if isinstance(model, JaxModel)]
-        self._shards = np.array([shard for shard, _ in networks], dtype=np.intp)
-        self._fixed = np.array(
-            [model.code if isinstance(model, ConstantModel) else ABSTAIN for model in models], dtype=np.int32
-        )
-        self._program: Any = None
-        if networks:
-            first = networks[0][1]
-            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(model.parameters for _, model in networks))
-            self._stacked = stacked if memory is not None else jax.device_put(stacked)
-            self._program = vote_program(first.architecture, first.input_scale)  # type: ignore[arg-type]
-        self._fitting: dict[Any, int] = {}
-
-    def count(self, X: Features) -> NDArray[np.int64]:
-        """Votes for each class."""
-        return count_votes(self.votes(X), self._num_classes)
-
-    def votes(self, X: Features) -> Codes:
-        """Every shard's vote."""
-        table = np.tile(self._fixed, (num_rows(X), 1))
-        if self._program is None:
-            return table
-        first = 0
-        for block, used in row_blocks(X):
-            table[first : first + used, self._shards] = self._ask(block)[:used]
-            first += used
-        return table
-
-    def _ask(self, block: NDArray[Any]) -> Codes:
-        """(rows, models)."""
-        number = len(self._shards)
-        size = self._models_at_once(block)
-        if size == number:
-            return np.asarray(self._program(self._stacked, block))
-        votes = []
-        for start in range(0, number, size):
-            places = np.minimum(np.arange(start, start + size), number - 1)  # always as many: one program
-            votes.append(np.asarray(self._program(self._chosen(places), block)))
-        return np.concatenate(votes, axis=1)[:, :number]
-
-    def _models_at_once(self, block: NDArray[Any]) -> int:
-        number, key = len(self._shards), (block.shape, block.dtype)
-        if self._memory is None:
-            return number
-        if key not in self._fitting:
-            self._fitting[key] = largest_fitting(
-                lambda models: self._bytes(models, block), self._memory, most=number, purpose="ask"
-            )
-        return self._fitting[key]
-
-    def _bytes(self, models: int, block: NDArray[Any]) -> int:
-        return program_bytes(self._program.lower(self._chosen(np.zeros(models, np.intp)), block).compile())
-
-    def _chosen(self, places: NDArray[np.intp]) -> Any:
-        return jax.tree.map(lambda leaves: leaves[places], self._stacked)
-
-
-StoredModel = dict[str, NDArray[Any] | int | float | str]
-
-
-def dump_model(model: Model) -> StoredModel:
-    """What `load_model` needs besides the learner's own settings."""
-    if isinstance(model, Abstainer):
-        return {"kind": "abstain"}
-    if isinstance(model, ConstantModel):
-        return {"kind": "constant", "code": model.code}
-    if isinstance(model, JaxModel):
-        return {"kind": "network", **dump_parameters(model.parameters)}
-    raise InputError(f"the JAX learner cannot store a {type(model).__name__}")
-
-
-def load_model(stored: Mapping[str, Any], shapes: Any, make: Callable[[Any], Model]) -> Model:
-    """The model; `shapes` is the tree of weights that the learner's network has, `make` turns weights into a model."""
-    kind = stored.get("kind")
-    if kind == "abstain":
-        return Abstainer()
-    if kind == "constant":
-        return ConstantModel(int(stored["code"]))
-    if kind == "network":
-        return make(load_parameters(stored, shapes))
-    raise InputError(f"a stored model must be of kind 'abstain', 'constant' or 'network', got {kind!r}")
-
-
-def dump_parameters(parameters: Any) -> dict[str, NDArray[Any]]:
-    """Every array under its path in the tree; in a type of numpy's own, so that a store can read it again."""
-    return {
-        "weights" + jax.tree_util.keystr(path): np.ascontiguousarray(_stored(leaf))
-        for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)
-    }
-
-
-def _stored(leaf: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of fewer bits than numpy has (bfloat16) as float32, which loses nothing; they are read as they were."""
-    return leaf.astype(np.float32) if leaf.dtype.kind == "V" else leaf
-
-
-def load_parameters(stored: Mapping[str, Any], shapes: Any) -> Any:
-    """The tree again; an array that is missing, surplus or of another shape is an error that names it."""
-
-    def one(path: Any, expected: Any) -> NDArray[Any]:
-        name = "weights" + jax.tree_util.keystr(path)
-        found = np.asarray(stored.get(name, np.empty(0)))
-        if found.shape != expected.shape:
-            raise InputError(f"stored weights {name} must have the shape {expected.shape}, got {found.shape}")
-        return np.array(found, dtype=expected.dtype)
-
-    parameters = jax.tree_util.tree_map_with_path(one, shapes)
-    surplus = set(stored) - set(dump_parameters(parameters)) - {"kind"}
-    if surplus:
-        raise InputError(f"stored weights {min(surplus)} belong to another network")
-    return parameters
-
+from expunge.training.learners.slices import SlicedModel
 
 _DEFAULT_OPTIMIZER = sgd(0.1, momentum=0.9)
 
 
 @dataclass(frozen=True, eq=False)
 class JaxLearner:
-    """Trains a network on every shard.
+    """A learner that trains a network on every shard.
 
-    `network` is a built-in `Network`, a pair of pure functions `(init(key), apply(parameters, batch))`, a Flax (linen)
-    module, or a function from a key to an Equinox or Flax NNX module; all but the first need `input_shape`. Rows are
-    given that shape, turned into float32 and multiplied by `input_scale` (1/255 for bytes). Training takes `steps`
-    steps, or `epochs` passes, over batches cut from shuffled epochs (an incomplete last batch is dropped; a shard
-    smaller than a batch is one batch). `privacy` makes it DP-SGD; `validation` chooses the best weights on the way.
+    Training takes `steps` steps, or `epochs` passes, over batches cut from shuffled epochs. An incomplete last batch is
+    dropped; a shard smaller than a batch is one batch.
 
-    A shard with one class is a constant without training, except under DP-SGD, where that would tell about its records;
-    a shard without rows abstains. A model is a function of the shard's rows and seed, to the bit, whatever it is
-    trained together with: programs always hold `models_at_once` models (missing ones are padding), and a shard's arrays
-    are padded to a size that depends on its own number of rows alone. By default that is one on a CPU and otherwise as
-    many as `max_device_memory` (bytes) allows, 16 at most.
+    A shard with one class is a constant without training, except under DP-SGD, where that would tell about its records.
+    A shard without rows abstains.
+
+    A model is a function of the shard's rows and seed, to the bit, and does not depend on the shards trained with it.
+    For that, programs always hold `models_at_once` models (missing ones are padding), and a shard's arrays are padded
+    to a size that depends on its own number of rows alone. Bits are those of one device and one version of JAX.
+
+    Parameters
+    ----------
+    network
+        A built-in `Network`, a pair of pure functions `(init(key), apply(parameters, batch))`, a Flax (linen) module,
+        or a function from a key to an Equinox or Flax NNX module.
+    batch_size
+        Examples in a batch.
+    steps, epochs
+        The length of the training. Give one of the two.
+    optimizer
+        An `Optimizer`, or an Optax transformation that steps by gradients and weights alone.
+    loss
+        A function from the scores and the label of one example to a number.
+    privacy
+        `PrivateSGD` makes the training DP-SGD.
+    validation
+        Public examples that choose the best weights on the way.
+    input_shape
+        The shape of one example. Needed unless the network is a built-in one.
+    input_scale
+        Rows are turned into float32 and multiplied by this (1/255 for bytes).
+    num_classes
+        Set by `for_classes`. Give it if you use the learner by itself.
+    max_device_memory
+        A bound on the memory of one program, in bytes.
+    models_at_once
+        Models in a program. By default one on a CPU, and otherwise as many as `max_device_memory` allows, 16 at most.
+
+    Raises
+    ------
+    ParameterError
+        If an option is impossible, or a layer has randomness or a state of its own.
+
+    Examples
+    --------
+    >>> from expunge.training.learners.jax import logistic
+    >>> X, y = np.repeat(np.eye(2), 20, axis=0), np.repeat([0, 1], 20)
+    >>> learner = JaxLearner(logistic(input_shape=(2,)), steps=50, batch_size=8, num_classes=2)
+    >>> learner.fit(X, y, seed=0).predict(np.eye(2))
+    array([0, 1])
     """
 
     network: Any
@@ -213,13 +118,11 @@ class JaxLearner:
             check_rows(self.architecture, self.validation.X, what="validation rows")
         check_recipe(self._recipe(2))
         if self.num_classes is not None:
-            check_whole("num_classes", self.num_classes)
-            if self.num_classes < 2:
-                raise ParameterError(f"num_classes must be at least 2, got {self.num_classes!r}")
+            require_count("num_classes", self.num_classes, least=2, most=MOST_COUNT)
         if self.models_at_once is not None:
-            check_whole("models_at_once", self.models_at_once)
+            require_count("models_at_once", self.models_at_once, most=MOST_COUNT)
         if self.max_device_memory is not None:
-            check_whole("max_device_memory", self.max_device_memory, most=None)
+            require_count("max_device_memory", self.max_device_memory)
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -228,7 +131,7 @@ class JaxLearner:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What programs are compiled for."""
+        """What programs are compiled for. Raises `ParameterError` if the number of classes is not known."""
         if self.num_classes is None:
             raise ParameterError("the number of classes is not known: give num_classes, or use for_classes first")
         return self._recipe(self.num_classes)
@@ -258,11 +161,11 @@ class JaxLearner:
         return self.privacy is None and bool((y == y[0]).all())
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
-        """One shard's model."""
+        """Train one shard. Raises `InputError` where rows or labels do not fit, `ExpungeError` if training diverged."""
         return self.fit_many([ShardData(0, X, y, weights, seed)])[0]
 
     def fit_many(self, shards: Sequence[ShardData | SharedShard]) -> list[Model]:
-        """All shards' models, grouped by the size of their programs."""
+        """Train all shards, grouped by the size of their programs. The models come in the order of the shards."""
         models: list[Model | None] = [None] * len(shards)
         groups: dict[int, list[int]] = {}
         for number, shard in enumerate(shards):
@@ -272,7 +175,7 @@ class JaxLearner:
             elif self.is_constant(codes):
                 models[number] = ConstantModel(int(codes[0]))
             else:
-                groups.setdefault(capacity(len(codes)), []).append(number)
+                groups.setdefault(rows.capacity(len(codes)), []).append(number)
         for room, numbers in groups.items():
             trained = self.train([shards[number] for number in numbers], room)
             for number, parameters in zip(numbers, trained, strict=True):
@@ -281,17 +184,18 @@ class JaxLearner:
 
     @property
     def shards_at_once(self) -> int:
-        """What fills a program, and on a CPU every core with one."""
+        """The number of shards that fill a program, and on a CPU one program for each core."""
         on_cpu = jax.default_backend() == "cpu"
-        models = self.models_at_once or (1 if on_cpu else MOST_MODELS)
+        models = self.models_at_once or (1 if on_cpu else rows.MOST_MODELS)
         side_by_side = on_cpu and self.max_device_memory is None
         return models * ((os.cpu_count() or 1) if side_by_side else 1)
 
     @property
     def shares_rows(self) -> bool:
-        """Whether shards come as places in rows that are on the device once; a CPU reads them where they are anyway.
+        """Whether shards come as places in rows that are sent to the device once.
 
-        Not with a bound on memory, which these rows would not keep to.
+        A CPU reads the rows where they are, so it needs no copy. A bound on memory forbids this: the rows could exceed
+        it.
         """
         return jax.default_backend() != "cpu" and self.max_device_memory is None
 
@@ -302,9 +206,9 @@ class JaxLearner:
     def train(
         self, shards: Sequence[ShardData | SharedShard], room: int, starts: Sequence[Any] | None = None
     ) -> list[Any]:
-        """Weights of shards that share one capacity, a program at a time; each goes on from its own of `starts`."""
+        """Train shards that share one capacity, a program at a time. Each continues from its own entry of `starts`."""
         self._check_shards(shards)
-        at_once = self.models_in_program(room, stored_rows(shards[0]), None if starts is None else starts[0])
+        at_once = self.models_in_program(room, rows.stored_rows(shards[0]), None if starts is None else starts[0])
         program = training_program(self.recipe, room, at_once, resumes=starts is not None)
 
         def run(first: int) -> tuple[int, Any]:
@@ -337,10 +241,10 @@ class JaxLearner:
         return trained
 
     def _check_shards(self, shards: Sequence[ShardData | SharedShard]) -> None:
-        """One clear line where rows, labels or scores do not fit; JAX would clamp a label that has no score."""
+        """Refuse rows, labels or scores that do not fit. JAX itself would clamp a label that has no score."""
         check_scores(self.architecture, self.recipe.num_classes)  # type: ignore[arg-type]
         check_update(self.recipe)
-        check_rows(self.architecture, stored_rows(shards[0]))
+        check_rows(self.architecture, rows.stored_rows(shards[0]))
         for shard in shards:
             codes = np.asarray(shard.y)
             if codes.ndim != 1:
@@ -360,12 +264,12 @@ class JaxLearner:
                     f"labels must be codes from 0 to {self.recipe.num_classes - 1}, got {codes.min()} to {codes.max()}"
                 )
 
-    def models_in_program(self, room: int, rows: NDArray[Any], start: Any = None) -> int:
-        """How many models a program for shards of this capacity holds; decided by settings and shapes alone."""
-        key = (room, rows.shape[1:], rows.dtype, start is not None)
+    def models_in_program(self, room: int, table: NDArray[Any], start: Any = None) -> int:
+        """The number of models in a program for shards of this capacity. Settings and shapes alone decide it."""
+        key = (room, table.shape[1:], table.dtype, start is not None)
         if key not in self._chosen:
-            self._chosen[key] = largest_fitting(
-                lambda models: self._bytes(models, room, rows, start), self.max_device_memory, most=self.models_at_once
+            self._chosen[key] = rows.largest_fitting(
+                lambda models: self._bytes(models, room, table, start), self.max_device_memory, most=self.models_at_once
             )
         return self._chosen[key]
 
@@ -373,21 +277,21 @@ class JaxLearner:
     def _chosen(self) -> dict[Any, int]:
         return {}
 
-    def _bytes(self, models: int, room: int, rows: NDArray[Any], start: Any = None) -> int:
-        blank = np.zeros((1, *rows.shape[1:]), rows.dtype)
+    def _bytes(self, models: int, room: int, table: NDArray[Any], start: Any = None) -> int:
+        blank = np.zeros((1, *table.shape[1:]), table.dtype)
         shard = ShardData(0, blank, np.zeros(1, dtype=np.int32), None, 0)
         program: Any = training_program(self.recipe, room, models, resumes=start is not None)
         begin = None if start is None else _stacked([start] * models)
         given = self._batch([shard] * models, room), self._checks, begin
-        return program_bytes(program.lower(*given).compile())
+        return rows.program_bytes(program.lower(*given).compile())
 
     def _batch(self, shards: Sequence[ShardData | SharedShard], room: int) -> ShardBatch:
-        """Rows on the device, and of every shard its places, padded to the capacity."""
+        """The rows on the device, and every shard's places in them, padded to the capacity."""
         codes = [shard.y for shard in shards]
         if self.privacy is not None and any(shard.weights is not None for shard in shards):
             raise ParameterError("DP-SGD does not take sample weights: clipping bounds every record alike")
         whole = shards[0].whole if isinstance(shards[0], SharedShard) else None
-        data, index = copied_rows(shards, room) if whole is None else shared_rows(whole, shards, room)
+        data, index = rows.copied_rows(shards, room) if whole is None else rows.shared_rows(whole, shards, room)
         sizes = np.array([len(own) for own in codes], dtype=np.int32)
         steps = np.array([self.recipe.num_steps(len(own)) for own in codes], dtype=np.int32)
         keys = np.array([raw_key(shard.seed) for shard in shards], dtype=np.uint32)
@@ -397,8 +301,8 @@ class JaxLearner:
     def _checks(self) -> Checks:
         if self.validation is None:
             return Checks(jax.device_put(np.zeros((0, 1), np.float32)), jax.device_put(np.zeros(0, np.int32)))
-        rows = dense_rows(self.validation.X)
-        return Checks(jax.device_put(rows), jax.device_put(self.validation.class_codes(self.recipe.num_classes)))
+        table = rows.dense_rows(self.validation.X)
+        return Checks(jax.device_put(table), jax.device_put(self.validation.class_codes(self.recipe.num_classes)))
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
         """All shards in one call."""
@@ -410,23 +314,21 @@ class JaxLearner:
 
     def load_model(self, stored: StoredModel) -> Model:
         """The model that was dumped."""
-        shapes = jax.eval_shape(
-            lambda: self.architecture.init(jax.random.key(0, impl="threefry2x32"), self.recipe.num_classes)
-        )
+        shapes = jax.eval_shape(lambda: self.architecture.init(fixed_key(), self.recipe.num_classes))
         return load_model(stored, shapes, self.make_model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The settings alone: what was derived from them is made anew."""
+        """The settings alone. What was derived from them is computed again."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def _stacked(starts: Sequence[Any]) -> Any:
-    """Weights to go on from, those of a program's models together."""
+    """The starting weights of a program's models, stacked."""
     return jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
 
 
 def _check_finite(weights: Any) -> None:
-    """A network that diverged would abstain, whatever it is asked."""
+    """Refuse a network that diverged: it would abstain on every question."""
     for leaf in jax.tree.leaves(weights):
         if jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact) and not np.isfinite(leaf).all():
             raise ExpungeError("training diverged: a weight is not a finite number (try a smaller learning rate)")
@@ -434,6 +336,126 @@ def _check_finite(weights: Any) -> None:
 
 def raw_key(seed: int) -> tuple[int, int]:
     """All 64 bits of a seed as a threefry key."""
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 64:
-        raise ParameterError(f"a seed must be a whole number of 64 bits, got {seed!r}")
+    require_count("seed", seed, least=0, most=2**64 - 1)
     return seed >> 32, seed & 0xFFFFFFFF
+
+
+@dataclass(frozen=True, eq=False)
+class SlicedJaxLearner:
+    """A learner that trains a network on slice after slice, with a fresh optimiser for each.
+
+    A deletion resumes at the first slice that it touches. The learner's `steps` or `epochs` are those of one slice.
+
+    Parameters
+    ----------
+    learner
+        The learner of each slice.
+    num_slices
+        The number of slices, from 1 to 65,535.
+    is_cumulative
+        Whether a slice is trained together with all before it, as in SISA, or alone.
+
+    Raises
+    ------
+    ParameterError
+        If the learner is not a `JaxLearner`, or the number of slices is out of range.
+
+    Examples
+    --------
+    >>> from expunge.training.learners.jax import logistic
+    >>> sliced = SlicedJaxLearner(JaxLearner(logistic(input_shape=(2,)), epochs=2), num_slices=4)
+    >>> sliced.num_slices
+    4
+    """
+
+    learner: JaxLearner
+    num_slices: int
+    is_cumulative: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.learner, JaxLearner):
+            raise ParameterError(f"the learner of slices must be a JaxLearner, got {self.learner!r}")
+        require_count("num_slices", self.num_slices, most=2**16 - 1)
+
+    @property
+    def shards_at_once(self) -> int:
+        """As many as the learner takes: the same slice of all of them is trained together."""
+        return self.learner.shards_at_once
+
+    def for_classes(self, classes: NDArray[Any]) -> SlicedJaxLearner:
+        """The same learner for as many classes as there are labels."""
+        return replace(self, learner=self.learner.for_classes(classes))
+
+    def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
+        """The weights after training on these rows, from the checkpoint's weights on."""
+        return self.extend_many([checkpoint], [ShardData(0, X, y, weights, seed)])[0]
+
+    def extend_many(self, checkpoints: Sequence[Any], shards: Sequence[ShardData]) -> list[Any]:
+        """Extend many checkpoints, together where their programs are the same."""
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for number, (checkpoint, shard) in enumerate(zip(checkpoints, shards, strict=True)):
+            groups.setdefault((rows.capacity(len(shard.y)), checkpoint is None), []).append(number)
+        extended: list[Any] = [None] * len(shards)
+        for (room, is_fresh), numbers in groups.items():
+            starts = None if is_fresh else [checkpoints[number] for number in numbers]
+            trained = self.learner.train([shards[number] for number in numbers], room, starts)
+            for number, weights in zip(numbers, trained, strict=True):
+                extended[number] = weights
+        return extended
+
+    def make_model(self, checkpoint: Any) -> Model:
+        """The checkpoint as a voting model."""
+        return self.learner.make_model(checkpoint)
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """The voter of the base learner, on the models of the last slice."""
+        finals = [model.final if isinstance(model, SlicedModel) else model for model in models]
+        return self.learner.make_voter(finals, num_classes)
+
+    def dump_model(self, model: Model) -> StoredModel:
+        """All checkpoints, each array under the number of its slice."""
+        if not isinstance(model, SlicedModel):
+            raise InputError(f"the sliced JAX learner cannot store a {type(model).__name__}")
+        stored: StoredModel = {"kind": "sliced"}
+        for number, checkpoint in enumerate(model.checkpoints):
+            if checkpoint is not None:
+                part = self.learner.dump_model(self.make_model(checkpoint))
+                stored |= {f"{number}/{name}": value for name, value in part.items()}
+        return stored
+
+    def load_model(self, stored: StoredModel) -> Model:
+        """The checkpoints and the model of the last."""
+        if stored.get("kind") != "sliced":
+            raise InputError(f"a stored model must be of kind 'sliced', got {stored.get('kind')!r}")
+        checkpoints: list[Any] = []
+        for number in range(self.num_slices):
+            prefix = f"{number}/"
+            part = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+            model: Any = self.learner.load_model(part) if part else None
+            checkpoints.append(None if model is None else model.parameters)
+        last = checkpoints[-1]
+        return SlicedModel(tuple(checkpoints), Abstainer() if last is None else self.make_model(last))
+
+
+def same_parameters(first: Any, second: Any) -> bool:
+    """Whether two trees of weights agree in every bit.
+
+    Parameters
+    ----------
+    first, second
+        Trees of arrays, as `JaxModel.parameters`.
+
+    Returns
+    -------
+    bool
+        True if they have the same structure and the same bytes.
+
+    Examples
+    --------
+    >>> same_parameters({"w": np.zeros(2)}, {"w": np.zeros(2)}), same_parameters(np.zeros(1), -np.zeros(1))
+    (True, False)
+    """
+    left, right = jax.tree.flatten(first), jax.tree.flatten(second)
+    return left[1] == right[1] and all(
+        np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(left[0], right[0], strict=True)
+    )

@@ -1,8 +1,12 @@
-"""A trained shard: weights as numpy arrays, and predicting with them in blocks of one fixed size."""
+"""A trained shard: the network's weights, predicting with them, voting with many at once, and storing them.
+
+A model predicts in blocks of one fixed number of rows. A store writes a model as named arrays and plain values
+(safetensors).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -13,18 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.errors import InputError
-from expunge.core.features import Features, is_frame, is_sparse
-from expunge.training.learners.jax.architecture import Architecture, check_rows
+from expunge.core.features import Features, num_rows
 from expunge.training.learners.jax.layers import Array
-from expunge.training.learners.protocol import ABSTAIN, Codes
+from expunge.training.learners.jax.networks import Architecture, check_rows
+from expunge.training.learners.jax.rows import dense_rows, largest_fitting, program_bytes, row_blocks
+from expunge.training.learners.protocol import ABSTAIN, Abstainer, Codes, Model, count_votes
+from expunge.training.learners.scikit import ConstantModel
 
 MODELS_AT_ONCE = 64  # that vote on a block side by side, so that memory does not grow with the number of shards
-ROWS_AT_ONCE = 256  # always: the program, and with it a row's answer, must not depend on the company it is asked in
+
+StoredModel = dict[str, NDArray[Any] | int | float | str]
 
 
 @dataclass(frozen=True, eq=False)
 class JaxModel:
-    """A network with its weights (numpy arrays)."""
+    """A trained shard: a network with its weights.
+
+    Parameters
+    ----------
+    architecture
+        The network as two pure functions.
+    parameters
+        The weights, a tree of NumPy arrays.
+    input_scale
+        The factor that inputs are multiplied by.
+    """
 
     architecture: Architecture
     parameters: Any = field(repr=False)
@@ -38,48 +55,12 @@ class JaxModel:
         return np.concatenate(blocks)
 
     def predict(self, X: Features) -> Codes:
-        """The class with the largest score, the first among equals; ⊥ where a score is not a number."""
+        """The class with the largest score, the first among equals, or ⊥ where a score is not a number."""
         table = dense_rows(X)
         if not len(table):
             return np.empty(0, dtype=np.int64)
         scores = self.scores(table)
         return np.where(np.isnan(scores).any(axis=1), ABSTAIN, scores.argmax(axis=1)).astype(np.int64)
-
-
-def dense_rows(X: Features) -> NDArray[Any]:
-    """Rows of numbers as an array, the given one where it will do: not to be written to.
-
-    Float32, but for truth values and whole numbers of at most 16 bits (pictures, say), which a program turns into
-    float32 when it reads them. What is too large for float32 is infinite.
-    """
-    if is_frame(X):
-        return _frame_rows(X)
-    table = np.asarray(X.toarray() if is_sparse(X) else X)
-    if table.dtype.kind not in "fiub":
-        raise InputError(f"the JAX learner needs numbers, got values of type {table.dtype}")
-    if table.dtype.kind != "f" and table.dtype.itemsize <= 2:
-        return table
-    with np.errstate(over="ignore"):
-        return table.astype(np.float32, copy=False)
-
-
-def _frame_rows(X: Any) -> NDArray[Any]:
-    for name, kind in X.dtypes.items():
-        if kind.kind not in "fiub":
-            raise InputError(f"the JAX learner needs numbers, but column {name!r} has values of type {kind}")
-    with np.errstate(over="ignore"):
-        return np.asarray(X.to_numpy(dtype=np.float32, na_value=np.nan))
-
-
-def row_blocks(X: Features) -> Iterator[tuple[NDArray[Any], int]]:
-    """Runs of `ROWS_AT_ONCE` rows, the last one filled up with zeros, and how many of them are real."""
-    table = dense_rows(X)
-    for first in range(0, len(table), ROWS_AT_ONCE):
-        block = table[first : first + ROWS_AT_ONCE]
-        used = len(block)
-        if used < ROWS_AT_ONCE:
-            block = np.concatenate([block, np.zeros((ROWS_AT_ONCE - used, *block.shape[1:]), block.dtype)])
-        yield block, used
 
 
 def as_inputs(architecture: Architecture, input_scale: float, raw: Array) -> Array:
@@ -113,3 +94,121 @@ def vote_program(architecture: Architecture, input_scale: float) -> Any:
         return jax.lax.map(one, stacked, batch_size=None if jax.default_backend() == "cpu" else MODELS_AT_ONCE).T
 
     return jax.jit(votes)
+
+
+class JaxVoter:
+    """Votes of all shards. The networks' weights are stacked on the device; constants and abstentions are filled in.
+
+    With `memory` (bytes) the weights are sent to the device for every block of rows, as many models together as fit.
+    """
+
+    def __init__(self, models: Sequence[Model], num_classes: int, *, memory: int | None = None) -> None:
+        self._num_classes, self._memory = num_classes, memory
+        networks = [(shard, model) for shard, model in enumerate(models) if isinstance(model, JaxModel)]
+        self._shards = np.array([shard for shard, _ in networks], dtype=np.intp)
+        self._fixed = np.array(
+            [model.code if isinstance(model, ConstantModel) else ABSTAIN for model in models], dtype=np.int32
+        )
+        self._program: Any = None
+        if networks:
+            first = networks[0][1]
+            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(model.parameters for _, model in networks))
+            self._stacked = stacked if memory is not None else jax.device_put(stacked)
+            self._program = vote_program(first.architecture, first.input_scale)  # type: ignore[arg-type]
+        self._fitting: dict[Any, int] = {}
+
+    def count(self, X: Features) -> NDArray[np.int64]:
+        """Votes for each class."""
+        return count_votes(self.votes(X), self._num_classes)
+
+    def votes(self, X: Features) -> Codes:
+        """Every shard's vote."""
+        table = np.tile(self._fixed, (num_rows(X), 1))
+        if self._program is None:
+            return table
+        first = 0
+        for block, used in row_blocks(X):
+            table[first : first + used, self._shards] = self._ask(block)[:used]
+            first += used
+        return table
+
+    def _ask(self, block: NDArray[Any]) -> Codes:
+        """The networks' votes on one block, (rows, models)."""
+        number = len(self._shards)
+        size = self._models_at_once(block)
+        if size == number:
+            return np.asarray(self._program(self._stacked, block))
+        votes = []
+        for start in range(0, number, size):
+            places = np.minimum(np.arange(start, start + size), number - 1)  # always as many: one program
+            votes.append(np.asarray(self._program(self._chosen(places), block)))
+        return np.concatenate(votes, axis=1)[:, :number]
+
+    def _models_at_once(self, block: NDArray[Any]) -> int:
+        number, key = len(self._shards), (block.shape, block.dtype)
+        if self._memory is None:
+            return number
+        if key not in self._fitting:
+            self._fitting[key] = largest_fitting(
+                lambda models: self._bytes(models, block), self._memory, most=number, purpose="ask"
+            )
+        return self._fitting[key]
+
+    def _bytes(self, models: int, block: NDArray[Any]) -> int:
+        return program_bytes(self._program.lower(self._chosen(np.zeros(models, np.intp)), block).compile())
+
+    def _chosen(self, places: NDArray[np.intp]) -> Any:
+        return jax.tree.map(lambda leaves: leaves[places], self._stacked)
+
+
+def dump_model(model: Model) -> StoredModel:
+    """A model as named arrays and plain values; `load_model` also needs the learner's settings."""
+    if isinstance(model, Abstainer):
+        return {"kind": "abstain"}
+    if isinstance(model, ConstantModel):
+        return {"kind": "constant", "code": model.code}
+    if isinstance(model, JaxModel):
+        return {"kind": "network", **dump_parameters(model.parameters)}
+    raise InputError(f"the JAX learner cannot store a {type(model).__name__}")
+
+
+def load_model(stored: Mapping[str, Any], shapes: Any, make: Callable[[Any], Model]) -> Model:
+    """The model again. `shapes` is the tree of the network's weights, `make` turns weights into a model."""
+    kind = stored.get("kind")
+    if kind == "abstain":
+        return Abstainer()
+    if kind == "constant":
+        return ConstantModel(int(stored["code"]))
+    if kind == "network":
+        return make(load_parameters(stored, shapes))
+    raise InputError(f"a stored model must be of kind 'abstain', 'constant' or 'network', got {kind!r}")
+
+
+def dump_parameters(parameters: Any) -> dict[str, NDArray[Any]]:
+    """Every array under its path in the tree, in a type that NumPy has, so that a store can read it again."""
+    return {
+        "weights" + jax.tree_util.keystr(path): np.ascontiguousarray(_stored(leaf))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)
+    }
+
+
+def _stored(leaf: NDArray[Any]) -> NDArray[Any]:
+    """Write numbers of a type that NumPy lacks (bfloat16) as float32, which loses nothing."""
+    return leaf.astype(np.float32) if leaf.dtype.kind == "V" else leaf
+
+
+def load_parameters(stored: Mapping[str, Any], shapes: Any) -> Any:
+    """The tree again. An array that is missing, surplus or of another shape is an error that names it."""
+
+    def one(path: Any, expected: Any) -> NDArray[Any]:
+        name = "weights" + jax.tree_util.keystr(path)
+        found = np.asarray(stored.get(name, np.empty(0)))
+        if found.shape != expected.shape:
+            raise InputError(f"stored weights {name} must have the shape {expected.shape}, got {found.shape}")
+        return np.array(found, dtype=expected.dtype)
+
+    parameters = jax.tree_util.tree_map_with_path(one, shapes)
+    surplus = set(stored) - set(dump_parameters(parameters)) - {"kind"}
+    if surplus:
+        raise InputError(f"stored weights {min(surplus)} belong to another network")
+    return parameters

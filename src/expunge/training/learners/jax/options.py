@@ -1,46 +1,50 @@
-"""Checks of single options, each with one clear line.
+"""Options of a JAX learner: the optimiser, DP-SGD and its (ε, δ), and validation.
 
-Optimisers as plain data, so that a learner can be stored; any Optax transformation works too.
-
-DP-SGD, per-example clipping and Gaussian noise (Abadi et al. 2016), as in the paper's Section 5.2; its (ε, δ).
+An `Optimizer` is plain data, so that a learner can be stored. Any Optax transformation works too. DP-SGD clips every
+example's gradient and adds Gaussian noise (Abadi et al. 2016), as in the paper's Section 5.2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import ceil, isfinite, log, sqrt
+from dataclasses import dataclass, field, replace
+from math import ceil, log, sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import optax
+from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice, require_count, require_number
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from expunge.privacy.accounting import PrivacyBudget
 
-
-_MOST = 2**31 - 1  # programs count in 32 bits
-
-
-def check_whole(name: str, value: Any, *, most: int | None = _MOST) -> None:
-    """Refuse what is not a whole number from 1 on."""
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_whole or value < 1:
-        raise ParameterError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if most is not None and value > most:
-        raise ParameterError(f"{name} must be at most {most}, got {value!r}")
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a finite number, and not a truth value."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and isfinite(value)
+MOST_COUNT = 2**31 - 1  # programs count in 32 bits
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An Optax optimiser by its name and numbers: `Optimizer("adam", {"learning_rate": 1e-3})`, or pairs of them."""
+    """An Optax optimiser by its name and numbers. It is plain data, so a learner with it can be stored.
+
+    Parameters
+    ----------
+    name
+        The name of a function of Optax that makes an optimiser.
+    arguments
+        The function's arguments, as a mapping or as pairs of name and value.
+
+    Raises
+    ------
+    ParameterError
+        If the name is not text, or the arguments are not pairs.
+
+    Examples
+    --------
+    >>> Optimizer("adam", {"learning_rate": 0.001}) == adam(0.001)
+    True
+    """
 
     name: str
     arguments: tuple[tuple[str, float | bool], ...]
@@ -56,7 +60,7 @@ class Optimizer:
         object.__setattr__(self, "arguments", pairs)
 
     def build(self) -> optax.GradientTransformation:
-        """The transformation."""
+        """Make the Optax transformation. Raises `ParameterError` if Optax has no such optimiser."""
         make = getattr(optax, self.name, None)
         if not callable(make):
             raise ParameterError(f"Optax has no optimiser {self.name!r}")
@@ -70,22 +74,60 @@ class Optimizer:
 
 
 def sgd(learning_rate: float, *, momentum: float = 0.0) -> Optimizer:
-    """Stochastic gradient descent."""
-    _check_rate(learning_rate)
-    if not is_number(momentum) or not 0 <= momentum < 1:
-        raise ParameterError(f"momentum must be in [0, 1), got {momentum!r}")
+    """Stochastic gradient descent.
+
+    Parameters
+    ----------
+    learning_rate
+        The step size, above 0.
+    momentum
+        The momentum, from 0 to below 1.
+
+    Returns
+    -------
+    Optimizer
+        The optimiser.
+
+    Raises
+    ------
+    ParameterError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> sgd(0.1, momentum=0.9).arguments
+    (('learning_rate', 0.1), ('momentum', 0.9))
+    """
+    require_number("learning_rate", learning_rate, above=0)
+    require_number("momentum", momentum, least=0, below=1)
     return Optimizer("sgd", (("learning_rate", learning_rate), ("momentum", momentum)))
 
 
 def adam(learning_rate: float) -> Optimizer:
-    """Adam with Optax's defaults."""
-    _check_rate(learning_rate)
+    """Adam with Optax's defaults.
+
+    Parameters
+    ----------
+    learning_rate
+        The step size, above 0.
+
+    Returns
+    -------
+    Optimizer
+        The optimiser.
+
+    Raises
+    ------
+    ParameterError
+        If the step size is out of range.
+
+    Examples
+    --------
+    >>> adam(0.01).name
+    'adam'
+    """
+    require_number("learning_rate", learning_rate, above=0)
     return Optimizer("adam", (("learning_rate", learning_rate),))
-
-
-def _check_rate(learning_rate: Any) -> None:
-    if not is_number(learning_rate) or learning_rate <= 0:
-        raise ParameterError(f"learning_rate must be a positive number, got {learning_rate!r}")
 
 
 def as_transformation(given: Any) -> optax.GradientTransformation:
@@ -102,15 +144,35 @@ _OVERFLOW = 1e-18  # the probability that a Poisson batch does not fit, a step
 
 @dataclass(frozen=True)
 class PrivateSGD:
-    """How gradients are made private.
+    """DP-SGD: how gradients are clipped and noised, and how batches are drawn.
 
-    Every example's gradient is clipped to the l2 norm `clip_norm`; Gaussian noise of standard deviation
-    `clip_norm · noise_multiplier` is added to their *sum*, which is then divided by the batch size and handed to the
-    optimiser. With `sampling="shuffle"` batches are cut from shuffled epochs, an incomplete last one dropped, as in the
-    paper's experiments: no (ε, δ) is claimed for it. With `sampling="poisson"` every record joins a batch independently
-    with probability batch size / number of records (1 in a smaller shard), which is what `budget` accounts for.
+    Every example's gradient is clipped to the l2 norm `clip_norm`. Gaussian noise of standard deviation
+    `clip_norm · noise_multiplier` is added to their *sum*, which is then divided by the batch size and given to the
+    optimiser (Abadi et al. 2016; the paper's Section 5.2).
 
     Noise is drawn in float32: like all floating-point samplers it is an idealisation of the Gaussian.
+
+    Parameters
+    ----------
+    clip_norm
+        The largest l2 norm of an example's gradient, above 0.
+    noise_multiplier
+        The noise's standard deviation, in units of `clip_norm`.
+    sampling
+        "shuffle" cuts batches from shuffled epochs and drops an incomplete last one, as in the paper's experiments; no
+        (ε, δ) is claimed for it. With "poisson" every record joins a batch independently, with probability batch size /
+        number of records (1 in a smaller shard). `budget` accounts for that.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> privacy = PrivateSGD(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson")
+    >>> 3 < privacy.budget(delta=1e-5, num_records=1800, batch_size=64, num_steps=100).epsilon < 3.5
+    True
     """
 
     clip_norm: float
@@ -118,26 +180,42 @@ class PrivateSGD:
     sampling: Literal["shuffle", "poisson"] = "shuffle"
 
     def __post_init__(self) -> None:
-        if not (is_number(self.clip_norm) and self.clip_norm > 0):
-            raise ParameterError(f"clip_norm must be a positive number, got {self.clip_norm!r}")
-        if not (is_number(self.noise_multiplier) and self.noise_multiplier >= 0):
-            raise ParameterError(f"noise_multiplier must be a number of at least 0, got {self.noise_multiplier!r}")
-        if self.sampling not in ("shuffle", "poisson"):
-            raise ParameterError(f"sampling must be 'shuffle' or 'poisson', got {self.sampling!r}")
+        require_number("clip_norm", self.clip_norm, above=0)
+        require_number("noise_multiplier", self.noise_multiplier, least=0)
+        require_choice("sampling", self.sampling, ("shuffle", "poisson"))
 
     def budget(self, *, delta: float, num_records: int, batch_size: int, num_steps: int) -> PrivacyBudget:
         """(ε, δ) of one shard's training for adding or removing one record, by Rényi accounting.
 
-        Assumes Poisson sampling at rate batch_size / num_records, or 1 in a smaller shard, the number of records being
-        public. A batch that does not fit its storage is cut; that happens with probability at most 1e-18 a step, which
-        is charged to δ. At large ε (above 20 or so) that charge is more than δ, and no budget is claimed.
+        It assumes Poisson sampling at rate batch_size / num_records, or 1 in a smaller shard, and takes the number of
+        records as public. A batch that does not fit its storage is cut. That happens with probability at most 1e-18 in
+        each step, and is charged to δ. At large ε (above 20 or so) that charge is more than δ, and no budget is
+        claimed.
+
+        Parameters
+        ----------
+        delta
+            δ, above 0 and below 1.
+        num_records
+            The number of the shard's records.
+        batch_size, num_steps
+            Those of the training.
+
+        Returns
+        -------
+        PrivacyBudget
+            (ε, δ).
+
+        Raises
+        ------
+        ParameterError
+            If batches are shuffled, there is no noise, or no (ε, δ) can be claimed.
         """
         if self.sampling != "poisson":
             raise ParameterError("no (ε, δ) is known for shuffled batches: use sampling='poisson'")
-        if not 0 < delta < 1:
-            raise ParameterError(f"delta must be in (0, 1), got {delta!r}")
+        require_number("delta", delta, above=0, below=1)
         for name, value in (("num_records", num_records), ("batch_size", batch_size), ("num_steps", num_steps)):
-            check_whole(name, value, most=None)
+            require_count(name, value)
         if self.noise_multiplier == 0:
             raise ParameterError("there is no finite ε without noise (noise_multiplier 0)")
         from dp_accounting import dp_event, rdp
@@ -171,10 +249,70 @@ def _check_cuts(epsilon: float, spare: float, num_steps: int) -> None:
 
 
 def poisson_capacity(batch_size: int) -> int:
-    """Room for a Poisson batch: a batch of mean `batch_size` is larger with probability at most 1e-18.
+    """The storage for a Poisson batch: a batch of mean `batch_size` is larger with probability at most 1e-18.
 
     By Bernstein's inequality, P(N ≥ m + t) ≤ exp(-t² / (2 (m + t/3))) for a binomial N of mean m.
     """
     bound = -log(_OVERFLOW)
     excess = bound / 3 + sqrt(bound**2 / 9 + 2 * bound * batch_size)
     return batch_size + ceil(excess)
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """Public examples that choose among the weights of a training.
+
+    The accuracy on them is measured at regular steps. The training returns the weights of the best check, the later one
+    among equals. The examples must not be records: what they choose is not unlearned.
+
+    Parameters
+    ----------
+    X
+        Rows, one for each example.
+    y
+        Labels as the records have them. The learner's `for_classes` turns them into `codes`. A learner that is used by
+        itself, with codes for labels and `num_classes`, takes codes here too.
+    every
+        The number of steps from one check to the next.
+    codes
+        Set by `for_classes`.
+
+    Raises
+    ------
+    ParameterError
+        If there is not one label for each row, or no row.
+
+    Examples
+    --------
+    >>> validation = Validation(np.zeros((2, 4)), np.array(["no", "yes"]), every=10)
+    >>> validation.for_classes(np.array(["no", "yes"])).codes
+    array([0, 1], dtype=int32)
+    """
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    every: int = 20
+    codes: NDArray[Any] | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        require_count("every", self.every, most=MOST_COUNT)
+        if np.ndim(self.y) != 1:
+            raise ParameterError(f"validation needs one label a row, got labels of the shape {np.shape(self.y)}")
+        if len(self.X) != len(self.y) or not len(self.y):
+            raise ParameterError(f"validation needs as many labels as rows, got {len(self.X)} and {len(self.y)}")
+
+    def for_classes(self, classes: NDArray[Any]) -> Validation:
+        """The same examples with the codes of their labels, which are places in `classes`."""
+        code_of = {label: code for code, label in enumerate(np.asarray(classes).tolist())}
+        labels = np.asarray(self.y).tolist()
+        unknown = [label for label in labels if label not in code_of]
+        if unknown:
+            raise ParameterError(f"validation labels must be classes of the records, got {unknown[0]!r}")
+        return replace(self, codes=np.array([code_of[label] for label in labels], dtype=np.int32))
+
+    def class_codes(self, num_classes: int) -> NDArray[np.int32]:
+        """The labels as codes from 0 to `num_classes` − 1."""
+        codes = np.asarray(self.y if self.codes is None else self.codes)
+        if codes.dtype.kind not in "iu" or codes.min() < 0 or codes.max() >= num_classes:
+            raise ParameterError(f"without for_classes validation labels must be codes from 0 to {num_classes - 1}")
+        return codes.astype(np.int32)

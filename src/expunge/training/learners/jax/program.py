@@ -1,32 +1,110 @@
 """The compiled training: a fixed number of models in lock-step, a loop over steps, the data on the device once.
 
-A model's result is a function of its own rows, key and recipe. The number of models in a program is fixed by the
-recipe's setting and never by how many shards there are to train: missing ones are padding, and every model of a program
-is computed by the same instructions at the same shapes, so its bits do not depend on its companions. On a CPU a program
-holds one model, which is also the fastest there.
+A model's result is a function of its own rows, key and recipe. The recipe's setting fixes the number of models in a
+program, however many shards there are to train. Missing ones are padding. Every model of a program is computed by the
+same instructions at the same shapes, so its bits do not depend on the others. On a CPU a program holds one model, which
+is also the fastest there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from expunge.training.learners.jax.batches import epoch_batch, least_size, poisson_batch, shuffled_orders
-from expunge.training.learners.jax.gradients import clipped_sum, weighted_mean
+from expunge.core.checks import require_count, require_number
+from expunge.core.errors import ParameterError
+from expunge.training.learners.jax.gradients import Loss, clipped_sum, weighted_mean
 from expunge.training.learners.jax.layers import Array
-from expunge.training.learners.jax.options import as_transformation, poisson_capacity
-from expunge.training.learners.jax.recipe import Recipe
+from expunge.training.learners.jax.networks import Architecture, fixed_key, one_line
+from expunge.training.learners.jax.options import MOST_COUNT, PrivateSGD, as_transformation, poisson_capacity
+from expunge.training.learners.jax.rows import epoch_batch, least_size, poisson_batch, shuffled_orders
 
 _CHECKED_AT_ONCE = 500
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about a training that is fixed before any data is seen. Compiled programs are cached by it."""
+
+    architecture: Architecture
+    loss: Loss
+    optimizer: Any  # an Optimizer or an Optax transformation
+    num_classes: int
+    batch_size: int
+    steps: int | None
+    epochs: int | None
+    privacy: PrivateSGD | None
+    check_every: int | None
+    input_scale: float
+
+    def num_steps(self, size: int) -> int:
+        """The number of steps for a shard of so many rows."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return self.epochs * max(size // self.batch_size, 1)
+
+    def num_epochs(self, least: int) -> int:
+        """The most epochs that a shard of at least `least` rows can begin."""
+        if self.steps is None:
+            assert self.epochs is not None
+            return self.epochs
+        return -(-self.steps // max(least // self.batch_size, 1))
+
+
+@lru_cache(maxsize=64)
+def check_update(recipe: Recipe) -> None:
+    """Refuse weights, a loss or an optimiser that a step cannot be made with. Computes nothing.
+
+    Optimisers that need the loss besides the gradient (L-BFGS, Polyak's steps), or weights of a kind of their own, are
+    refused.
+    """
+    architecture, optimizer = recipe.architecture, as_transformation(recipe.optimizer)
+    weights = jax.eval_shape(lambda: architecture.init(fixed_key(), recipe.num_classes))
+    for leaf in jax.tree.leaves(weights):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ParameterError(f"the network's weights must be arrays of floats, got one of type {leaf.dtype}")
+    label = jax.ShapeDtypeStruct((), jnp.int32)
+    try:
+        loss = jax.eval_shape(recipe.loss, jax.ShapeDtypeStruct((recipe.num_classes,), jnp.float32), label)
+    except Exception as error:
+        raise ParameterError(f"the loss fails on the scores and the label of one example: {one_line(error)}") from error
+    if getattr(loss, "shape", None) != ():
+        found = getattr(loss, "shape", type(loss).__name__)
+        raise ParameterError(f"the loss of one example must be a number, got {found}")
+    try:
+        jax.eval_shape(lambda own: optimizer.update(own, optimizer.init(own), own), weights)
+    except Exception as error:
+        words = "the optimizer cannot make a step from gradients and weights alone"
+        raise ParameterError(f"{words}: {one_line(error)}") from error
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse an impossible option in one clear line."""
+    require_count("batch_size", recipe.batch_size, most=MOST_COUNT)
+    if (recipe.steps is None) == (recipe.epochs is None):
+        raise ParameterError(f"give either steps or epochs, got steps={recipe.steps!r}, epochs={recipe.epochs!r}")
+    for name in ("steps", "epochs"):
+        if getattr(recipe, name) is not None:
+            require_count(name, getattr(recipe, name), most=MOST_COUNT)
+    if not callable(recipe.loss):
+        raise ParameterError(f"loss must be a function of scores and label, got {recipe.loss!r}")
+    as_transformation(recipe.optimizer)  # one that cannot be made is an error here, not in training
+    if recipe.privacy is not None and not isinstance(recipe.privacy, PrivateSGD):
+        raise ParameterError(f"privacy must be a PrivateSGD or None, got {recipe.privacy!r}")
+    if require_number("input_scale", recipe.input_scale) == 0:
+        raise ParameterError(f"input_scale must be a number other than 0, got {recipe.input_scale!r}")
+
+
 class ShardBatch(NamedTuple):
-    """What a program of `models` models trains on; leading axes: rows of all data, or models."""
+    """What a program trains on. The leading axis is the rows of all data, or the models of the program."""
 
     X: Array  # (rows, …) in the type it is stored in
     y: Array  # (rows,)
@@ -120,7 +198,7 @@ class _Training:
         return _State(parameters, self._optimizer.init(parameters), best, jnp.int32(-1)), jax.random.key_data(stream)
 
     def orders(self, stream: Array, size: Array) -> Any:
-        """The shuffles of all epochs; nothing for Poisson sampling."""
+        """The shuffles of all epochs, or an empty tuple for Poisson sampling."""
         if self._is_poisson:
             return ()
         num_epochs = self._recipe.num_epochs(least_size(self._room))
@@ -137,7 +215,7 @@ class _Training:
         last: Array,
         number: Array,
     ) -> _State:
-        """One step of the optimiser; nothing once the model's own steps are over."""
+        """One step of the optimiser. It changes nothing once the model's own steps are over."""
         places, present = self._batch(stream, orders, size, number)
         chosen = rows[places]
         x, y = self._inputs(shards.X[chosen]), shards.y[chosen]
@@ -151,7 +229,7 @@ class _Training:
         return state._replace(parameters=kept[0], optimizer=kept[1])
 
     def check(self, state: _State, checks: Checks, active: Array) -> _State:
-        """The weights so far, kept if no earlier check was better."""
+        """Keep the weights so far if no earlier check was better."""
         correct = _count_correct(self._recipe, state.parameters, checks, self._inputs)
         better = active & (correct >= state.best_correct)
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), state.parameters, state.best)
@@ -213,7 +291,7 @@ def _key(stream: Array, purpose: int) -> Array:
 
 
 def _count_correct(recipe: Recipe, parameters: Any, checks: Checks, inputs: Callable[[Array], Array]) -> Array:
-    """Of the validation rows, a few at a time."""
+    """Count the validation rows that are classified correctly, a few at a time."""
     total, count = checks.y.shape[0], jnp.int32(0)
     at_once = min(total, _CHECKED_AT_ONCE)
     whole = total // at_once
@@ -228,3 +306,17 @@ def _count_correct(recipe: Recipe, parameters: Any, checks: Checks, inputs: Call
     )
     count = jnp.sum(jax.lax.map(lambda part: correct(*part), parts)).astype(jnp.int32)
     return count if used == total else count + correct(checks.X[used:], checks.y[used:])
+
+
+def use_compilation_cache(folder: str | Path) -> None:
+    """Keep every compiled program in a folder, and use it again in later processes.
+
+    Parameters
+    ----------
+    folder
+        The folder. It is made if it is missing.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -3,9 +3,8 @@
 Torch (and, for DP-SGD, Opacus) are the extra `expunge[torch]` and are loaded when a learner first needs them.
 """
 
-from expunge.training.learners.pytorch.learner import TorchLearner
+from expunge.training.learners.pytorch.learner import TorchLearner, TorchSlicedLearner
 from expunge.training.learners.pytorch.model import Checkpoint, TorchModel
 from expunge.training.learners.pytorch.privacy import DPSGD, DataPrivacy
-from expunge.training.learners.pytorch.slices import TorchSlicedLearner
 
 __all__ = ["DPSGD", "Checkpoint", "DataPrivacy", "TorchLearner", "TorchModel", "TorchSlicedLearner"]

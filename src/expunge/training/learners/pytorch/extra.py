@@ -1,14 +1,10 @@
-"""Training whose only randomness is its seed.
+"""Torch and Opacus, loaded when first used; the user's own functions, found by name; training from a seed alone.
 
-Torch's layers draw from the process's global generator: their initial weights, dropout, and the noise of DP-SGD. So a
-training takes that generator over, starts it from the seed, and gives it back as it was; with it go the global
-generators of numpy and Python, for factories and training functions that use those. One lock keeps two threads from
-taking over at the same time. Linear algebra runs on one thread meanwhile, so that sums do not depend on the number of
-cores.
-
-Torch and Opacus, loaded when first used; the user's own functions, found by name; and what they complain of.
-
-What an option's value is, asked of anything that a caller may hand over.
+Torch's layers draw from the process's global generator: their initial weights, dropout, and the noise of DP-SGD. So
+`seeded` takes that generator over, starts it from the seed, and restores it afterwards. It does the same with the
+global generators of numpy and Python, for factories and training functions that use those. One lock keeps two threads
+from taking over at the same time. Linear algebra runs on one thread meanwhile, so that sums do not depend on the number
+of cores.
 """
 
 from __future__ import annotations
@@ -18,12 +14,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import ExpungeError, ParameterError
 
 Named = Callable[..., Any] | str
@@ -68,16 +64,6 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".removesuffix(": ")
 
 
-def is_whole(value: object, low: int, high: int) -> bool:
-    """Whether `value` is an integer in low..high."""
-    return not isinstance(value, bool) and isinstance(value, int | np.integer) and low <= int(value) <= high
-
-
-def is_number(value: object) -> bool:
-    """Whether `value` is a finite number, and not a truth value or a text that reads like one."""
-    return not isinstance(value, bool) and isinstance(value, int | float | np.integer | np.floating) and isfinite(value)
-
-
 _LOCK = threading.RLock()
 _STATE_BYTES = 5056  # of torch's Mersenne twister: a header of 24 bytes, 624 words of 8 bytes, what is left of normals
 _KEY = slice(24, 24 + 624 * 8)
@@ -86,9 +72,7 @@ _KEY = slice(24, 24 + 624 * 8)
 @contextmanager
 def seeded(seed: int, *, device: Any, dtype: Any) -> Iterator[None]:
     """Everything random inside depends on `seed` alone; outside nothing is changed."""
-    if not is_whole(seed, 0, 2**64 - 1):  # numpy and Python would take None for "some seed"
-        raise ParameterError(f"a seed must be a whole number of 64 bits, got {seed!r}")
-    seed = int(seed)
+    seed = require_count("seed", seed, least=0, most=2**64 - 1)  # numpy and Python would take None for "some seed"
     torch = import_extra("torch")
     with _LOCK, ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())

@@ -1,10 +1,9 @@
-"""Any `nn.Module` as a learner.
+"""Any `nn.Module` as a learner, on whole shards or slice by slice (the S of SISA), and the votes of its networks.
 
-Votes of all networks at once: their weights stacked, one program for all of them.
-
-Which way the votes are computed depends on the architecture, the device and the number of rows, never on the shards:
-shards without a network of their own take part with zeros, so that even the last bit of another shard's scores has
-nothing to do with them. A shard's vote is a function of its own model.
+All networks vote at once: their weights are stacked, and one program serves all of them. How the votes are computed
+depends on the architecture, the device and the number of rows, never on the shards. Shards without a network of their
+own take part with zeros, so that they do not change even the last bit of another shard's scores. A shard's vote is a
+function of its own model.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, num_rows
 from expunge.training.learners.protocol import (
@@ -31,14 +31,26 @@ from expunge.training.learners.protocol import (
     Weights,
     count_votes,
 )
-from expunge.training.learners.pytorch import forms
-from expunge.training.learners.pytorch.extra import Named, import_extra, is_whole, resolve, seeded
+from expunge.training.learners.pytorch.extra import Named, import_extra, resolve, seeded
 from expunge.training.learners.pytorch.loop import OptimizerState, TrainingLoop
-from expunge.training.learners.pytorch.model import Checkpoint, TorchModel, top_classes
-from expunge.training.learners.pytorch.network import Network, check_finite, read_state, write_state
+from expunge.training.learners.pytorch.model import (
+    Checkpoint,
+    Network,
+    Shard,
+    StoredModel,
+    TorchModel,
+    check_finite,
+    check_shard,
+    dump_model,
+    final_model,
+    load_model,
+    read_state,
+    top_classes,
+    write_state,
+)
 from expunge.training.learners.pytorch.privacy import DPSGD, PrivateSteps
-from expunge.training.learners.pytorch.rows import Shard, check_shard
 from expunge.training.learners.scikit import ConstantModel
+from expunge.training.learners.slices import SlicedModel
 
 _ROWS_TOGETHER = 64  # on a processor; with many rows its caches do better with one network after another
 _PAIRS_TOGETHER = 1 << 14  # rows times shards in one go, which bounds the memory of their activations
@@ -83,7 +95,7 @@ class TorchVoter:
             return torch.cat([self._safe_codes(row) for row in rows.split(1)], dim=1)
 
     def _codes(self, rows: Any) -> Any:
-        """Votes of shape (shards, rows); what is said for shards without a network means nothing."""
+        """Votes of shape (shards, rows). Those of shards without a network mean nothing."""
         if self._batches(rows):
             try:
                 return self._together(rows)
@@ -142,26 +154,51 @@ _DEVICES = re.compile(r"cpu|auto|cuda(:\d+)?")
 
 @dataclass(frozen=True)
 class TorchLearner:
-    """Trains a new module of `factory` on every shard.
+    """A learner that trains a new module on every shard.
+
+    The same rows and seed give the same model bit for bit on a CPU, independently of earlier trainings. A shard with
+    one class gets a constant without training, except under DP-SGD, where that would tell about its records.
 
     Parameters
     ----------
-    factory : a callable without arguments that returns a new `nn.Module` with one output per class, or its name as
-        'package.module:name' (a durable deployment needs the name, since a function cannot be stored).
-    train : your own training function `train(module, X, y, *, seed, weights)`, or its name. It changes the module in
-        place; X, y and weights (None unless records carry weights) are tensors on the device. Torch's, numpy's and
-        Python's global generators are started from the seed, so it needs `seed` only for generators of its own.
-        Without it the built-in loop minimises cross-entropy, with the options up to `privacy`:
-    optimizer : a name (sgd, adam, adamw, …), or a callable that makes one of a list of parameters, or its name.
-    learning_rate, weight_decay : of an optimizer given by name.
-    batch_size, epochs : how the loop goes over a shard.
-    privacy : `DPSGD(...)` for clipped and noised gradients on Poisson samples.
-    device : "cpu", "cuda", "cuda:1", or "auto" for a GPU where there is one.
-    dtype : "float32" or "float64", to train in; votes are always computed in float32.
-    num_classes : set by `for_classes`.
+    factory
+        A callable without arguments that returns a new `nn.Module` with one output for each class, or its name as
+        'package.module:name'. A durable deployment needs the name, since a function cannot be stored.
+    train
+        Your own training function `train(module, X, y, *, seed, weights)`, or its name. It changes the module in place.
+        X, y and weights (None unless records carry weights) are tensors on the device. Torch's, numpy's and Python's
+        global generators are started from the seed, so it needs `seed` only for generators of its own. Without it the
+        built-in loop minimises cross-entropy, with the options from `optimizer` to `privacy`.
+    optimizer
+        A name (sgd, adam, adamw, …), a callable that makes an optimiser from a list of parameters, or its name.
+    learning_rate, weight_decay
+        Those of an optimizer given by name.
+    batch_size
+        The largest number of records in a batch of the loop.
+    epochs
+        The number of times that the loop passes over a shard.
+    privacy
+        `DPSGD(...)` for clipped and noised gradients on Poisson samples.
+    device
+        "cpu", "cuda", "cuda:1", or "auto" for a GPU where there is one.
+    dtype
+        The type to train in, "float32" or "float64". Votes are always computed in float32.
+    num_classes
+        Set by `for_classes`.
 
-    The same rows and seed give the same model bit for bit on a CPU, whatever was trained before. A shard with one
-    class gets a constant without training, except under DP-SGD, where that would tell about its records.
+    Raises
+    ------
+    ParameterError
+        If an option is impossible. `MissingExtraError`, a kind of it, if torch is not installed.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import torch
+    >>> X, y = np.repeat(np.eye(2), 20, axis=0), np.repeat([0, 1], 20)
+    >>> learner = TorchLearner(partial(torch.nn.Linear, 2, 2), epochs=20)
+    >>> learner.fit(X, y, seed=0).predict(np.eye(2))
+    array([0, 1])
     """
 
     code_fields: ClassVar[tuple[str, ...]] = ("factory", "train", "optimizer")  # a store must not load these unasked
@@ -194,10 +231,9 @@ class TorchLearner:
                     raise ParameterError(f"{option.name} belongs to the built-in loop and has no effect with train")
         if not isinstance(self.device, str) or not _DEVICES.fullmatch(self.device):
             raise ParameterError(f"device must be cpu, cuda, cuda:<number> or auto, got {self.device!r}")
-        if self.dtype not in ("float32", "float64"):
-            raise ParameterError(f"dtype must be float32 or float64, got {self.dtype!r}")
-        if self.num_classes is not None and not is_whole(self.num_classes, 1, 2**31):
-            raise ParameterError(f"num_classes must be a whole number of at least 1, got {self.num_classes!r}")
+        require_choice("dtype", self.dtype, ("float32", "float64"))
+        if self.num_classes is not None:
+            require_count("num_classes", self.num_classes, most=2**31)
 
     @cached_property
     def loop(self) -> TrainingLoop:
@@ -218,7 +254,7 @@ class TorchLearner:
         return self.privacy is None and bool((y == y[0]).all())
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
-        """A module trained on the shard."""
+        """Train a new module on one shard. Raises `InputError` where rows, labels or weights do not fit."""
         shard = check_shard(X, y, weights, num_classes=self.num_classes)
         if not len(shard.y):
             return Abstainer()
@@ -227,7 +263,7 @@ class TorchLearner:
         return self.advance(None, shard, seed).model
 
     def advance(self, start: Checkpoint | None, shard: Shard, seed: int) -> Checkpoint:
-        """Train a new module, or a copy of `start`'s with its optimiser going on."""
+        """Train a new module, or a copy of `start`'s with its optimiser continuing."""
         network = self.network
         rows, labels, factors = network.training_data(shard)
         with seeded(seed, device=network.place(), dtype=network.number_type()):
@@ -249,15 +285,96 @@ class TorchLearner:
         return {}, ()
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
-        """All networks in one call; one after another where there are models of another kind."""
+        """All networks vote in one call, or one after another where there are models of another kind."""
         if all(isinstance(model, TorchModel | ConstantModel | Abstainer) for model in models):
             return TorchVoter(self.network, models, num_classes)
         return OneByOneVoter(models, num_classes)
 
-    def dump_model(self, model: Model) -> forms.Form:
+    def dump_model(self, model: Model) -> StoredModel:
         """The model as arrays, numbers and words."""
-        return forms.dump(model)
+        return dump_model(model)
 
-    def load_model(self, form: Mapping[str, Any]) -> Model:
-        """The model that `dump_model` was given. Runs the learner's own factory, and nothing from the form."""
-        return cast("Model", forms.load(form, self.network))
+    def load_model(self, stored: Mapping[str, Any]) -> Model:
+        """The model that `dump_model` was given. Runs the learner's own factory, and nothing from what is stored."""
+        return cast("Model", load_model(stored, self.network))
+
+
+@dataclass(frozen=True)
+class TorchSlicedLearner:
+    """A learner that trains a network slice by slice, each from the weights of the slice before.
+
+    A deletion resumes at the first slice that it touches. The learner's `epochs` are those of one slice. The state of
+    the optimiser continues too, except with a training function of your own, which starts its own optimiser.
+
+    Parameters
+    ----------
+    learner
+        The learner of each slice.
+    num_slices
+        The number of slices, from 1 to 65,535.
+    cumulative
+        Whether a slice is trained together with all before it, as in SISA, or alone.
+
+    Raises
+    ------
+    ParameterError
+        If the learner is not a `TorchLearner`, or the number of slices is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> TorchSlicedLearner(TorchLearner(torch.nn.Identity), num_slices=4).num_slices
+    4
+    """
+
+    learner: TorchLearner
+    _: KW_ONLY
+    num_slices: int
+    cumulative: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.learner, TorchLearner):
+            raise ParameterError(f"learner must be a TorchLearner, got {self.learner!r}")
+        require_count("num_slices", self.num_slices, most=2**16 - 1)
+
+    @property
+    def is_cumulative(self) -> bool:
+        """Whether each slice is trained together with all before it."""
+        return self.cumulative
+
+    def for_classes(self, classes: NDArray[Any]) -> TorchSlicedLearner:
+        """The same learner, told how many classes there are."""
+        return replace(self, learner=self.learner.for_classes(classes))
+
+    def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
+        """The checkpoint after one more slice."""
+        shard = check_shard(X, y, weights, num_classes=self.learner.num_classes)
+        # A constant holds nothing worth going on from: the rows of its slices are among the cumulative ones.
+        if self.cumulative and self.learner.is_constant(shard.y):
+            return ConstantModel(int(shard.y[0]))
+        start = checkpoint if isinstance(checkpoint, Checkpoint) else None
+        after = self.learner.advance(start, shard, seed)
+        return after if start is None else self._with_earlier_runs(start, after)
+
+    def _with_earlier_runs(self, start: Checkpoint, after: Checkpoint) -> Checkpoint:
+        """DP-SGD's steps so far: one run over growing data, or runs over disjoint slices."""
+        before, new = start.model.private_runs, after.model.private_runs
+        runs = (sum(before + new, ()),) if self.cumulative and before else before + new
+        return Checkpoint(TorchModel(after.model.network, after.model.state, runs), after.optimizer)
+
+    def make_model(self, checkpoint: Any) -> Model:
+        """The checkpoint as a voting model."""
+        return final_model(checkpoint)
+
+    def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
+        """All networks in one call."""
+        finals = [model.final if isinstance(model, SlicedModel) else model for model in models]
+        return self.learner.make_voter(finals, num_classes)
+
+    def dump_model(self, model: Model) -> StoredModel:
+        """The model and all its checkpoints as arrays, numbers and words."""
+        return dump_model(model)
+
+    def load_model(self, stored: Mapping[str, Any]) -> Model:
+        """What `dump_model` was given. Runs the learner's own factory, and nothing from what is stored."""
+        return cast("Model", load_model(stored, self.learner.network))

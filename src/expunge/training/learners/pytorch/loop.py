@@ -9,19 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ExpungeError, ParameterError
-from expunge.training.learners.pytorch.extra import (
-    Named,
-    first_line,
-    import_extra,
-    is_number,
-    is_whole,
-    resolve,
-    seeded,
-)
+from expunge.training.learners.pytorch.extra import Named, first_line, import_extra, resolve, seeded
 from expunge.training.learners.pytorch.privacy import DPSGD, PrivateSteps, PrivateUpdates, poisson_batches
 
-_SAME = 1e-4  # relative: rounding is smaller, and what mixes examples changes their losses by more
+_SAME = 1e-4  # relative: rounding is smaller, and a layer that mixes examples changes their losses by more
 
 OptimizerState = dict[str, NDArray[Any]]  # "<number of the parameter>/<name>"
 
@@ -42,9 +35,9 @@ OPTIMIZERS = {
 class TrainingLoop:
     """Epochs over a shard in random order; the weight of a record multiplies its loss.
 
-    A shard of n records is passed over in ⌈n/batch_size⌉ batches whose sizes differ by one at most, so that no batch
-    is too small for batch normalisation merely because of n. Under DP-SGD the same number of batches is Poisson
-    sampled instead, and a loss is weighted before its gradient is clipped.
+    An epoch has ⌈n/batch_size⌉ batches for a shard of n records. Their sizes differ by one at most, so that no batch is
+    too small for batch normalisation merely because of n. Under DP-SGD the same number of batches is Poisson sampled
+    instead, and a loss is weighted before its gradient is clipped.
     """
 
     optimizer: Named
@@ -60,21 +53,17 @@ class TrainingLoop:
             raise ParameterError(
                 f"optimizer must be one of {names}, a callable or 'package.module:name', got {self.optimizer!r}"
             )
-        if not (is_number(self.learning_rate) and self.learning_rate > 0):
-            raise ParameterError(f"learning_rate must be positive and finite, got {self.learning_rate!r}")
-        if not (is_number(self.weight_decay) and self.weight_decay >= 0):
-            raise ParameterError(f"weight_decay must be at least 0 and finite, got {self.weight_decay!r}")
+        require_number("learning_rate", self.learning_rate, above=0)
+        require_number("weight_decay", self.weight_decay, least=0)
         for name in ("batch_size", "epochs"):
-            value = getattr(self, name)
-            if not is_whole(value, 1, 2**31):
-                raise ParameterError(f"{name} must be a whole number of at least 1, got {value!r}")
+            require_count(name, getattr(self, name), most=2**31)
         if self.privacy is not None and not isinstance(self.privacy, DPSGD):
             raise ParameterError(f"privacy must be a DPSGD or None, got {self.privacy!r}")
 
     def run(
         self, module: Any, X: Any, y: Any, weights: Any, *, state: OptimizerState | None
     ) -> tuple[OptimizerState, tuple[PrivateSteps, ...]]:
-        """Train `module` in place, going on from the optimiser's state where there is one."""
+        """Train `module` in place, continuing from the optimiser's state where there is one."""
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = self._make_optimizer(parameters)
         if state:
@@ -131,10 +120,10 @@ def _losses(module: Any, X: Any, y: Any, weights: Any, rows: Any) -> Any:
 
 
 def _check_examples(updates: PrivateUpdates, X: Any, y: Any) -> None:
-    """Refuse, before the first step, a module of which Opacus cannot tell the examples apart.
+    """Refuse, before the first step, a module whose examples Opacus cannot tell apart.
 
-    Batches of two sizes: what is not the batch's axis may have the length of one of them by chance. With a seed of its
-    own, so that a training is what it would be without this.
+    It tries batches of two sizes, because another axis may have the length of one of them by chance. It has a seed of
+    its own, so that it does not change the training.
     """
     torch = import_extra("torch")
     with seeded(0, device=X.device, dtype=X.dtype), updates.keep_buffers():
@@ -153,7 +142,7 @@ def _check_examples(updates: PrivateUpdates, X: Any, y: Any) -> None:
 def _check_companions(updates: PrivateUpdates, X: Any, y: Any) -> None:
     """Refuse a module in which an example's loss depends on the others of its batch: clipping does not bound that.
 
-    The first of three rows is tried with two kinds of companions, everything else and the module's coins being equal.
+    The first of three rows is tried with two different pairs of other rows. All else, the seed included, is equal.
     """
     torch = import_extra("torch")
     places = torch.arange(3, device=y.device) % len(y)
@@ -177,7 +166,7 @@ def _check_loss(total: float, epoch: int) -> None:
 
 
 def _read_optimizer(optimizer: Any) -> OptimizerState:
-    """Momenta and the like, as arrays."""
+    """The optimiser's state (momenta and the like) as arrays."""
     arrays = {}
     for number, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():

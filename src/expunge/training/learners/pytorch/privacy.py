@@ -1,9 +1,10 @@
 """DP-SGD through Opacus: per-example clipping, Gaussian noise, Poisson sampling, and what it adds up to.
 
-This is privacy of the *records*, on top of unlearning and independent of it: nothing of the unlearning guarantee rests
-on it. The (ε,δ) of a model is about one shard, and holds against replacing one of its records by one without gradient
-("zero-out" adjacency, the convention under which a Poisson-sampled Gaussian costs the same as when a record is removed
-and under which the number of records is public). A record that sits in several shards pays in each of them.
+This is privacy of the *records*. It comes on top of unlearning and is independent of it: no part of the unlearning
+guarantee rests on it. The (ε,δ) of a model is about one shard, and holds against replacing one of its records by one
+without gradient. This is "zero-out" adjacency, the convention under which a Poisson-sampled Gaussian costs the same as
+when a record is removed and under which the number of records is public. A record that sits in several shards pays in
+each of them.
 """
 
 from __future__ import annotations
@@ -15,28 +16,45 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from expunge.core.checks import require_choice, require_number
 from expunge.core.errors import ParameterError
-from expunge.training.learners.pytorch.extra import import_extra, is_number
+from expunge.training.learners.pytorch.extra import import_extra
 
 AccountantName = Literal["rdp", "prv"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD:
-    """Clip every example's gradient to norm `max_grad_norm`, add noise of `noise_multiplier` times that to the sum."""
+    """DP-SGD: clip every example's gradient and add Gaussian noise to the sum.
+
+    Parameters
+    ----------
+    max_grad_norm
+        The largest norm of an example's gradient, above 0.
+    noise_multiplier
+        The noise's standard deviation, in units of `max_grad_norm`.
+
+    Raises
+    ------
+    ParameterError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> DPSGD(max_grad_norm=1.0, noise_multiplier=1.0)
+    DPSGD(max_grad_norm=1.0, noise_multiplier=1.0)
+    """
 
     max_grad_norm: float
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        if not (is_number(self.max_grad_norm) and self.max_grad_norm > 0):
-            raise ParameterError(f"max_grad_norm must be positive and finite, got {self.max_grad_norm!r}")
-        if not (is_number(self.noise_multiplier) and self.noise_multiplier >= 0):
-            raise ParameterError(f"noise_multiplier must be at least 0 and finite, got {self.noise_multiplier!r}")
+        require_number("max_grad_norm", self.max_grad_norm, above=0)
+        require_number("noise_multiplier", self.noise_multiplier, least=0)
 
 
 class PrivateSteps(NamedTuple):
-    """So many steps of the Gaussian mechanism on Poisson samples."""
+    """A number of steps of the Gaussian mechanism on Poisson samples."""
 
     noise_multiplier: float
     sample_rate: float
@@ -53,13 +71,11 @@ class DataPrivacy(NamedTuple):
 def data_privacy(runs: Sequence[Sequence[PrivateSteps]], *, delta: float, accountant: AccountantName) -> DataPrivacy:
     """What the runs add up to for one record, by Opacus's accountant (Rényi, or numeric composition).
 
-    Steps within a run see the same records and are composed; different runs see disjoint records, so that a record
-    pays for the dearest of them only.
+    Steps within a run see the same records and are composed. Different runs see disjoint records, so a record pays for
+    the most expensive run only.
     """
-    if not (is_number(delta) and 0 < delta < 1):
-        raise ParameterError(f"delta must be in (0, 1), got {delta!r}")
-    if accountant not in ("rdp", "prv"):
-        raise ParameterError(f"accountant must be rdp or prv, got {accountant!r}")
+    require_number("delta", delta, above=0, below=1)
+    require_choice("accountant", accountant, ("rdp", "prv"))
     return DataPrivacy(max((_epsilon(run, delta, accountant) for run in runs), default=0.0), delta)
 
 
@@ -78,9 +94,9 @@ class PrivateUpdates:
     """A module and its optimiser under Opacus: `step` is one update of DP-SGD.
 
     The noise is for sums in which an example's gradient, of all parameters together, has norm `max_grad_norm` at most.
-    Opacus takes the first axis of what a layer is given for the examples: where a module has folded its batch into
-    rows, every row would be clipped by itself, and an example weigh as much as its rows. Hence one gradient an example
-    is asked for at every step, of every parameter.
+    Opacus takes the first axis of a layer's input for the examples. If a module has folded its batch into rows, every
+    row would be clipped by itself, and an example would count as much as its rows together. So every step checks that
+    every parameter has one gradient for each example.
     """
 
     def __init__(self, module: Any, optimizer: Any, *, privacy: DPSGD, mean_batch: float) -> None:
@@ -96,7 +112,7 @@ class PrivateUpdates:
         )
 
     def step(self, losses: Any | None) -> None:
-        """One update from a batch's losses; None stands for an empty batch, which is noise alone."""
+        """Make one update from a batch's losses. None stands for an empty batch, which is noise alone."""
         if losses is None:
             for parameter in self._parameters.values():
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
@@ -106,7 +122,7 @@ class PrivateUpdates:
         self.forget_gradients()
 
     def find_gradients(self, losses: Any) -> None:
-        """Every example's gradient, or one line about the parameter for which there is no such thing."""
+        """Compute every example's gradient, or refuse in one line a parameter that has none."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that inputs have no gradients of their own
             losses.sum().backward()
@@ -114,12 +130,12 @@ class PrivateUpdates:
             _check_gradients(name, getattr(parameter, "grad_sample", None), len(losses))
 
     def forget_gradients(self) -> None:
-        """Make ready for the next batch."""
+        """Clear the gradients for the next batch."""
         self._optimizer.zero_grad(set_to_none=True)
 
     @contextmanager
     def keep_buffers(self) -> Iterator[None]:
-        """Buffers are afterwards what they were, whatever the module is tried on inside."""
+        """Restore the module's buffers afterwards."""
         before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         yield
         for name, buffer in self.module.named_buffers():
@@ -127,7 +143,7 @@ class PrivateUpdates:
 
 
 def _check_gradients(name: str, found: Any, num_examples: int) -> None:
-    """Refuse gradients of anything but the examples; the message keeps their number, a secret draw, to itself."""
+    """Refuse gradients that are not one for each example. The message leaves out their number, which is secret."""
     if found is None:
         raise ParameterError(
             f"DP-SGD cannot train this module: {name!r} has no gradients (its layer must be called, or it be frozen)"
@@ -142,7 +158,7 @@ def _check_gradients(name: str, found: Any, num_examples: int) -> None:
 
 
 def poisson_batches(num_records: int, *, sample_rate: float, steps: int) -> Iterator[Any]:
-    """Batches in which every record is with probability `sample_rate`, independently of everything else."""
+    """Batches that every record joins with probability `sample_rate`, independently of everything else."""
     torch = import_extra("torch")
     for _ in range(steps):
         yield torch.nonzero(torch.rand(num_records, dtype=torch.float64, device="cpu") < sample_rate).flatten()
