@@ -1,8 +1,8 @@
 """Theorem 4.2: how many shards one deletion retrains, N^t, against its bounds, for requesters of three kinds.
 
-Whoever chooses in advance meets Bin(k, p). A requester who is shown all models looks for the record that sits in the
-most shards; one who is shown noisy labels tries the same. The exact bounds hold for all of them; the form printed in
-the paper is too small (its binomial fact has a sign slip) and is shown for comparison.
+A requester who chooses in advance touches Bin(k, p) shards. A requester who is shown all models looks for the record
+that sits in the most shards; one who is shown noisy labels tries the same. The exact bounds hold for all of them. The
+form printed in the paper is too small (its binomial fact has a sign slip) and is shown for comparison.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run_runtime(*, quick: bool = False, seed: int = 0) -> Report:
         about=(
             f"{trials} trials a row, the fourth deletion of a requester who looks for the record in the most shards, "
             "and the same record after full retraining (chosen in advance, as it were). Bounds may be exceeded with "
-            f"probability ξ = {FAILURE:g}. Expected: nobody above the adaptive bound."
+            f"probability ξ = {FAILURE:g}. Expected: no requester above the adaptive bound."
         ),
         columns=("case", "adaptive: mean", "largest", "oblivious: mean", "largest", *_BOUNDS),
         rows=[_cells(row) for row in rows],
