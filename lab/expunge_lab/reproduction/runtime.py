@@ -15,7 +15,7 @@ import numpy as np
 from expunge.audit import AuditReport, audit, make_scheme, slow_down_scenario
 from expunge.audit.scenario import Setting
 from expunge.theory import run_time_bounds
-from expunge_lab.reproduction.report import Report
+from expunge_lab.reproduction.report import Report, check_seed
 
 NAME = "runtime"
 FAILURE = 1e-3
@@ -52,6 +52,7 @@ QUICK_CASES = (Case(20, 0.05, 100, "models", "majority"), Case(20, 0.05, 100, "l
 
 def run_runtime(*, quick: bool = False, seed: int = 0) -> Report:
     """Every case 200 times (quick: 40)."""
+    check_seed(seed)
     trials = num_trials(quick=quick)
     rows = [measure(case, trials=trials, seed=seed) for case in (QUICK_CASES if quick else CASES)]
     return Report(
