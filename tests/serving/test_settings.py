@@ -49,7 +49,7 @@ def test_samplers() -> None:
         with pytest.raises(ParameterError, match="inclusion_probability needs sampling='independent'"):
             Settings(sampling=sampling, inclusion_probability=0.5).make_sampler(0.5)
     for wrong in ("sideways", 3, IndependentSampler):
-        with pytest.raises(ParameterError, match="sampling must be independent, partition or random_partition"):
+        with pytest.raises(ParameterError, match="sampling must be one of independent, partition, random_partition"):
             Settings(sampling=wrong).make_sampler(None)  # type: ignore[arg-type]
 
 

@@ -42,8 +42,7 @@ from expunge.folder.policy import ApplyPolicy
 from expunge.folder.rounds import RoundWriter
 from expunge.folder.store import BookKeeper, ClosedBooks, Request, Store, erase
 from expunge.folder.store.steps import reach
-from expunge.serving.deployment import _SEEDED as _SEED_IN_USE
-from expunge.serving.deployment import Deployment, Following, Receipt, Status
+from expunge.serving.deployment import SEED_IS_SECRET, Deployment, NextRound, Receipt, Status
 from expunge.serving.publishing import Front, Publisher, Round
 from expunge.theory import Guarantee
 from expunge.training.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress
@@ -418,7 +417,7 @@ class DurableDeployment(Deployment):
             raise StoreError(f"{self._store.folder} has been closed")
         self._alignment.check()
 
-    def _updated(self, batch: list[Update], advance: Advance) -> tuple[Following, UpdateReport]:
+    def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
         """R_A, with what it makes put on the disk as it comes."""
         self._follower = self._writer.begin()
         try:
@@ -429,7 +428,7 @@ class DurableDeployment(Deployment):
         finally:
             self._follower = None
 
-    def _keep(self, following: Following, round_: int) -> Following:
+    def _keep(self, following: NextRound, round_: int) -> NextRound:
         """Stage and switch on the disk, before the switch in memory."""
         reach("apply.trained")
         self._require_open()
@@ -437,7 +436,7 @@ class DurableDeployment(Deployment):
         is_new, trained = following.generation != self._generation, self._models_trained + len(following.touched)
         return self._writer.write(following, self._state, round=round_, is_new=is_new, trained=trained)
 
-    def _switch(self, following: Following, **more: Any) -> None:
+    def _switch(self, following: NextRound, **more: Any) -> None:
         with self._alignment.switching():
             if following.generation != self._generation:
                 # Before anybody can ask it: no publisher is in service without its books.
@@ -467,7 +466,7 @@ class DurableDeployment(Deployment):
 
     def _own_assumptions(self) -> list[str]:
         seeded = [] if self._store.fact("is_system") else [_SEEDED]
-        others = [each for each in super()._own_assumptions()[1:] if each != _SEED_IN_USE]
+        others = [each for each in super()._own_assumptions()[1:] if each != SEED_IS_SECRET]
         return [_ONE_FOLDER, *others, *seeded]
 
     def __getstate__(self) -> dict[str, Any]:

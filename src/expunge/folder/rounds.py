@@ -10,7 +10,7 @@ from expunge.folder.fronts import moved_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.store import Batch, Request, Stage, Staged, Store, lasting_names, stage, switch
 from expunge.folder.store.steps import reach
-from expunge.serving.deployment import Following
+from expunge.serving.deployment import NextRound
 from expunge.serving.publishing import Front
 from expunge.training.ensemble import EnsembleState
 
@@ -49,8 +49,8 @@ class RoundWriter:
             self._store.tidy()
 
     def write(
-        self, following: Following, before: EnsembleState, *, round: int, is_new: bool, trained: int
-    ) -> Following:
+        self, following: NextRound, before: EnsembleState, *, round: int, is_new: bool, trained: int
+    ) -> NextRound:
         """Stage and switch from `before`; the round returned is the one to go on with. What fails leaves no files."""
         try:
             return self._written(following, before, round, is_new, trained)
@@ -59,8 +59,8 @@ class RoundWriter:
             raise
 
     def _written(
-        self, following: Following, before: EnsembleState, round_: int, is_new: bool, trained: int
-    ) -> Following:
+        self, following: NextRound, before: EnsembleState, round_: int, is_new: bool, trained: int
+    ) -> NextRound:
         store, requests, generation = self._store, self._evidence.requests, following.generation
         staged, publisher, classes = self._staged(following), following.publisher, before.records.classes
         if staged.state is not following.state:
@@ -83,7 +83,7 @@ class RoundWriter:
         reach("switch.done")
         return following
 
-    def _staged(self, following: Following) -> Staged:
+    def _staged(self, following: NextRound) -> Staged:
         begun = self._stage
         if begun is None:
             return stage(self._store, following.state, following.touched, following.change, trusted=self._trusted)
