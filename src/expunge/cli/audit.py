@@ -79,7 +79,7 @@ def audit(
     """
     from expunge.audit import AuditRequest, copy_deployment, to_html
     from expunge.audit import audit as run_audit
-    from expunge.tables import Draft
+    from expunge.core.files import Draft
     from expunge.theory import Guarantee
 
     if html is not None:

@@ -29,9 +29,9 @@ def certificate(
 
     Example: `expunge certificate churn/ --request REQUEST --out certificate.json --html certificate.html`
     """
+    from expunge.core.files import Draft
     from expunge.evidence import render_page
     from expunge.folder import look
-    from expunge.tables import Draft
 
     out = None if out == Path("-") else out
     if html == Path("-"):

@@ -40,7 +40,8 @@ def predict(
 
     Example: `expunge predict churn/ --data new.csv --out answers.csv`
     """
-    from expunge.tables import Draft, encode_answers, table_format
+    from expunge.core.files import Draft
+    from expunge.tables import encode_answers, table_format
 
     target = None if out is None or str(out) == "-" else out
     form = "csv" if target is None else table_format(target)
