@@ -81,7 +81,7 @@ def test_publishers() -> None:
         ({"mechanism": "laplace", "budget": (1, 2, 3)}, "budget must be a PrivacyBudget or a pair"),
         ({"mechanism": "laplace", "accountant": "nobody"}, "accountant must be one of"),
         ({"mechanism": "laplace", "on_exhausted": "shrug"}, "on_exhausted must be one of"),
-        ({"max_predictions": 0}, "max_predictions must be at least 1"),
+        ({"max_predictions": 0}, "max_predictions must be an integer >= 1"),
         ({"on_exhausted": "refuse"}, "consensus answers every query"),
     ],
 )
