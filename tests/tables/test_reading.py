@@ -123,7 +123,7 @@ def test_bad_files_are_named(tmp_path):
         (tmp_path / name).write_bytes(b"nonsense")
         with pytest.raises(InputError, match=name) as raised:
             read_table(tmp_path / name)
-        assert "pickle" not in str(raised.value)  # nobody is told how to load what is not safe
+        assert "pickle" not in str(raised.value)  # the message does not advise unsafe loading
     with pytest.raises(InputError, match=r"there is no file .*absent.csv"):
         read_table(tmp_path / "absent.csv")
     (tmp_path / "folder.csv").mkdir()
