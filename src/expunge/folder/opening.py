@@ -34,7 +34,7 @@ from expunge.folder.store import FolderLock, Store, recover_replacement
 from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
 from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.steps import report_step
-from expunge.serving.publishing import Opening, Publisher
+from expunge.serving.publishing import Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.settings import Settings
 from expunge.training.ensemble import Advance, ignore_progress
@@ -85,7 +85,7 @@ def create(
         A weight for each record.
     classes
         All labels that may occur. Labels that are declared here are public and are never erased. If it is None, the
-        labels are taken from `y`, and a label is erased with the last record that has it.
+        labels are taken from `y`; then a label that is text is erased with the last record that has it.
     allow_missing
         Whether features may be missing (NaN).
     n_shards
@@ -117,7 +117,11 @@ def create(
     Raises
     ------
     InputError
-        If an option is wrong, or the records or the learner cannot be stored.
+        If an option or a record is wrong, or a record cannot be stored.
+    TypeError
+        If an option is unknown.
+    ModelFormatError
+        If the learner or its models cannot be stored. `trust` may help.
     TrainingError
         If a shard cannot be trained.
     StoreError
@@ -314,7 +318,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     publisher, reserved = restore_publisher(store, settings, state.records.num_classes)
     front = get_front(store, trusted)
     rng, executor = Randomness.from_system(), make_executor(n_jobs)
-    opening = Opening(state, publisher, rng, executor)
+    opening = RoundContext(state, publisher, rng, executor)
     serving = get_round(store, front, opening, trusted)
     return DurableDeployment.resume(
         store,

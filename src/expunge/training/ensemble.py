@@ -232,7 +232,7 @@ def update(
     executor, advance
         As in `learn`.
     writer
-        Stores the next state while it is made.
+        Gets the next state before it is complete, and then each new model as it is trained.
 
     Returns
     -------
