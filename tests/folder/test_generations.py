@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -115,7 +116,13 @@ def test_an_exhausted_generation_stays_so_after_reopening(folders: Any, closes: 
     deployment.delete([1])
     assert deployment.status.generation == 2
     assert not deployment.status.budget.exhausted
-    assert deployment.inside.state.key != key
+    new = deployment.inside.state.key
+    assert new != key
+    entries = [json.loads(entry) for (entry,) in deployment._store.database.rows("SELECT entry FROM ledger")]
+    told = [one["facts"]["key_commitment"] for one in entries if one["event"] in ("created", "generation")]
+    assert told == [key.commitment, new.commitment]
+    [(stored,)] = deployment._store.database.rows("SELECT secret FROM recipe")
+    assert stored == new.secret  # and the old key is gone: no other row can hold it
     deployment.close()
 
 

@@ -32,12 +32,12 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
             {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "publisher", "tick_seconds"}
-            | {"software", "fingerprint", "max_generations", "max_predictions"}
+            | {"software", "fingerprint", "max_generations", "max_predictions", "key_commitment"}
         ),
         "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
-        "generation": frozenset({"generation", "round", "reason"}),
+        "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from expunge.core.errors import FormatError, ParameterError, StoreError
 from expunge.core.features import Features, take
 from expunge.core.files import flush_file
+from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
@@ -146,6 +147,7 @@ def create(
     origin = _plain(provenance or {})
     options, base = Settings(n_shards=n_shards, **_known(settings)), as_learner(learner)
     chance = rng or Randomness.from_system()
+    key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
@@ -187,6 +189,7 @@ def create(
             max_generations=options.max_generations,
             executor=make_executor(n_jobs),
             advance=advance,
+            key=key,
         )
         facts = {
             "settings": found,
@@ -239,6 +242,7 @@ def _write_down(
             max_generations=facts["settings"]["max_generations"],
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
+            key_commitment=inside.state.key.commitment,
         )
 
 
