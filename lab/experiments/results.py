@@ -23,7 +23,7 @@ def accuracy(answers: ArrayLike, truth: ArrayLike) -> float:
 
 def save(folder: Path | None, name: str, command: str, result: dict[str, Any]) -> None:
     """Write a result with the command that made it and what it was made with; without a folder only say it."""
-    content = {"command": f"python experiments/{command}", "environment": asdict(Environment.current()), **result}
+    content = {"command": f"python lab/experiments/{command}", "environment": asdict(Environment.current()), **result}
     text = json.dumps(content, indent=1) + "\n"
     if folder is None:
         print(text, flush=True)

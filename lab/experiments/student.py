@@ -137,7 +137,7 @@ def run(name: str, data: Data, sizes: Sizes) -> dict[str, Any]:
 
 
 def first_round(model: UnlearningClassifier, data: Data, base: RidgeClassifier) -> dict[str, Any]:
-    """What was kept, how well the ensemble agrees on it, and everybody's accuracy. Looks inside, as audits may."""
+    """What was kept, how well the ensemble agrees on it, and the accuracy of each. Looks inside, as audits may."""
     state, student = model.deployment_.inside.state, model.deployment_.student
     counts = state.count_votes(data.X_test)
     on_pool = state.count_votes(data.pool[student.kept]).max(axis=1)

@@ -1,4 +1,4 @@
-"""What the attack loses when models are equally sure of a training point, for want of digits.
+"""What the attack loses when models are equally sure of a training point, for lack of digits.
 
     python lab/experiments/ties.py                            Fashion-MNIST, k = 6, no noise: minutes on a CPU
     python lab/experiments/ties.py --row mnist-k6-0.4

@@ -1,4 +1,4 @@
-"""What the numbers say: how few predictions per-prediction noise can serve, whatever the constants."""
+"""How few predictions noise on every prediction can serve, for all constants."""
 
 from __future__ import annotations
 

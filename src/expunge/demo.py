@@ -1,6 +1,6 @@
-"""Train on digits, answer, forget, take in, certify, then watch plain SISA fail: the whole idea in under a minute.
+"""The demonstration: train on digits, predict, delete, add, certify, and attack plain SISA, in under a minute.
 
-Everything happens in a real deployment folder, as a company would run it.
+It uses a real deployment folder, as a company would.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of request: how many rounds it took and how many models were trained, against all of them each time."""
+    """One kind of request: how many rounds it took, and how many models were trained instead of all of them."""
 
     name: str
     rounds: int
@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demonstration measured."""
+    """The measurements of the demonstration."""
 
     num_records: int
     num_shards: int
@@ -69,13 +69,28 @@ class DemoReport:
 
     @property
     def work_saved(self) -> float:
-        """The share of model trainings that retraining everything for every request would have done in vain."""
+        """The share of model trainings that is saved against retraining everything for every request."""
         done = sum(step.models_trained for step in self.steps)
         return 1 - done / sum(step.models_if_retrained for step in self.steps)
 
 
 def run_demo(folder: Path, *, rng: Randomness, progress: Progress) -> DemoReport:
-    """The story, told in numbers, in a new deployment folder; `progress(description, total)` opens a progress bar."""
+    """Run the demonstration in a new deployment folder, and measure it.
+
+    Parameters
+    ----------
+    folder
+        Where the deployment goes.
+    rng
+        The source of all randomness.
+    progress
+        `progress(description, total)` opens a progress bar.
+
+    Returns
+    -------
+    DemoReport
+        The measurements.
+    """
     data = load_digits()
     kept = slice(0, len(data.y) - NUM_ADDITIONS)
     started = time.perf_counter()
@@ -172,7 +187,7 @@ def _play(
 
 
 def _noisy_guarantee() -> tuple[Guarantee, int]:
-    """What the paper's noisy publishing could promise here: an honest number, and a small one."""
+    """What the paper's noisy publishing could promise here: a small number of predictions."""
     mechanism = calibrated_mechanism("exponential", num_shards=NUM_SHARDS, num_classes=10)
     publisher = NoisyPublisher(mechanism, budget=PrivacyBudget(1.0, 1e-6))
     found = publisher.guarantee(num_shards=NUM_SHARDS, beta=1e-3, gamma=1e-3, num_generations=1)

@@ -110,12 +110,20 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def first_churn(tmp_path_factory, files, expunge):
+def create(files, expunge):
+    """`create(folder, "--shards", "5")`: a deployment of the training file, or of another one with its columns."""
+
+    def run(folder, *options, data=None, code=0):
+        columns = ("--label", "churned", "--id", "customer_id", "--subject", "household")
+        return expunge("create", folder, "--data", data or files / "train.csv", *columns, *options, code=code)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def first_churn(tmp_path_factory, create):
     folder = tmp_path_factory.mktemp("made") / "churn"
-    expunge(
-        *("create", f"{folder}/", "--data", files / "train.csv", "--label", "churned", "--id", "customer_id"),
-        *("--subject", "household", "--learner", "logistic", "--shards", "10"),
-    )
+    create(f"{folder}/", "--learner", "logistic", "--shards", "10")
     return folder
 
 

@@ -123,7 +123,7 @@ def test_the_scheme_of_the_documentation_is_caught(tmp_path):
     (tmp_path / "mine.py").write_text(example)
     done = run_program("lookup", "--scheme", "mine:Forgetful", "--trials", "20", "--seed", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rejected"] is True  # whatever the seed: every deleted record is known
+    assert json.loads(done.stdout)["rejected"] is True  # for every seed: every deleted record is known
 
 
 def test_a_failure_in_the_users_own_code_is_one_line_that_says_where(tmp_path):

@@ -40,6 +40,12 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def again(folder, data):
+    """The command that replaces the deployment in a folder."""
+    columns = ("--label", "churned", "--id", "customer_id")
+    return ("create", folder, "--data", data, *columns, "--shards", "3", "--force")
+
+
 @pytest.fixture
 def smaller(tmp_path_factory, people, write_table):
     return write_table(people(1, 40), tmp_path_factory.mktemp("data") / "smaller.csv")
@@ -88,20 +94,7 @@ def test_the_old_one_serves_until_the_new_one_is_complete(churn, smaller, expung
         return made(*arguments, **options)
 
     monkeypatch.setattr(library, "create", looking)
-    again = (
-        "create",
-        churn,
-        "--data",
-        smaller,
-        "--label",
-        "churned",
-        "--id",
-        "customer_id",
-        "--shards",
-        "3",
-        "--force",
-    )
-    assert expunge(*again, "--json").json["folder"] == str(churn)
+    assert expunge(*again(churn, smaller), "--json").json["folder"] == str(churn)
     assert expunge("status", churn, "--json").json["records"] == 40
     assert names(churn.parent) == [churn.name]
 
@@ -138,20 +131,7 @@ def test_an_interrupted_replacement_leaves_the_old_one(churn, smaller, expunge, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(library, "create", interrupted)
-    again = (
-        "create",
-        churn,
-        "--data",
-        smaller,
-        "--label",
-        "churned",
-        "--id",
-        "customer_id",
-        "--shards",
-        "3",
-        "--force",
-    )
-    assert "nothing was created" in expunge(*again, code=130).err
+    assert "nothing was created" in expunge(*again(churn, smaller), code=130).err
     assert names(churn.parent) == [churn.name]
     assert expunge("status", churn, "--json").json["records"] == 300
 
@@ -159,6 +139,6 @@ def test_an_interrupted_replacement_leaves_the_old_one(churn, smaller, expunge, 
 def test_a_link_to_a_deployment(churn, smaller, expunge):
     link = churn.with_name("link")
     link.symlink_to(churn)
-    expunge("create", link, "--data", smaller, "--label", "churned", "--id", "customer_id", "--shards", "3", "--force")
+    expunge(*again(link, smaller))
     assert names(churn.parent) == [churn.name, "link"]
     assert expunge("status", link, "--json").json["records"] == 40

@@ -6,12 +6,11 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-import expunge.cli.plan  # noqa: F401  (registers the command)
 from expunge.cli import app, main
 from expunge.theory import Guarantee
 from expunge.theory.planning import plan
 
-PROGRAM = "import expunge.cli.plan; from expunge.cli import main; main()"
+PROGRAM = "from expunge.cli import main; main()"
 
 
 def invoke(*arguments):
@@ -61,46 +60,54 @@ def run_program(*arguments):
     )
 
 
+def plan_shows(*arguments, parts, but=()):
+    """What the plan prints: its exit code is 0, its lines fit 100 columns, and it shows the parts."""
+    result = run_program("plan", *arguments)
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if not any(str(words) in line for words in but)]
+    assert max(len(line) for line in lines) <= 100
+    for part in parts:
+        assert part in result.stdout
+    return result.stdout
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """Run a plan that is refused: exit code 2, one line on standard error, which is returned."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["expunge", "plan", "--records", "1000", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        out, error = capsys.readouterr()
+        assert (out, error.count("\n")) == ("", 1)
+        assert error.startswith("expunge: ")
+        return error
+
+    return run
+
+
 def test_the_program_in_100_columns(tmp_path):
     picture = tmp_path / "bounds.png"
-    result = run_program("plan", "--records", "1000000", "--shards", "1000", "--plot", str(picture))
-    assert result.returncode == 0, result.stderr
-    assert max(len(line) for line in result.stdout.splitlines() if str(tmp_path) not in line) <= 100
-    for part in (
-        "permute-and-flip",
-        "T1 (pure DP)",
-        "T4, Theorem D",
-        "Verdict",
-        "at most 149 times",
-        "Update: consensus+student",
-    ):
-        assert part in result.stdout
-    assert "677 shards" in result.stdout
+    parts = ("permute-and-flip", "T1 (pure DP)", "T4, Theorem D", "Verdict", "at most 149 times")
+    parts += ("Update: consensus+student", "677 shards")
+    wanted = ("--records", "1000000", "--shards", "1000", "--plot", str(picture))
+    plan_shows(*wanted, parts=parts, but=(tmp_path,))
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_where_consensus_needs_more_shards_the_program_says_how_many():
-    result = run_program("plan", "--records", "1000000", "--shards", "100")
-    assert result.returncode == 0, result.stderr
-    assert max(len(line) for line in result.stdout.splitlines()) <= 100
-    for part in (
-        "num_shards=100 is too few",
-        "Retrain one model",
-        "More shards, for consensus: 677",
-        "Fewer predictions",
-    ):
-        assert part in result.stdout
+    parts = ("num_shards=100 is too few", "Retrain one model", "More shards, for consensus: 677", "Fewer predictions")
+    plan_shows("--records", "1000000", "--shards", "100", parts=parts)
 
 
 def test_a_sample_of_vote_shares(tmp_path):
     file = tmp_path / "shares.csv"
     file.write_text("share\n" + "0.99\n" * 999 + "0.5\n")
-    result = run_program("plan", "--records", "1000000", "--shards", "1000", "--shares", str(file))
-    assert result.returncode == 0, result.stderr
-    assert max(len(line) for line in result.stdout.splitlines()) <= 100
-    for part in ("0.1%", "99.900%", "With 95% confidence"):
-        assert part in result.stdout
-    data = json.loads(invoke("--records", "1000000", "--shards", "1000", "--shares", str(file), "--json").stdout)
+    wanted = ("--records", "1000000", "--shards", "1000", "--shares", str(file))
+    plan_shows(*wanted, parts=("0.1%", "99.900%", "With 95% confidence"))
+    data = json.loads(invoke(*wanted, "--json").stdout)
     expected = plan(num_records=10**6, num_shards=1000, vote_shares=[0.99] * 999 + [0.5])
     assert data == expected.to_dict()
 
@@ -116,36 +123,18 @@ def test_a_sample_of_vote_shares(tmp_path):
         (b"\xff\xfe\x00", "no text"),
     ],
 )
-def test_a_bad_file_is_one_line_and_exit_code_2(content, message, tmp_path, monkeypatch, capsys):
+def test_a_bad_file_is_one_line_and_exit_code_2(content, message, tmp_path, refused):
     file = tmp_path / "shares.csv"
     if content is not None:
         file.write_bytes(content)
-    monkeypatch.setattr(sys, "argv", ["expunge", "plan", "--records", "1000", "--shards", "10", "--shares", str(file)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 2
-    out, error = capsys.readouterr()
-    assert (out, error.count("\n")) == ("", 1)
-    assert message in error
+    assert message in refused("--shards", "10", "--shares", str(file))
 
 
 def test_long_numbers_fit_too():
-    result = run_program(
-        *("plan", "--records", "1000000000", "--shards", "1000000", "--alpha", "5", "--predictions-per-day", "50")
-    )
-    assert result.returncode == 0, result.stderr
-    assert max(len(line) for line in result.stdout.splitlines()) <= 100
-    for part in (
-        "permute-and-flip",
-        "ε0 = 9.19e-06",
-        "T2 (Gaussian DP)",
-        "63.8 days",
-        "Update: gaussian",
-        "designed for at most",
-    ):
-        assert part in result.stdout
+    wanted = ("--records", "1000000000", "--shards", "1000000", "--alpha", "5", "--predictions-per-day", "50")
+    parts = ("permute-and-flip", "ε0 = 9.19e-06", "T2 (Gaussian DP)", "63.8 days", "Update: gaussian")
     # Nothing is cut off, in any cell.
-    assert "…" not in result.stdout
+    assert "…" not in plan_shows(*wanted, parts=(*parts, "designed for at most"))
 
 
 @pytest.mark.parametrize(
@@ -162,16 +151,8 @@ def test_long_numbers_fit_too():
         (("--shards", "10", "--plot", "bounds.pdf"), ".png or .svg"),
     ],
 )
-def test_a_bad_value_is_one_line_and_exit_code_2(arguments, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["expunge", "plan", "--records", "1000", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.count("\n") == 1
-    assert error.startswith("expunge: ")
-    assert message in error
+def test_a_bad_value_is_one_line_and_exit_code_2(arguments, message, refused):
+    assert message in refused(*arguments)
 
 
 def test_what_is_not_a_number_or_missing_is_refused():

@@ -69,51 +69,18 @@ def test_ids_are_carried_over_as_they_are(churn, tmp_path, expunge):
     assert [line.split(",")[0] for line in lines[1:]] == ["007", "", "x;y"]
 
 
-def test_declined_answers_are_empty(tmp_path, files, expunge):
+def test_declined_answers_are_empty(tmp_path, files, create, expunge):
     folder = tmp_path / "a"
-    expunge(
-        "create",
-        folder,
-        "--data",
-        files / "train.csv",
-        "--label",
-        "churned",
-        "--id",
-        "customer_id",
-        "--subject",
-        "household",
-        "--shards",
-        "5",
-        "--mechanism",
-        "confident",
-    )
+    create(folder, "--shards", "5", "--mechanism", "confident")
     expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv")
     answers = pd.read_csv(tmp_path / "answers.csv", keep_default_na=False)["prediction"]
     assert set(answers) <= {"no", "yes", ""}
 
 
-def test_a_spent_budget_refuses_the_whole_file(tmp_path, files, expunge):
+def test_a_spent_budget_refuses_the_whole_file(tmp_path, files, create, expunge):
     folder = tmp_path / "a"
-    expunge(
-        "create",
-        folder,
-        "--data",
-        files / "train.csv",
-        "--label",
-        "churned",
-        "--id",
-        "customer_id",
-        "--subject",
-        "household",
-        "--shards",
-        "5",
-        "--mechanism",
-        "exponential",
-        "--max-predictions",
-        "10",
-        "--on-exhausted",
-        "refuse",
-    )
+    spent = ("--mechanism", "exponential", "--max-predictions", "10", "--on-exhausted", "refuse")
+    create(folder, "--shards", "5", *spent)
     done = expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv", code=2)
     assert "budget" in done.err
     assert not (tmp_path / "answers.csv").exists()

@@ -65,12 +65,12 @@ def test_a_fixed_partition_is_kept_apart(expunge, tmp_path):
     ("options", "words"),
     [
         (("--rows", "mnist-k3"), "there is no row 'mnist-k3'"),
-        (("--quick", "--trials", "1"), "trials must be at least 2"),
+        (("--quick", "--trials", "1"), "trials must be an integer >= 2, got 1"),
         (("--quick", "--accuracy", "best"), "accuracy must be one of voted, averaged, models"),
-        (("--quick", "--seconds", "-1"), "seconds must be positive"),
+        (("--quick", "--seconds", "-1"), "seconds must be a number > 0, got -1"),
         (("--merge", "nowhere"), "no folder 'nowhere'"),
         (("--status",), "there is no folder 'r' of results"),
-        (("--status", "--trials", "0"), "trials must be at least 2, got 0"),
+        (("--status", "--trials", "0"), "trials must be an integer >= 2, got 0"),
     ],
 )
 def test_bad_input_is_one_line(expunge, options, words, tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ def test_missing_data_of_figure2_names_its_own_options(expunge, tmp_path, monkey
 @pytest.mark.parametrize("command", ["figure2", "theorem-5.1", "runtime"])
 def test_a_seed_is_not_negative(expunge, command):
     done = expunge("reproduce", command, "--quick", "--seed", "-1", code=2)
-    assert "seed must be a whole number of at least 0, got -1" in done.err
+    assert "seed must be an integer >= 0, got -1" in done.err
 
 
 @pytest.mark.parametrize(("command", "least"), [("page", 2), ("figure1", 2), ("figure2", 3)])
@@ -172,7 +172,7 @@ def test_too_few_trials_are_refused(expunge, tmp_path, command, least, trials):
     write_trials(tmp_path)
     before = sorted(tmp_path.iterdir())
     options = ("--trials", trials, "--results", tmp_path, "--out", tmp_path / "out")
-    assert f"trials must be at least {least}, got {trials}" in expunge("reproduce", command, *options, code=2).err
+    assert f"trials must be an integer >= {least}, got {trials}" in expunge("reproduce", command, *options, code=2).err
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -17,12 +17,9 @@ def records(expunge, folder):
 
 
 @pytest.fixture(scope="session")
-def first_batched(tmp_path_factory, files, expunge):
+def first_batched(tmp_path_factory, create):
     folder = tmp_path_factory.mktemp("made") / "batched"
-    expunge(
-        *("create", folder, "--data", files / "train.csv", "--label", "churned", "--id", "customer_id"),
-        *("--subject", "household", "--shards", "5", "--apply", "at 3"),
-    )
+    create(folder, "--shards", "5", "--apply", "at 3")
     return folder
 
 

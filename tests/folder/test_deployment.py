@@ -39,7 +39,7 @@ def test_a_context_manager_closes(folder: Path, folders: Any) -> None:
         assert again.status.budget.predictions == 2
         assert again.path == folder
         assert again.status.name == "deployment"
-    deployment.close()  # a second time does nothing, whoever has the folder meanwhile
+    deployment.close()  # a second time does nothing, even if another process has the folder
 
 
 def test_use_after_closing_is_one_clear_line(folders: Any) -> None:
@@ -390,7 +390,7 @@ def test_a_deployment_is_dated_from_before_it_was_trained(folders: Any, monkeypa
 def test_who_interrupts_between_disk_and_memory_has_to_open_again(
     folder: Path, folders: Any, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
-    """Nobody is served by models that the disk has replaced, and nothing is built on them."""
+    """Models that the disk has replaced answer no query, and no update builds on them."""
     deployment = folders.make(max_predictions=100)
 
     def interrupt(step: str) -> None:

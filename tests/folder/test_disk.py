@@ -78,7 +78,7 @@ def test_a_full_disk_is_told_in_a_line_and_loses_nothing(tmp_path, mode, amounts
 
 @pytest.mark.parametrize("learner_fails", [False, True])
 def test_records_that_cannot_be_flushed_are_told_when_the_models_are_trained(tmp_path, monkeypatch, learner_fails):
-    """They are flushed meanwhile; what else goes wrong is told first, and nobody is left writing."""
+    """They are flushed in the meantime. Another error is raised first, and no thread is left writing."""
     trained, told = threading.Event(), []
 
     def fail(folder: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_read_only_disk_is_told_in_a_line_and_can_be_looked_at(tmp_path):
     disk = tmp_path / "disk"
     assert_one_line(met["open"], disk / "folder", "cannot be written to", "nothing was lost")
     assert_one_line(met["create"], f"{disk / 'new'}:", "cannot be written to")
-    assert met["look"] == "45"
+    assert met["view"] == "45"
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Every file but those that come and go with whoever reads."""
+    """Every file but those that come and go with a reader."""
     passing = {"lock", "state.db-wal", "state.db-shm"}
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name not in passing}
 
@@ -155,7 +155,7 @@ def test_a_second_process_is_refused_and_a_killed_one_lets_go(folder):
         with pytest.raises(FolderBusyError) as refused:
             expunge.open(folder)
         assert_one_line(str(refused.value), folder, f"process {other.pid}")
-        with open_view(folder) as view:  # looking is permitted
+        with open_view(folder) as view:  # a view is permitted
             assert view.status.pending == 1
         other.send_signal(signal.SIGKILL)
         other.wait()
@@ -261,7 +261,7 @@ with expunge.create(
 
 
 def test_a_consensus_that_failed_on_a_full_disk_is_remembered_by_a_killed_process(tmp_path):
-    """And whoever asked was told no error, which nobody gets at other times."""
+    """And the requester saw no error, which would not occur at other times."""
     folder = tmp_path / "folder"
     done = subprocess.run([sys.executable, "-c", DISAGREEING, folder], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("True\n", 9), done.stderr
@@ -276,7 +276,7 @@ def test_a_consensus_that_failed_on_a_full_disk_is_remembered_by_a_killed_proces
         assert not deployment.status.budget.exhausted
 
 
-def test_the_mark_is_of_one_generation(tmp_path):
+def test_the_flag_is_of_one_generation(tmp_path):
     first, second = (DirtyFlag(tmp_path, generation) for generation in (1, 2))
     assert not first.is_set
     first.prepare()
@@ -316,7 +316,7 @@ def test_dirt_that_could_not_be_written_is_written_before_the_next_answer(tmp_pa
 
     class OneDatabase:
         database = FullDatabase()
-        folder = tmp_path / "nowhere"  # nor is there a mark
+        folder = tmp_path / "nowhere"  # nor is there a flag
 
         def require_own(self) -> None:
             pass

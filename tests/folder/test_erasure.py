@@ -38,8 +38,8 @@ OPTIONS = {"n_shards": 5, "inclusion_probability": 1.0, "mechanism": "majority"}
 PROCESSES = Path(__file__).parent / "processes"
 
 
-def mark(what: str, number: int) -> str:
-    """A text that nobody writes by accident, with characters that JSON may write in two ways."""
+def token(what: str, number: int) -> str:
+    """A text that does not occur by accident, with characters that JSON may write in two ways."""
     return f"{what}-Zoë-{hashlib.sha256(f'{what} {number}'.encode()).hexdigest()[:20]}"
 
 
@@ -62,7 +62,7 @@ def frame_of(numbers: list[int]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "income": [draw(n, 1)[0] for n in numbers],
-            "name": [mark("name", n) for n in numbers],
+            "name": [token("name", n) for n in numbers],
             "age": np.array([n % 7 for n in numbers], dtype=np.int16),
         }
     )
@@ -103,13 +103,13 @@ KINDS = {
         lambda s, n: s.row_patterns(sparse_row(n)[sparse_row(n) != 0]),
     ),
     "texts": Kind(
-        lambda numbers: np.array([*(f"Dear {word(n)}, {mark('text', n)} and {n % 5}" for n in numbers), None])[:-1],
-        lambda s, n: [*s.text_patterns(word(n)), *s.text_patterns(mark("text", n)[-20:])],
+        lambda numbers: np.array([*(f"Dear {word(n)}, {token('text', n)} and {n % 5}" for n in numbers), None])[:-1],
+        lambda s, n: [*s.text_patterns(word(n)), *s.text_patterns(token("text", n)[-20:])],
         lambda: make_pipeline(CountVectorizer(), MultinomialNB()),
     ),
     "data frame": Kind(
         frame_of,
-        lambda s, n: [*s.text_patterns(mark("name", n)), draw(n, 1).tobytes()],
+        lambda s, n: [*s.text_patterns(token("name", n)), draw(n, 1).tobytes()],
         lambda: make_pipeline(OneHotEncoder(handle_unknown="ignore"), BernoulliNB()),
     ),
 }
@@ -127,7 +127,7 @@ def create(folder: Path, kind: Kind, *, ids: Callable[[int], Any] = number_id, *
         kind.table(numbers),
         [f"label {n % 2}" for n in numbers],
         ids=[ids(n) for n in numbers],
-        subjects=[mark("household", n // 3) for n in numbers],
+        subjects=[token("household", n // 3) for n in numbers],
         **{**OPTIONS, **options},
     )
 
@@ -137,7 +137,7 @@ def addition(kind: Kind, numbers: list[int], ids: Callable[[int], Any] = number_
         ids=[ids(n) for n in numbers],
         features=kind.table(numbers),
         labels=[f"label {n % 2}" for n in numbers],
-        subjects=[mark("household", n // 3) for n in numbers],
+        subjects=[token("household", n // 3) for n in numbers],
     )
 
 
@@ -170,7 +170,7 @@ def folder(quick_folder: Path, request: pytest.FixtureRequest) -> Path:
     return parent / "folder"
 
 
-@pytest.mark.parametrize("ids", [number_id, lambda n: mark("id", n)], ids=["numbers", "texts"])
+@pytest.mark.parametrize("ids", [number_id, lambda n: token("id", n)], ids=["numbers", "texts"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_nothing_is_left_of_who_was_deleted(folder, scanning, kind, ids):
     """By id, by subject, in a batch, and of people who came in an earlier session."""
@@ -178,11 +178,11 @@ def test_nothing_is_left_of_who_was_deleted(folder, scanning, kind, ids):
     with expunge.open(folder) as deployment:
         deployment.update([addition(kind, [50, 51, 60], ids)])
     deployment = expunge.open(folder)
-    key = mark("key", 0)
+    key = token("key", 0)
     gone, household = [7, 8, 50, 51], [12, 13, 14]
     patterns = {n: kind.patterns(scanning, n) for n in [*gone, *household]}
     names = [name_patterns(scanning, ids(n)) for n in [*gone, *household]]
-    names.append(scanning.text_patterns(mark("household", 4)))
+    names.append(scanning.text_patterns(token("household", 4)))
     files = scanning.files_under(folder.parent)
     for found in [*patterns.values(), *names]:
         assert scanning.traces(files, found), "the scanner does not see what is there"
@@ -190,7 +190,7 @@ def test_nothing_is_left_of_who_was_deleted(folder, scanning, kind, ids):
     assert scanning.traces(files, digests)
 
     deployment.delete([ids(7)], key=key)
-    deployment.delete(subjects=[mark("household", 4)])
+    deployment.delete(subjects=[token("household", 4)])
     receipt = deployment.delete([ids(n) for n in (8, 50, 51)])
     assert receipt.state == "applied"
     everything = [pattern for found in [*patterns.values(), *names] for pattern in found]
@@ -205,11 +205,11 @@ def test_nothing_is_left_of_who_was_deleted(folder, scanning, kind, ids):
 def test_what_was_pending_and_cancelled_is_gone(folder, scanning):
     kind = KINDS["float64"]
     deployment = create(folder, kind, apply="manual")
-    key = mark("key", 1)
+    key = token("key", 1)
     added = deployment.submit([addition(kind, [70, 71])], key=key)
     deleted = deployment.submit([Delete(number_id(3))])
     patterns = [*kind.patterns(scanning, 70), *scanning.number_patterns(number_id(70))]
-    patterns += scanning.text_patterns(mark("household", 23))
+    patterns += scanning.text_patterns(token("household", 23))
     assert scanning.traces(scanning.files_under(folder), patterns)
     deployment.cancel(deleted.request)
     deployment.cancel(added.request)
@@ -220,12 +220,12 @@ def test_what_was_pending_and_cancelled_is_gone(folder, scanning):
 
 def test_while_pending_the_ids_wait_and_afterwards_they_are_gone(folder, scanning):
     kind = KINDS["float32"]
-    deployment = create(folder, kind, ids=lambda n: mark("id", n), apply="at 3")
-    names = [pattern for n in (1, 2, 3) for pattern in scanning.text_patterns(mark("id", n))]
+    deployment = create(folder, kind, ids=lambda n: token("id", n), apply="at 3")
+    names = [pattern for n in (1, 2, 3) for pattern in scanning.text_patterns(token("id", n))]
     for number in (1, 2):
-        assert deployment.delete([mark("id", number)]).state == "pending"
+        assert deployment.delete([token("id", number)]).state == "pending"
     assert scanning.traces(scanning.files_under(folder), names)
-    assert deployment.delete([mark("id", 3)]).state == "applied"
+    assert deployment.delete([token("id", 3)]).state == "applied"
     assert_gone(scanning, folder, names)
     deployment.close()
 
@@ -241,7 +241,7 @@ def test_a_correction_erases_what_it_corrects(folder, scanning):
 
 def test_a_label_goes_with_its_last_record(folder, scanning):
     kind = KINDS["float64"]
-    rare = mark("label", 0)
+    rare = token("label", 0)
     labels = [f"label {n % 2}" for n in range(NUM_PEOPLE - 2)] + [rare, rare]
     ids = list(range(NUM_PEOPLE))
     learner = GaussianNB()
@@ -269,7 +269,7 @@ def test_many_requests_leave_nothing_in_the_pages_of_the_database(folder, scanni
     """Rows of all lengths come, shrink and go, in any order: pages split, merge and are freed."""
     chance = random.Random(5)
     numbers = list(range(600))
-    ids = [mark("id", n) + "x" * chance.randint(0, 90) for n in numbers]
+    ids = [token("id", n) + "x" * chance.randint(0, 90) for n in numbers]
     X = np.zeros((600, 1))
     deployment = expunge.create(
         folder, LookupTableLearner(), X, np.arange(600) % 2, ids=ids, apply="manual", **{**OPTIONS, "n_shards": 2}
@@ -367,7 +367,7 @@ def test_the_scan_finds_what_a_broken_erasure_leaves(folder, scanning, monkeypat
     if broken == "secure_delete":
         pragmas = ["journal_mode = WAL", "synchronous = FULL", "secure_delete = OFF"]
         monkeypatch.setattr(expunge.folder.store.database, "_PRAGMAS", pragmas)
-    ids = lambda n: mark("id", n)  # noqa: E731
+    ids = lambda n: token("id", n)  # noqa: E731
     deployment = create(folder, kind, ids=ids, apply="at 3")
     digests = models_of(deployment, [ids(6)])
     match broken:
@@ -393,7 +393,7 @@ def test_worker_processes_leave_nothing_in_temporary_files(folder, scanning, cop
     command = [sys.executable, str(PROCESSES / "two_workers.py"), str(folder), copies]
     with subprocess.Popen(command, env=environment) as process:
         assert process.wait(timeout=120) == -signal.SIGKILL
-    for semaphore in Path("/dev/shm").glob(f"sem.loky-{process.pid}-*"):  # nobody is left to remove them
+    for semaphore in Path("/dev/shm").glob(f"sem.loky-{process.pid}-*"):  # no process is left to remove them
         semaphore.unlink()
     rows = np.random.default_rng(7).normal(size=(2400, 200))
     patterns = [rows[n, :2].tobytes() for n in range(0, 2400, 10)]

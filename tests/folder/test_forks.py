@@ -110,7 +110,7 @@ def test_a_child_does_not_keep_the_lock(deployment: DurableDeployment) -> None:
         os.write(writable, b"!")
         signal.pause()
         os._exit(0)
-    os.read(readable, 1)  # the child is there, and has let go
+    os.read(readable, 1)  # the child runs, and has released the lock
     try:
         deployment.close()
         with expunge.open(deployment.path) as other:

@@ -1,4 +1,4 @@
-"""Whoever answers is the same after opening, and nothing is calibrated, taught or charged for twice."""
+"""The front is the same after opening, and nothing is calibrated, taught or charged for twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytes
     assert before.budget.predictions >= len(taught.kept) > 0
     answers = deployment.predict(X)
     with monkeypatch.context() as patch:
-        patch.setattr(StudentFront, "open_round", None)  # whoever teaches, fails
+        patch.setattr(StudentFront, "open_round", None)  # teaching would fail
         deployment = reopened(deployment)
     found = deployment.student
     assert isinstance(found, StudentRound)
@@ -99,7 +99,7 @@ def test_a_router_is_kept_and_not_calibrated_again(
     deployment.predict(X[:10])
     before = deployment.status
     with monkeypatch.context() as patch:
-        patch.setattr(RouterFront, "open_round", None)  # whoever calibrates, fails
+        patch.setattr(RouterFront, "open_round", None)  # calibrating would fail
         deployment = reopened(deployment)
     found = deployment.inside.serving
     assert isinstance(found, RoutedRound)

@@ -146,7 +146,7 @@ def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, fol
         deployment.delete([record])
         assert deployment._publisher.secret == secret
     assert deployment.status.generation == 1
-    deployment.predict(X[:3] + 1000)  # nobody knows these
+    deployment.predict(X[:3] + 1000)  # rows that no model knows
     assert deployment.status.budget.exhausted
     crashed = expunge.open(folders.copy(deployment, "crashed"))
     deployment.close()
@@ -210,12 +210,12 @@ def gated(folders: Any) -> DurableDeployment:
 
 
 def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the switch to a new generation, while somebody waits to ask what makes a generation dirty."""
+    """Ctrl-C in the switch to a new generation, while a query waits that makes a generation dirty."""
     deployment = gated(folders)
     secret, answers, prepare = deployment._publisher.secret, [], DirtyFlag.prepare
     asking = threading.Thread(target=lambda: answers.append(deployment.predict(X[:3] + 1000)))
 
-    def interrupted(mark: DirtyFlag) -> None:
+    def interrupted(flag: DirtyFlag) -> None:
         monkeypatch.setattr(DirtyFlag, "prepare", prepare)
         asking.start()
         time.sleep(0.2)  # so that it waits for the switch
@@ -226,7 +226,7 @@ def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch:
         deployment.retrain()
     asking.join(60)
     assert len(answers) == 1
-    # Whoever waited was answered by the old generation, which is no more and has books of its own.
+    # The query was answered by the old generation, which has a budget of its own.
     assert (deployment._publisher.secret, deployment._publisher.must_retrain) == (secret, True)
     assert deployment._publisher.journal is not None
     with pytest.raises(StoreError, match="open it again"):

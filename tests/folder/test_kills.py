@@ -93,7 +93,7 @@ def test_other_ways_of_answering(ask_killer, scenario):
 
 @pytest.mark.parametrize("step", INTERRUPTED)
 def test_who_interrupts_an_update_loses_nothing_and_goes_on_or_is_told_to_open_again(ask_killer, step):
-    """Ctrl-C in a notebook: an exception where nobody expects one, and the same object used afterwards."""
+    """Ctrl-C in a notebook: an exception at an unexpected place, and the same object used afterwards."""
     answer = ask_killer(scenario="objects", seed=SEED, kill=[step, 1, "interrupt"])
     assert answer["interrupted"]
     assert not answer["wrong"], answer["wrong"]

@@ -44,7 +44,7 @@ AFTER_SWITCH = ("switch.done", "erase.slots", "erase.files", "erase.checkpoint",
 
 
 def table_of(kind: str, numbers: list[int]) -> Any:
-    """Rows that are a function of a number each, with whatever a kind of table may hold."""
+    """Rows that are a function of a number each, with all that a kind of table may hold."""
     odd = np.array([0.0, -0.0, np.nan, 1e-45, 3.4e38], dtype=np.float32)
     if kind == "array":
         return np.array([[n, -n / 3, odd[n % 5]] for n in numbers], dtype=np.float32).reshape(-1, 3)
@@ -405,7 +405,7 @@ class Life(RuleBasedStateMachine):
             assert certificate.request.state == self.model.done.get(request, "pending")
 
     @rule()
-    def look(self) -> None:
+    def view(self) -> None:
         with open_view(self.deployment.path) as view:
             status = view.status
             assert status.budget.predictions >= self.model.predictions
@@ -532,7 +532,7 @@ class Life(RuleBasedStateMachine):
 
 
 def abandon(deployment: DurableDeployment) -> None:
-    """Let go of the files as the end of a process does: nothing is settled."""
+    """Close the files as the end of a process does: no budget is given back."""
     deployment._closed.set()
     deployment._store.database.close()
     deployment._store._lock.release()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Making a folder and opening one: it appears whole or not at all, and says in one line what is wrong with it."""
+"""Creating and opening a folder: it appears complete or not at all, and an error says in one line what is wrong."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_folder_that_was_never_finished(folder: Path) -> None:
     Store.new(folder).close()
     with pytest.raises(FormatError, match="was never finished: create it again"):
         expunge.open(folder)
-    with pytest.raises(FormatError, match="was never finished"):  # and the lock was let go
+    with pytest.raises(FormatError, match="was never finished"):  # and the lock was released
         expunge.open(folder)
 
 

@@ -184,7 +184,7 @@ def test_beats_are_multiples_whatever_the_work_takes():
 
 
 class Training:
-    """A training that begins and then waits to be let go."""
+    """A training that begins and then waits to be released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.goes_on = threading.Event(), threading.Event()
@@ -199,7 +199,7 @@ class Training:
 
 
 def test_who_comes_during_a_training_is_not_applied_when_it_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock: the receipt would tell how long the training took. Nor does anybody wait for it."""
+    """On a clock: the receipt would tell how long the training took. No caller waits for it either."""
     with make(folder, apply="every 0.2s") as deployment:
         training, receipts = Training(monkeypatch), []
         deployment.delete([0])

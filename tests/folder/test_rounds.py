@@ -1,4 +1,4 @@
-"""A round that fails on its way to the disk, or while what it replaced is erased: whatever fails, and wherever."""
+"""A round that fails on its way to the disk, or while what it replaced is erased, at every place where it can."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_ten_threads_predicting_and_updating_at_once(folder: Path, apply: str) -
     def predicting(number: int) -> Callable[[], None]:
         def work() -> None:
             for row in range(12):
-                rows = X[:3] + 1000 * (number + 1) + 10 * row  # nobody asks twice
+                rows = X[:3] + 1000 * (number + 1) + 10 * row  # no row is asked twice
                 answered[number] += len(deployment.predict(rows))
                 if row % 4 == 0:
                     assert verify(deployment.certificate().to_json()).wrong == ()
@@ -134,7 +134,7 @@ def test_exhausting_while_others_update(folder: Path) -> None:
 
 
 class Gate:
-    """Holds a thread at a step of the protocol, the first or a later time, until it is let go."""
+    """Holds a thread at a step of the protocol, the first or a later time, until it is released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: str, *, times: int = 1) -> None:
         self.reached, self.go_on, self.step, self.times = threading.Event(), threading.Event(), step, times
@@ -281,7 +281,7 @@ def test_two_processes_one_folder(folder: Path) -> None:
         for attempt in (expunge.open, lambda path: expunge.open(path, apply_pending=False)):
             with pytest.raises(FolderBusyError, match=f"is in use by process {holder.pid}; close it there first"):
                 attempt(folder)
-        with open_view(folder) as view:  # looking is allowed, and sees what the other process does
+        with open_view(folder) as view:  # a view is allowed, and sees what the other process does
             assert (view.status.round, view.status.num_records) == (0, 100)
             holder.stdin.write("\n")
             holder.stdin.flush()
@@ -328,7 +328,7 @@ def test_who_closes_in_the_middle_of_an_update_leaves_nobody_writing(
     def close() -> None:
         deployment.close()
         loose.append({path.name for path in (folder / "models").iterdir()} - known)
-        with expunge.open(folder, apply_pending=False) as other:  # the folder is anybody's from now on
+        with expunge.open(folder, apply_pending=False) as other:  # from now on another process may open the folder
             assert other.status.pending == 1
 
     def watch(reached: str) -> None:

@@ -49,7 +49,7 @@ def test_samplers() -> None:
         with pytest.raises(ParameterError, match="inclusion_probability needs sampling='independent'"):
             Settings(sampling=sampling, inclusion_probability=0.5).make_sampler(0.5)
     for wrong in ("sideways", 3, IndependentSampler):
-        with pytest.raises(ParameterError, match="sampling must be independent, partition or random_partition"):
+        with pytest.raises(ParameterError, match="sampling must be one of independent, partition, random_partition"):
             Settings(sampling=wrong).make_sampler(None)  # type: ignore[arg-type]
 
 
@@ -81,7 +81,7 @@ def test_publishers() -> None:
         ({"mechanism": "laplace", "budget": (1, 2, 3)}, "budget must be a PrivacyBudget or a pair"),
         ({"mechanism": "laplace", "accountant": "nobody"}, "accountant must be one of"),
         ({"mechanism": "laplace", "on_exhausted": "shrug"}, "on_exhausted must be one of"),
-        ({"max_predictions": 0}, "max_predictions must be at least 1"),
+        ({"max_predictions": 0}, "max_predictions must be an integer >= 1"),
         ({"on_exhausted": "refuse"}, "consensus answers every query"),
     ],
 )

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from expunge.core.errors import InputError
-from expunge.tables import match_key, match_keys, read_keys
-from expunge.tables.keys import as_whole, as_whole_column, kind_of_keys, refuse_duplicates
+from expunge.tables import match_key, match_keys
+from expunge.tables.keys import as_whole, as_whole_column, kind_of_keys, read_keys, refuse_duplicates
 
 WHERE = "column 'id' of a.csv"
 

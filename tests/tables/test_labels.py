@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from expunge.core.errors import InputError
-from expunge.tables import match_labels, parse_classes, read_labels
-from expunge.tables.keys import refuse_quantities
+from expunge.tables import parse_classes
+from expunge.tables.keys import match_labels, read_labels, refuse_quantities
 
 WHERE = "column 'y' of a.csv"
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import expunge.tables.reading as csv_reading
 from expunge.core.errors import InputError
-from expunge.tables import read_labelled, read_table, table_format
+from expunge.tables import formats, read_labelled, read_table, table_format
 from expunge.tables.schema import as_feature, feature_kind
 
 ROWS = pd.DataFrame(
@@ -78,7 +77,7 @@ def test_ids_and_labels_are_taken_letter_by_letter(tmp_path):
 
 
 def test_a_column_has_one_type_in_all_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_reading, "_ROWS_PER_PART", 2)
+    monkeypatch.setattr(formats, "_ROWS_PER_PART", 2)
     path = tmp_path / "rows.csv"
     path.write_text("code,number,late,truth\n07,1,,True\n8,2,,False\nx,,,\n9,4.5,3,true\n1,5,1,False\n")
     frame = read_table(path).frame
@@ -124,7 +123,7 @@ def test_bad_files_are_named(tmp_path):
         (tmp_path / name).write_bytes(b"nonsense")
         with pytest.raises(InputError, match=name) as raised:
             read_table(tmp_path / name)
-        assert "pickle" not in str(raised.value)  # nobody is told how to load what is not safe
+        assert "pickle" not in str(raised.value)  # the message does not advise unsafe loading
     with pytest.raises(InputError, match=r"there is no file .*absent.csv"):
         read_table(tmp_path / "absent.csv")
     (tmp_path / "folder.csv").mkdir()
@@ -183,7 +182,7 @@ def test_parquet_keeps_whole_numbers_whole(tmp_path):
 
 @pytest.mark.parametrize("rows", [1, 1000])
 def test_whole_numbers_beyond_64_bits_are_numbers(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_reading, "_ROWS_PER_PART", rows)
+    monkeypatch.setattr(formats, "_ROWS_PER_PART", rows)
     path = tmp_path / "rows.csv"
     path.write_text("whole,mixed,code,gap\n99999999999999999999999,99999999999999999999999,1e400,\n3,2.5,x,2\n")
     frame = read_table(path).frame

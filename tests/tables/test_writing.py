@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from expunge.core.errors import InputError
-from expunge.tables import Draft, encode_answers
+from expunge.core.files import Draft
+from expunge.tables import encode_answers
 
 IDS = pd.Series(["007", None, "9"], dtype="str")
 

@@ -258,8 +258,8 @@ def _limits() -> str:
         "Operations are those of `Network.example_operations`: products alone, norms by the form that takes fewer. "
         f"At {_PEAK / 1e12:.0f} TFLOP/s (bfloat16, an H200's data sheet) they would allow "
         f"{_PEAK / operations / 1e6:.0f} M example-gradients a second of the MNIST network; compiled layer by layer, "
-        f"its patches alone allow {_BANDWIDTH / moved / 1e6:.0f} M/s at {_BANDWIDTH / 1e12:.1f} TB/s, whatever the "
-        "arithmetic."
+        f"its patches alone allow {_BANDWIDTH / moved / 1e6:.0f} M/s at {_BANDWIDTH / 1e12:.1f} TB/s, however "
+        "fast the arithmetic is."
     )
 
 

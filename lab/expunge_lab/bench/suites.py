@@ -90,7 +90,8 @@ def run_suites(names: Sequence[str], *, quick: bool = False, progress: Progress)
     if unknown:
         raise ParameterError(f"there is no benchmark {unknown[0]!r}; there are {', '.join(SUITES)}")
     wanted = list(dict.fromkeys(names)) or list(SUITES)
-    if "deep" in wanted:  # which needs an extra: said before anything is measured, or left out where nobody named it
+    # It needs an extra: refuse before measuring, or leave it out if it was not asked for.
+    if "deep" in wanted:
         try:
             deep.require_extra()
         except ImportError:

@@ -98,7 +98,7 @@ def _tell(report: Report, suites: list[str]) -> None:
         show_table(name, COLUMNS, [cells(line) for line in lines], caption=SUITES[name].about)
     left_out = [name for name in SUITES if name not in report.lines]
     if not suites and left_out:
-        console.print(f"Left out, for want of the extra jax: {', '.join(left_out)}.")
+        console.print(f"Left out, because the extra jax is not installed: {', '.join(left_out)}.")
     console.print(HOW)
     missed = len(report.missed)
     if report.quick:

@@ -7,7 +7,6 @@ copy of the data folder (`ADDRESS/mnist/train-images-idx3-ubyte.gz` and so on).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import io
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from expunge.audit import images
 from expunge.core.errors import InputError
+from expunge.core.files import write_whole
 from expunge_lab.datasets import cifar
 
 MIRROR_VARIABLE = "EXPUNGE_MIRROR"
@@ -156,13 +156,8 @@ def _keep(path: Path, content: bytes, digest: str) -> Path:
     """Written whole or not at all, and only if it is the published file."""
     if hashlib.sha256(content).hexdigest() != digest:
         raise InputError(f"{path.name} as fetched is not the published file: its SHA-256 is wrong")
-    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        os.replace(part, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-    return path
+    return write_whole(path, content)

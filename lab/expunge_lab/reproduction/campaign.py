@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from expunge.core.errors import ParameterError
+from expunge.core.checks import require_count, require_number
 from expunge.core.version import __version__
 from expunge_lab.reproduction.files import make_folder
 from expunge_lab.reproduction.pictures import Pictures, load_pictures
@@ -37,7 +37,7 @@ class MakeRunner(Protocol):
 
 @contextmanager
 def silence(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress that nobody watches."""
+    """Progress without a display."""
     yield lambda steps: None
 
 
@@ -83,12 +83,10 @@ class Campaign:
     began: float | None = None
 
     def __post_init__(self) -> None:
-        if self.num_trials < 2:
-            raise ParameterError(f"trials must be at least 2, got {self.num_trials}")
-        if self.batch < 1:
-            raise ParameterError(f"batch must be at least 1, got {self.batch}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise ParameterError(f"seconds must be positive, got {self.seconds}")
+        require_count("trials", self.num_trials, least=2)
+        require_count("batch", self.batch)
+        if self.seconds is not None:
+            require_number("seconds", self.seconds, above=0, infinite=True)
 
     def run(self, rows: Sequence[Row]) -> bool:
         """Whether all of the rows are done now."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from expunge.core.errors import ParameterError
-from expunge_lab.reproduction.files import make_folder, write_whole
+from expunge.core.files import write_whole
+from expunge_lab.reproduction.files import make_folder
 from expunge_lab.reproduction.report import Report
 from expunge_lab.reproduction.rows import EXPERIMENTS, QUICK_EXPERIMENTS, Experiment
 from expunge_lab.reproduction.verdicts import RowVerdict

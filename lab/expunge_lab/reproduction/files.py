@@ -1,4 +1,4 @@
-"""Files of results: written whole or not at all, with one line that names the file when the disk refuses."""
+"""Files of results: read, and their folders checked and made, with one line that names what the disk refuses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from expunge.core.errors import InputError
 
 
 def in_words(error: OSError) -> str:
-    """Why, without the number."""
+    """The reason, without the error's number."""
     return error.strerror or str(error)
 
 
 def read_text(path: Path) -> str:
-    """A file of UTF-8 text."""
+    """Read a file of UTF-8 text."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -23,31 +23,8 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8 text") from None
 
 
-def write_whole(path: Path, content: bytes) -> Path:
-    """Put a file in place, complete; on a full disk the old one stays."""
-    target = path.resolve()  # what a link points to is replaced, not the link
-    try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(content)  # a pipe or a device, which nothing can take the place of
-        else:
-            _replace(target, content)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {in_words(error)}") from None
-    return path
-
-
-def _replace(path: Path, content: bytes) -> None:
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
 def make_folder(folder: Path) -> None:
-    """So that files can be written there, if it is not there yet."""
+    """Make a folder for files if it is missing. Refuse it in one line if that fails."""
     check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +33,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Whether files can be written there, or the folder be made; nothing is made yet."""
+    """Refuse a folder that cannot be written to or made. Nothing is made yet."""
     try:
         there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     except OSError as error:

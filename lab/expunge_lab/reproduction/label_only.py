@@ -26,7 +26,8 @@ from expunge.audit import (
     small_zeros_and_ones_task,
     zeros_and_ones_task,
 )
-from expunge.core.errors import InputError, ParameterError
+from expunge.core.checks import require_count
+from expunge.core.errors import InputError
 from expunge.core.randomness import Randomness
 from expunge_lab.datasets import load_mnist
 from expunge_lab.reproduction.report import Report, check_seed, interval_words
@@ -67,8 +68,7 @@ def run_label_only(*, quick: bool = False, seed: int = 0, jobs: int = 1, trials:
 
 def num_trials(trials: int, *, quick: bool) -> int:
     """Trials a row, of as many as were asked for."""
-    if trials < _FEWEST:
-        raise ParameterError(f"trials must be at least {_FEWEST}, got {trials}")
+    require_count("trials", trials, least=_FEWEST)
     return min(trials, 40) if quick else trials
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from textwrap import wrap
 
 from expunge.core.errors import InputError
+from expunge.core.files import write_whole
 from expunge_lab.reproduction.figures import DRAWN, draw_figure1
-from expunge_lab.reproduction.files import write_whole
 from expunge_lab.reproduction.report import Report, interval_words, markdown_table
 from expunge_lab.reproduction.results import RowResults, Run
 from expunge_lab.reproduction.rows import Spread

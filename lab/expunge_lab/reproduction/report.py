@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from expunge.core.errors import InputError, ParameterError
-from expunge_lab.reproduction.files import make_folder, read_text, write_whole
+from expunge.core.checks import require_count
+from expunge.core.errors import InputError
+from expunge.core.files import write_whole
+from expunge_lab.reproduction.files import make_folder, read_text
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,8 @@ def check_kept(folder: Path, name: str, *, size: int) -> None:
 
 
 def check_seed(seed: int) -> None:
-    """What numpy would refuse in words of its own."""
-    if seed < 0:
-        raise ParameterError(f"seed must be a whole number of at least 0, got {seed!r}")
+    """Refuse a negative seed in one line, before numpy does."""
+    require_count("seed", seed, least=0)
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from expunge.core.errors import InputError
-from expunge_lab.reproduction.files import in_words, make_folder, write_whole
+from expunge.core.files import write_whole
+from expunge_lab.reproduction.files import in_words, make_folder
 from expunge_lab.reproduction.rows import Row
 from expunge_lab.reproduction.trials import Trials, array_names
 
 FORMAT = 1  # raise it when a reader of this version would misread the file; keep reading older ones
-# Which form of the attack made the trials: 1 compared probabilities that tied for want of digits. Trials of an earlier
+# Which form of the attack made the trials: 1 compared probabilities that tied for lack of digits. Trials of an earlier
 # form are shown, but count as not done, and go when the first of this form are there.
 ATTACK = 2
 

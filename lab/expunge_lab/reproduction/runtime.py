@@ -1,8 +1,8 @@
 """Theorem 4.2: how many shards one deletion retrains, N^t, against its bounds, for requesters of three kinds.
 
-Whoever chooses in advance meets Bin(k, p). A requester who is shown all models looks for the record that sits in the
-most shards; one who is shown noisy labels tries the same. The exact bounds hold for all of them; the form printed in
-the paper is too small (its binomial fact has a sign slip) and is shown for comparison.
+A requester who chooses in advance touches Bin(k, p) shards. A requester who is shown all models looks for the record
+that sits in the most shards; one who is shown noisy labels tries the same. The exact bounds hold for all of them. The
+form printed in the paper is too small (its binomial fact has a sign slip) and is shown for comparison.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from expunge.audit import AuditReport, Setting, audit, make_scheme, slow_down_scenario
 from expunge.theory import run_time_bounds
-from expunge_lab.reproduction.report import Report
+from expunge_lab.reproduction.report import Report, check_seed
 
 NAME = "runtime"
 FAILURE = 1e-3
@@ -51,6 +51,7 @@ QUICK_CASES = (Case(20, 0.05, 100, "models", "majority"), Case(20, 0.05, 100, "l
 
 def run_runtime(*, quick: bool = False, seed: int = 0) -> Report:
     """Every case 200 times (quick: 40)."""
+    check_seed(seed)
     trials = num_trials(quick=quick)
     rows = [measure(case, trials=trials, seed=seed) for case in (QUICK_CASES if quick else CASES)]
     return Report(
@@ -59,7 +60,7 @@ def run_runtime(*, quick: bool = False, seed: int = 0) -> Report:
         about=(
             f"{trials} trials a row, the fourth deletion of a requester who looks for the record in the most shards, "
             "and the same record after full retraining (chosen in advance, as it were). Bounds may be exceeded with "
-            f"probability ξ = {FAILURE:g}. Expected: nobody above the adaptive bound."
+            f"probability ξ = {FAILURE:g}. Expected: no requester above the adaptive bound."
         ),
         columns=("case", "adaptive: mean", "largest", "oblivious: mean", "largest", *_BOUNDS),
         rows=[_cells(row) for row in rows],

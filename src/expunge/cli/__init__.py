@@ -1,12 +1,29 @@
-"""The command line: `expunge COMMAND`, one module a command, each of which registers itself on `app`."""
+"""The command line: `expunge COMMAND`. Each command registers itself on `app`.
+
+Another package adds a command through the entry-point group `expunge.commands`. The name of the entry is the command.
+The entry points to a function or to a `typer.Typer` group.
+"""
 
 try:
+    from importlib import import_module
+    from importlib.metadata import entry_points
+
+    from typer import Typer
+
     from expunge.cli.app import app, main
-    from expunge.cli.commands import demo
-except KeyboardInterrupt:  # loading takes a moment, in which the program cannot speak for itself yet
+
+    for _name in ("demo", "plan", "create", "predict", "requests", "status", "certificate", "audit"):
+        import_module(f"expunge.cli.{_name}")  # `expunge --help` lists the commands in this order
+    for _entry in entry_points(group="expunge.commands"):
+        _command = _entry.load()
+        if isinstance(_command, Typer):
+            app.add_typer(_command, name=_entry.name)
+        else:
+            app.command(_entry.name)(_command)
+except KeyboardInterrupt:  # `main` is not loaded yet, so it cannot handle Ctrl-C
     import sys
 
     sys.stderr.write("expunge: interrupted\n")
     raise SystemExit(130) from None
 
-__all__ = ["app", "demo", "main"]
+__all__ = ["app", "main"]

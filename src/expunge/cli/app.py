@@ -1,4 +1,4 @@
-"""The `expunge` program: its commands, and how it fails (one clear line, exit code 2)."""
+"""The `expunge` program, and how it reports errors: one clear line, exit code 2."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _options(
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with a line about what becomes of the work."""
+    """Ctrl-C, with a line that says what happens to the work."""
 
 
 def main() -> None:
-    """Run the program; what the user did wrong is said in one line, with exit code 2."""
+    """Run the program. An error of the user is one line on standard error, with exit code 2."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # it was closed by whoever started the program
+        if getattr(sys, name) is None:  # the parent process closed it
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     try:
         code = app(prog_name="expunge", standalone_mode=False) or 0
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def without_shard(error: Exception) -> str:
-    """The error's line; of a failed training only why, for which shards a record is in is nobody's business outside."""
+    """The error's line. It does not name the shard of a failed training: which shards hold a record is secret."""
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return reason if error.filename is None else f"{error.filename}: {reason}"
@@ -83,7 +83,7 @@ def without_shard(error: Exception) -> str:
 
 
 def _comes_of_an_interrupt(error: BaseException | None) -> bool:
-    """Ctrl-C while a module is loading may come out as another error."""
+    """Whether Ctrl-C caused the error. While a module is loading, Ctrl-C may turn into another error."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -92,9 +92,9 @@ def _comes_of_an_interrupt(error: BaseException | None) -> bool:
 
 
 def _explain(error: Exception) -> None:
-    """Say what was wrong with the command line; anything else is a bug and keeps its traceback.
+    """Print an error in the command line as one line. Any other error is a bug, and keeps its traceback.
 
-    Its exit code is not the 1 of Python, which `audit` and `verify` have a meaning for.
+    The exit code of a bug is not Python's 1, because 1 has a meaning for `audit` and `verify`.
     """
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error)

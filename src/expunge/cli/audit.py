@@ -67,19 +67,19 @@ def audit(
     significance: Annotated[float, typer.Option(help="How often a perfect scheme may be rejected.")] = 0.05,
     confidence: Annotated[float, typer.Option(help="Of the intervals and of the lower bound on alpha.")] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page that anybody can read.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as an HTML page.")] = None,
 ) -> None:
     """Attack an unlearning scheme: are its updated models what full retraining would have given?
 
-    Every trial plays an adaptive sequence of requests against the scheme and trains afresh on the survivors; the two
-    arms are compared exactly, and the certificate's alpha with what the trials prove. The exit code is 1 if the trials
-    contradict the certificate.
+    Every trial plays an adaptive sequence of requests against the scheme, and trains afresh on the records that are
+    left. The two arms are compared exactly. The certificate's alpha is compared with what the trials prove. The exit
+    code is 1 if the trials contradict the certificate.
 
     Example: `expunge audit lookup --scheme sisa --html audit.html`
     """
     from expunge.audit import AuditRequest, copy_deployment, to_html
     from expunge.audit import audit as run_audit
-    from expunge.tables import Draft
+    from expunge.core.files import Draft
     from expunge.theory import Guarantee
 
     if html is not None:
@@ -128,7 +128,7 @@ def audit(
 
 @contextmanager
 def _explained(resume: Path | None, *names: str | None) -> Iterator[None]:
-    """Ctrl-C says what becomes of the trials; what fails in the user's own code is one line that says where."""
+    """After Ctrl-C, say what happens to the trials. A failure in the user's own code is one line with its place."""
     try:
         yield
     except KeyboardInterrupt:
@@ -146,7 +146,7 @@ def _explained(resume: Path | None, *names: str | None) -> Iterator[None]:
 
 
 def _command() -> str:
-    """What was typed, without the program's folder."""
+    """The command as typed, without the program's folder."""
     return shlex.join(["expunge", *sys.argv[1:]])
 
 

@@ -1,17 +1,29 @@
-"""`expunge certificate`."""
+"""`expunge certificate` and `expunge verify`."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.padding import Padding
 
 from expunge.cli.app import app
 from expunge.cli.folders import refuse_inside, settle
-from expunge.cli.output import Folder, console
+from expunge.cli.output import Folder, complain, console, show_json, show_table
 from expunge.core.errors import InputError
+
+if TYPE_CHECKING:
+    from expunge.evidence import Certificate, Check, Verification
+
+_EXIT_CODES = {"holds": 0, "wrong": 1, "unusable": 2}
+_VERDICTS = {
+    "matches": "The certificate holds, and the key is the one that you gave.",
+    "not checked": "The certificate is consistent. Whose key signed it was not checked: give --public-key, or compare "
+    "the fingerprint with the operator's.",
+}
 
 
 @app.command()
@@ -23,15 +35,17 @@ def certificate(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate (JSON).  [default: standard output]")
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as a page for people, to print.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate as an HTML page to read and print.")
+    ] = None,
 ) -> None:
-    """Issue a signed certificate about a request, or about the whole deployment; anybody can verify it offline.
+    """Issue a signed certificate about a request, or about the whole deployment. Anyone can verify it offline.
 
     Example: `expunge certificate churn/ --request REQUEST --out certificate.json --html certificate.html`
     """
+    from expunge.core.files import Draft
     from expunge.evidence import render_page
     from expunge.folder import open_view
-    from expunge.tables import Draft
 
     out = None if out == Path("-") else out
     if html == Path("-"):
@@ -54,3 +68,117 @@ def certificate(
         console.print(f"Wrote {path}.", markup=False, soft_wrap=True)
     if out is not None:
         console.print(f"`expunge verify {out}` checks it, on any machine.", markup=False, soft_wrap=True)
+
+
+@app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(help="The certificate (JSON).", show_default=False)],
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="The operator's public key (PEM), received by another way.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Check a certificate offline: its content, signature and ledger, and whether its words fit its numbers.
+
+    The exit code is 0 if everything holds, 1 if the certificate is wrong (with one line for each error), and 2 if the
+    file cannot be used at all. No training code is loaded, and the network is not used.
+
+    Example: `expunge verify certificate.json --public-key operator.pem`
+    """
+    from expunge.evidence import PublicKey
+    from expunge.evidence import verify as check
+
+    key = None if public_key is None else PublicKey.load(public_key)
+    found = check(_read(file), public_key=key)
+    if as_json:
+        show_json({"file": str(file), **_as_data(found)})
+    elif found.outcome != "unusable":
+        _tell(found)
+    for line in found.wrong:
+        complain(f"{file}: {_clean(line)}")
+    raise typer.Exit(_EXIT_CODES[found.outcome])
+
+
+def _read(file: Path) -> bytes:
+    from expunge.evidence import MAX_BYTES
+
+    try:
+        with file.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {file}") from None
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _as_data(found: Verification) -> dict[str, Any]:
+    from expunge.evidence import read_canonical
+
+    data: dict[str, Any] = {
+        "outcome": found.outcome,
+        "key": found.key,
+        "checks": [
+            {"name": check.name, "passed": _passed(found, check), "explanation": check.explanation}
+            for check in found.checks
+        ],
+        "wrong": list(found.wrong),
+    }
+    certificate = found.certificate
+    if certificate is not None:
+        document = read_canonical(certificate.to_json())  # infinity is text in it
+        data |= {
+            "kind": certificate.kind,
+            "format": certificate.format,
+            "issued_at": certificate.issued_at,
+            "software": certificate.software,
+            "fingerprint": certificate.public_key.fingerprint,
+            "is_vacuous": certificate.guarantee.is_vacuous,
+            "reason": certificate.guarantee.reason,
+            "deployment": document["deployment"],
+            "request": document.get("request"),
+            "publication": document["publication"],
+            "counts": document.get("counts"),
+            "guarantee": document["guarantee"],
+            "statements": document["statements"],
+        }
+    return data
+
+
+def _tell(found: Verification) -> None:
+    if found.certificate is not None and found.holds:  # do not repeat the words of a wrong certificate
+        _tell_content(found.certificate)
+    show_table(
+        None,
+        ["check", "", "found"],
+        [(check.name, _mark(found, check), escape(_clean(check.explanation))) for check in found.checks],
+    )
+    verdict = _VERDICTS[found.key] if found.holds else "The certificate is wrong. Do not rely on it."
+    console.print(verdict, style="bold green" if found.holds else "bold red", markup=False)
+
+
+def _tell_content(certificate: Certificate) -> None:
+    about = "deployment" if certificate.request is None else f"request {certificate.request.request_id}"
+    console.print(
+        _clean(f"Certificate about the {about} of {certificate.deployment.name}, issued {certificate.issued_at}"),
+        style="bold",
+        markup=False,
+    )
+    console.print(_clean(certificate.statements.headline), markup=False)
+    for sentence in certificate.statements.promised:
+        console.print(Padding(_clean(sentence), (0, 0, 0, 2)), markup=False)
+    console.print("What is not promised is in the file, under statements.\n", markup=False)
+
+
+def _passed(found: Verification, check: Check) -> bool | None:
+    """Whether the check passed; None if it was not made."""
+    return None if check.name == "key" and found.key == "not checked" else check.passed
+
+
+def _mark(found: Verification, check: Check) -> str:
+    return {None: "not checked", True: "ok", False: "WRONG"}[_passed(found, check)]
+
+
+def _clean(text: str) -> str:
+    from expunge.core.html import make_visible
+
+    return make_visible(text)

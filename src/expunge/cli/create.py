@@ -1,7 +1,4 @@
-"""`expunge create`.
-
-A guarantee as a person reads it, and what would have to change where there is none.
-"""
+"""`expunge create`, and the words that say which guarantee a deployment has, or how to get one."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from rich.padding import Padding
 
 from expunge.cli.app import app
 from expunge.cli.folders import read_columns, replacing
-from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
+from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, console, progress, show_json
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def tell_guarantee(guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
-    """What is promised, one sentence a number; or, plainly, that nothing is, why, and what would change that."""
+    """Print what is promised, one sentence for each number; or that nothing is, why, and what would change that."""
     from expunge.theory.planning.planner import explain_target
 
     if guarantee.is_vacuous:
@@ -44,12 +41,12 @@ def tell_guarantee(guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
 
 
 def say(sentence: str) -> None:
-    """One indented sentence."""
+    """Print one indented sentence."""
     console.print(Padding(sentence, (0, 0, 0, 2)), markup=False)
 
 
 def advice_for(guarantee: Guarantee, provenance: dict[str, Any]) -> str:
-    """What would make a vacuous guarantee mean something, for a deployment made by `expunge create`; or nothing."""
+    """How to get a guarantee that is not vacuous, for a deployment made by `expunge create`; empty if not needed."""
     wanted = provenance.get("wanted")
     if wanted is None or not guarantee.is_vacuous:
         return ""
@@ -109,12 +106,12 @@ def _mechanisms(incomplete: str) -> list[str]:
 @app.command()
 def create(
     folder: Folder,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet or NPZ.", show_default=False)],
+    data: Data,
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="What to predict.  [default: y of an NPZ file with an X]")
     ] = None,
     id: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What names a record.  [default: its place, from 0]")
+        str | None, typer.Option(metavar="COLUMN", help="The id of a record.  [default: its place, from 0]")
     ] = None,
     subject: Annotated[str | None, typer.Option(metavar="COLUMN", help="Whose record it is.")] = None,
     weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="How much the record counts.")] = None,
@@ -147,7 +144,7 @@ def create(
     mechanism: Annotated[
         str, typer.Option(help=f"How answers are published: {', '.join(MECHANISMS)}.", autocompletion=_mechanisms)
     ] = "consensus",
-    publish: Annotated[str, typer.Option(help="Who answers: direct (the ensemble), router or student.")] = "direct",
+    publish: Annotated[str, typer.Option(help="What answers: direct (the ensemble), router or student.")] = "direct",
     pool: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Public rows that a student learns from, with the same columns.")
     ] = None,
@@ -178,7 +175,7 @@ def create(
 ) -> None:
     """Train an ensemble on a file of records and keep it in a folder that honours deletion requests.
 
-    Ends by saying what is promised; where that is nothing, it says so, and what would change it.
+    At the end it says what is promised. If nothing is promised, it says so, and what would change that.
 
     Example: `expunge create churn/ --data train.csv --label churned --id customer_id --subject household
     --learner logistic --shards 100`
@@ -280,7 +277,7 @@ def _budget(epsilon: float | None, delta: float | None) -> tuple[float, float] |
 
 
 def _wanted(options: dict[str, Any], *, num_records: int, num_classes: int) -> dict[str, Any]:
-    """What was asked for, with the defaults filled in, as plain data that is kept with the deployment."""
+    """The options with the defaults filled in, as plain data that is kept with the deployment."""
     from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
 
     target = options["target"] or DEFAULT_TARGET
@@ -297,7 +294,7 @@ def _wanted(options: dict[str, Any], *, num_records: int, num_classes: int) -> d
 
 
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
-    """k and p, from the planner if it is asked."""
+    """The number of shards and the inclusion probability; the planner chooses them for "auto"."""
     if shards == "auto":
         from expunge.theory import Guarantee
         from expunge.theory.planning import recommend_shards
@@ -317,7 +314,7 @@ def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tu
 
 @dataclass(frozen=True)
 class _Made:
-    """What is told about a new deployment."""
+    """The facts that are printed about a new deployment."""
 
     folder: Path
     status: DurableStatus
@@ -333,7 +330,6 @@ def _facts(deployment: DurableDeployment, schema: Schema, folder: Path) -> _Made
 
 
 def _show(made: _Made, *, as_json: bool) -> None:
-
     status, schema = made.status, made.schema
     if as_json:
         show_json(

@@ -119,5 +119,5 @@ def _tell_attack(report: DemoReport) -> None:
         ],
     )
     console.print(
-        "  Unlearning should look like retraining; it does not, for the deletions were chosen by what was shown."
+        "  Unlearning should look like retraining. It does not, because the published labels decided the deletions."
     )

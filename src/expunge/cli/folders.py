@@ -1,10 +1,7 @@
-"""What commands on a deployment's folder share: opening it, its columns, and where outputs may go.
+"""What several commands on a deployment's folder share.
 
-`create --force`: a new deployment in an old one's place, which stays in force until the new one is complete.
-
-The renaming is that of `expunge.folder.store.replacement`.
-
-The learner that `expunge create` was asked for, fitted to the table's columns.
+Here they open the folder, replace it (`create --force`), make the learner, read files with the deployment's columns,
+and check where outputs may go.
 """
 
 from __future__ import annotations
@@ -28,10 +25,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(folder: Path, *, force: bool) -> Iterator[Path]:
-    """Where to make a new deployment, which must be closed at the end; what fails or is interrupted changes nothing.
+    """Yield the place for a new deployment, which must be closed at the end. A failure or Ctrl-C changes nothing.
 
-    With `force` that is beside an old deployment, which is then replaced. Nothing but a deployment that no other
-    process has open is ever removed.
+    With `force`, the place is beside the old deployment. The old one stays in force until the new one is complete, and
+    is then replaced. Only a deployment that no other process has open is ever removed.
     """
     from expunge.folder.store import is_vacant
 
@@ -50,7 +47,7 @@ def replacing(folder: Path, *, force: bool) -> Iterator[Path]:
 
 
 def settle(folder: Path) -> None:
-    """Put right what an exchange at this name left that was killed half-way."""
+    """Repair what an exchange under this name left if it was killed half-way."""
     from expunge.folder.store import recover_replacement
 
     recover_replacement(folder)
@@ -60,7 +57,7 @@ def settle(folder: Path) -> None:
 def _beside(folder: Path) -> Iterator[Path]:
     from expunge.folder.store import FolderLock, Store, hidden_name, replace_folder
 
-    Store.open(folder).close()  # refuses what is no deployment, and one that another process has open
+    Store.open(folder).close()  # refuses a folder that is no deployment, or that another process has open
     home = folder.resolve()
     workshop = hidden_name(home, "new")
     workshop.mkdir(mode=0o700)
@@ -69,7 +66,7 @@ def _beside(folder: Path) -> Iterator[Path]:
         place = workshop / home.name
         try:
             yield place
-        except StoreError as error:  # about the folder that was asked for
+        except StoreError as error:  # name the folder that the user asked for
             raise type(error)(str(error).replace(str(place), str(folder))) from error
         replace_folder(place, home)
     finally:
@@ -80,10 +77,10 @@ def _beside(folder: Path) -> Iterator[Path]:
 def make_learner(
     name: str, *, schema: Schema, features: Any, slices: int, allow_missing: bool, on_failure: str
 ) -> tuple[Learner | SlicedLearner, bool]:
-    """The learner, and whether rows may have missing numbers.
+    """Make the learner, and say whether rows may have missing numbers.
 
-    A short name fills gaps, within each shard, where the file has any or `allow_missing` asks for it. A factory's
-    learner says itself whether it takes them.
+    A learner with a short name fills gaps within each shard, if the file has any or `allow_missing` is true. A learner
+    from a factory says itself whether it takes missing numbers.
     """
     if on_failure not in ("raise", "abstain"):
         raise ParameterError(f"--on-failure must be raise or abstain, got {on_failure!r}")
@@ -109,7 +106,7 @@ def make_learner(
 
 
 def importable_from_here() -> None:
-    """Modules of one's own are looked for in the current folder, too."""
+    """Make the user's own modules in the current folder importable."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
@@ -128,7 +125,7 @@ def _has_gaps(features: Any) -> bool:
 
 @contextmanager
 def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None = None) -> Iterator[DurableDeployment]:
-    """The deployment, for writing; closed whatever happens. What is pending stays so: a command says when it is due."""
+    """Open a deployment for writing, and close it at the end. What is pending stays so until a command applies it."""
     import expunge
 
     if trust:
@@ -142,7 +139,7 @@ def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None
 
 
 def schema_of(deployment: DurableDeployment, folder: Path) -> Schema:
-    """The columns of the file that the deployment was created from."""
+    """The columns that the deployment was created with."""
     from expunge.tables import Schema
 
     stored = (deployment.provenance or {}).get("columns")
@@ -152,7 +149,7 @@ def schema_of(deployment: DurableDeployment, folder: Path) -> Schema:
 
 
 def read_columns(path: Path, schema: Schema) -> Table:
-    """A later file of the deployment, its ids, labels and texts taken as text."""
+    """Read a later file of the deployment. Ids, labels and texts are read as text."""
     from expunge.tables import read_table
 
     texts = [feature.name for feature in schema.features if feature.kind == "text"]
@@ -160,7 +157,7 @@ def read_columns(path: Path, schema: Schema) -> Table:
 
 
 def refuse_inside(folder: Path, *outputs: Path | None) -> None:
-    """Nothing of ours may be written into the folder: it is swept, and must hold nothing about deleted people."""
+    """Refuse outputs in the deployment's folder: it is swept, and must hold nothing about deleted people."""
     home = folder.resolve()
     for output in outputs:
         if output is not None and home in output.resolve().parents:
@@ -168,6 +165,6 @@ def refuse_inside(folder: Path, *outputs: Path | None) -> None:
 
 
 def refuse_same(data: Path, output: Path | None) -> None:
-    """What is asked is not replaced by the answers."""
+    """Refuse to replace the questions by the answers."""
     if output is not None and output.exists() and data.exists() and output.samefile(data):
         raise InputError(f"{str(output)!r} is the file that is read; write elsewhere")

@@ -1,6 +1,6 @@
-"""How commands speak: tables and progress on a terminal, JSON for programs, complaints on standard error.
+"""Output of commands, and the options that several commands share.
 
-Arguments and options that several commands share.
+Tables and progress are for terminals, JSON is for programs, and errors go to standard error.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ _SHORT_NAME = 24
 
 
 def complain(message: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     _errors.print(f"expunge: {' '.join(message.split())}", markup=False, soft_wrap=True)
 
 
 def show_json(data: Any) -> None:
-    """JSON on standard output, and nothing else there."""
+    """Print JSON on standard output."""
     print(json.dumps(data, indent=2, allow_nan=False))
 
 
 def show_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = "") -> None:
-    """A table; numbers to the right. Nothing is cut off: a terminal folds what is too wide, a pipe has room for all."""
+    """Print a table, with numbers aligned to the right.
+
+    Nothing is cut off: a terminal folds wide cells, and in a pipe the table is as wide as it needs to be.
+    """
     table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
     lines = [[str(cell) for cell in row] for row in rows]
     for place, column in enumerate(columns):
         cells = [line[place] for line in lines]
         numeric = bool(cells) and all(_is_number(cell) for cell in cells)
-        # The first column names the row: folded into pieces, a name could no longer be searched for.
+        # The first column names the row. A folded name could not be searched for.
         is_name = place == 0 and all(len(cell) <= _SHORT_NAME for cell in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=is_name)
     for line in lines:
@@ -58,7 +61,7 @@ def _is_number(cell: str) -> bool:
 
 
 def page_can_be_written(path: Path) -> None:
-    """Complain before the work and not after it."""
+    """Refuse a page that cannot be written, before the work starts."""
     if not path.absolute().parent.is_dir():
         raise InputError(f"there is no folder {str(path.parent)!r} to write the page to")
     if path.is_dir():
@@ -69,7 +72,7 @@ def page_can_be_written(path: Path) -> None:
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error while it is a terminal; silence in a pipe."""
+    """Show a progress bar on standard error if it is a terminal."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -87,6 +90,7 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The deployment's folder.", show_default=False, file_okay=False)
 ]
+Data = Annotated[Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet or NPZ.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Trust = Annotated[
     list[str] | None,

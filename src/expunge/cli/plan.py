@@ -98,7 +98,7 @@ def plan(
         vote_shares=None if shares is None else read_vote_shares(shares),
         ensemble_share=ensemble_share,
     )
-    # Before anything is printed, so that a failure is the only thing said.
+    # Draw before printing, so that a failure prints nothing but its message.
     drawn = plot_plan(plot, made) if plot is not None else None
     if as_json:
         show_json(made.to_dict())
@@ -123,7 +123,7 @@ def _tell(made: Plan) -> None:
             [change.words for change in made.changes],
         )
     if made.remarks:
-        _paragraph("Mind", made.remarks)
+        _paragraph("Note", made.remarks)
 
 
 def _tell_question(made: Plan) -> None:
@@ -246,8 +246,8 @@ def _tell_deletion(made: Plan) -> None:
         "One deletion",
         [
             f"retrains {count(cost.expected_shards)} of {count(question.num_shards)} shards on average; at most "
-            f"{count(cost.oblivious_shards)} if chosen in advance and {count(cost.adaptive_shards)} whoever chooses, "
-            f"but for a chance of {chance(question.failure)}; all of them when the generation is used up.",
+            f"{count(cost.oblivious_shards)} if chosen in advance and {count(cost.adaptive_shards)} however chosen, "
+            f"except with a chance of {chance(question.failure)}; all of them when the generation is used up.",
             f"A batch of {count(question.batch_size)} retrains {percent(cost.batch_share)} of the shards: "
             f"{passes(cost.passes_per_batch)} over all records. Training the ensemble: "
             f"{passes(cost.passes_per_training)}; one model: 1 pass.",

@@ -33,14 +33,15 @@ def predict(
     jobs: Jobs = None,
     trust: Trust = None,
 ) -> None:
-    """Answer every row of a file with a released label, and carry the id column over if the file has it.
+    """Answer every row of a file with a released label. The id column is copied if the file has it.
 
-    Answers cost budget, the same row once in a command. A declined answer is empty. If --out cannot be written,
-    nothing is charged.
+    Answers cost budget; equal rows are charged once in a command. A declined answer is empty. If --out cannot be
+    written, nothing is charged.
 
     Example: `expunge predict churn/ --data new.csv --out answers.csv`
     """
-    from expunge.tables import Draft, encode_answers, table_format
+    from expunge.core.files import Draft
+    from expunge.tables import encode_answers, table_format
 
     target = None if out is None or str(out) == "-" else out
     form = "csv" if target is None else table_format(target)
@@ -67,11 +68,11 @@ def predict(
             declined = sum(answer is None for answer in answers.tolist())
             words = f"Wrote {len(answers):,} answers to {target}" + (f"; {declined:,} declined." if declined else ".")
             console.print(words, markup=False, soft_wrap=True)
-        deployment.wait()  # answers may have used up the budget, and the deployment retrain now
+        deployment.wait()  # answers may have used up the budget, so that a retraining runs
 
 
 def _ids(schema: Schema, table: Table) -> dict[str, Any]:
-    """The id column as the file has it."""
+    """The id column as it is in the file."""
     if schema.id is None:
         return {}
     name = schema.name_in(table, "id")

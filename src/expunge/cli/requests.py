@@ -1,12 +1,6 @@
-"""A request from the command line: accepted first, then applied if it is due; its id is told whatever happens then.
+"""`expunge add`, `delete`, `apply` and `cancel`.
 
-`expunge add`.
-
-`expunge delete`.
-
-`expunge apply`.
-
-`expunge cancel`.
+A request is accepted first, and then applied if it is due. Its id is printed even if applying it fails.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ import typer
 
 from expunge.cli.app import Interrupted, app, without_shard
 from expunge.cli.folders import opened, read_columns, schema_of
-from expunge.cli.output import AsJson, Folder, Jobs, Key, Trust, When, console, progress, show_json
+from expunge.cli.output import AsJson, Data, Folder, Jobs, Key, Trust, When, console, progress, show_json
 from expunge.core.errors import ExpungeError, InputError, UnknownRecordError
 
 if TYPE_CHECKING:
@@ -30,7 +24,7 @@ if TYPE_CHECKING:
     from expunge.tables.keys import KeyKind
 
 
-def ask(
+def submit_request(
     deployment: DurableDeployment,
     updates: Sequence[Update],
     *,
@@ -40,7 +34,7 @@ def ask(
     words: str,
     as_json: bool,
 ) -> Request:
-    """Accept the updates as one request and apply what is due; `when` overrides the deployment's own rule."""
+    """Accept the updates as one request, and apply it if it is due. `when` overrides the deployment's own rule."""
     request = deployment.submit(updates, key=key, readmit=readmit)
     if request.public_state == "pending":
         try:
@@ -60,7 +54,7 @@ def ask(
 
 
 def show_receipt(request: Request, folder: Path, *, as_json: bool) -> None:
-    """What a requester may be told: the request and its state."""
+    """Print what a requester may know: the request and its state."""
     state = request.public_state
     if as_json:
         show_json({"request": request.request, "state": state})
@@ -80,7 +74,7 @@ def _tell_pending(request: str, error: str, *, as_json: bool) -> None:
 @app.command()
 def add(
     folder: Folder,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet or NPZ.", show_default=False)],
+    data: Data,
     id: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="The ids, if the deployment was created without a column.")
     ] = None,
@@ -93,7 +87,7 @@ def add(
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add the records of a file, with the columns of the first file in any order, as one request, all or nothing.
+    """Add the records of a file as one request, all or nothing. The columns are those of the first file, in any order.
 
     Example: `expunge add churn/ --data more.csv`
     """
@@ -110,7 +104,9 @@ def add(
             subjects=records.subjects,  # type: ignore[arg-type]
             weights=records.weights,
         )
-        request = ask(deployment, [batch], key=key, readmit=readmit, when=when, words="adding", as_json=as_json)
+        request = submit_request(
+            deployment, [batch], key=key, readmit=readmit, when=when, words="adding", as_json=as_json
+        )
     show_receipt(request, folder, as_json=as_json)
 
 
@@ -131,7 +127,7 @@ def delete(
     folder: Folder,
     id: Annotated[list[str] | None, typer.Option(metavar="ID", help="A record's id; repeatable.")] = None,
     subject: Annotated[
-        list[str] | None, typer.Option(metavar="SUBJECT", help="Whose records all go; repeatable.")
+        list[str] | None, typer.Option(metavar="SUBJECT", help="A subject whose records are all deleted; repeatable.")
     ] = None,
     ids_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of ids: CSV, Parquet or NPZ.")] = None,
     subjects_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of subjects.")] = None,
@@ -145,7 +141,7 @@ def delete(
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete records by id, or everything of a subject, as one request, all or nothing; prints the request's id.
+    """Delete records by id or by subject, as one request, all or nothing. Prints the request's id.
 
     Example: `expunge delete churn/ --id 17 --id 23`
     """
@@ -155,22 +151,22 @@ def delete(
         raise InputError("say what to delete: --id, --subject, --ids-file or --subjects-file")
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = schema_of(deployment, folder)
-        ids = _wanted(id, "--id", ids_file, column or schema.id, schema.id_kind, given=column is not None)
-        subjects = _wanted(
+        ids = _read_names(id, "--id", ids_file, column or schema.id, schema.id_kind, given=column is not None)
+        subjects = _read_names(
             subject, "--subject", subjects_file, column or schema.subject, schema.subject_kind, given=column is not None
         )
         batch: list[Update] = [*map(Delete, ids), *map(DeleteSubject, subjects)]
         try:
-            request = ask(deployment, batch, key=key, when=when, words="deleting", as_json=as_json)
+            request = submit_request(deployment, batch, key=key, when=when, words="deleting", as_json=as_json)
         except UnknownRecordError as error:
             raise InputError(f"{error}{_others(ids, subjects, deployment.records)}; nothing was deleted") from None
     show_receipt(request, folder, as_json=as_json)
 
 
-def _wanted(
+def _read_names(
     texts: Sequence[str] | None, option: str, path: Path | None, column: str | None, kind: KeyKind, *, given: bool
 ) -> list[Any]:
-    """What was named on the command line and in the file, each once."""
+    """The ids or subjects from the command line and from the file, each once."""
     from expunge.tables import match_key
 
     found: list[Any] = [match_key(text, kind=kind, what=option) for text in texts or ()]
@@ -195,7 +191,7 @@ def _from_file(path: Path, column: str | None, kind: KeyKind, *, given: bool) ->
 
 
 def _others(ids: Sequence[Any], subjects: Sequence[Any], records: Records) -> str:
-    """How many more of those that were asked for are not there."""
+    """How many more of the named ids and subjects are unknown."""
     unknown = sum(name not in records for name in ids) + sum(not records.subjects.find(name) for name in subjects)
     asked = len(ids) + len(subjects)
     return f" (nor are {unknown - 1:,} others of the {asked:,} that were named)" if unknown > 1 else ""
@@ -205,13 +201,13 @@ def _others(ids: Sequence[Any], subjects: Sequence[Any], records: Records) -> st
 def apply(
     folder: Folder,
     if_due: Annotated[
-        bool, typer.Option("--if-due", help="Only if the deployment's own rule says that it is time.")
+        bool, typer.Option("--if-due", help="Only if the deployment's own rule says that they are due.")
     ] = False,
     jobs: Jobs = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
-    """Apply every pending request as one round. For a deployment that collects requests; run it from a timer.
+    """Apply every pending request as one round. Run it from a timer for a deployment that collects requests.
 
     Example: `expunge apply churn/ --if-due`
     """

@@ -25,18 +25,16 @@ _MOST_NAMED = 10
 @app.command()
 def status(
     folder: Folder,
-    request: Annotated[
-        str | None, typer.Option(metavar="REQUEST", help="What became of this request, and nothing else.")
-    ] = None,
+    request: Annotated[str | None, typer.Option(metavar="REQUEST", help="Show the state of this request only.")] = None,
     inside: Annotated[
         bool, typer.Option("--inside", help="Add what depends on the secret randomness: for operators only.")
     ] = False,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say where a deployment stands: records, requests, budget, and what is promised at this moment.
+    """Show the state of a deployment: records, requests, budget, and what is promised at this moment.
 
-    Only looks, so it works while another process serves the folder; `--inside` needs the folder for itself.
+    It only reads, so it works while another process serves the folder. `--inside` needs the folder for itself.
 
     Example: `expunge status churn/ --json`
     """
@@ -154,7 +152,7 @@ def _show_request(request: Request, *, as_json: bool) -> None:
 
 
 def _inside(deployment: DurableDeployment) -> dict[str, Any]:
-    """What the trust boundary keeps in."""
+    """Facts that must stay inside the trust boundary."""
     from expunge.training.learners import Abstainer
 
     found = deployment.inside

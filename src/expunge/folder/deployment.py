@@ -285,7 +285,9 @@ class DurableDeployment(Deployment):
         InputError
             If a record is wrong, unknown or already there. The message names it, and nothing is applied.
         RequestError
-            If the key was used for another request, or a record is being deleted.
+            If the key was used for another request, or a record that is added is being deleted.
+        TrainingError
+            If a shard cannot be trained. The request stays pending.
         StoreError
             If the folder cannot be written to or has been closed.
         """

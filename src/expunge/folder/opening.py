@@ -85,7 +85,7 @@ def create(
         A weight for each record.
     classes
         All labels that may occur. Labels that are declared here are public and are never erased. If it is None, the
-        labels are taken from `y`, and a label is erased with the last record that has it.
+        labels are taken from `y`; then a label that is text is erased with the last record that has it.
     allow_missing
         Whether features may be missing (NaN).
     n_shards
@@ -117,7 +117,11 @@ def create(
     Raises
     ------
     InputError
-        If an option is wrong, or the records or the learner cannot be stored.
+        If an option or a record is wrong, or a record cannot be stored.
+    TypeError
+        If an option is unknown.
+    ModelFormatError
+        If the learner or its models cannot be stored. `trust` may help.
     TrainingError
         If a shard cannot be trained.
     StoreError

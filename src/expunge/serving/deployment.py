@@ -1,9 +1,9 @@
 """PrivatePredictionInteraction (Algorithm 4): the only mutable object, and the only place where anything is published.
 
 A deployment owns the secret randomness, the current ensemble and the books. A generation runs from one full training to
-the next and starts with fresh randomness and empty books; a round is one applied batch of updates. What leaves it: the
-released predictions, receipts that say "applied", and facts that do not depend on the secret randomness. What stays
-inside is under `inside`, for operators and audits.
+the next and starts with fresh randomness and empty books. A round is one applied batch of updates. A deployment
+releases predictions, receipts that say "applied", and facts that do not depend on the secret randomness. Everything
+else is under `inside`, for operators and audits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.core.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
 from expunge.core.randomness import Randomness
@@ -37,10 +38,23 @@ SEED_IS_SECRET = (
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
+RecordIds = Sequence[RecordId] | NDArray[Any]
+Subjects = Sequence[RecordId | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the requester learns about a request: whether it was applied, and in which round."""
+    """What the requester learns about a request.
+
+    Attributes
+    ----------
+    request
+        The request's number.
+    state
+        How far the request is, such as "applied".
+    round
+        The round in which it was applied; None before that.
+    """
 
     request: str
     state: str
@@ -49,7 +63,19 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What depends on the secret randomness. Showing any of it to a requester voids the guarantee."""
+    """What depends on the secret randomness. Showing any of it to a requester voids the guarantee.
+
+    Attributes
+    ----------
+    state
+        The records, shards and models.
+    last_report
+        What the last update touched and trained; None before the first update.
+    models_trained
+        How many models have been trained since the deployment was created.
+    serving
+        The front, made ready for this round.
+    """
 
     state: EnsembleState
     last_report: UpdateReport | None
@@ -59,7 +85,19 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a deployment stands, as anybody may know it."""
+    """The facts about a deployment that may be public.
+
+    Attributes
+    ----------
+    generation
+        The number of the generation, from 1.
+    round
+        How many batches of updates have been applied.
+    num_records, num_shards
+        The number of records now, and the number of shards k.
+    budget
+        What this generation has spent on predictions, and what is left.
+    """
 
     generation: int
     round: int
@@ -70,7 +108,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class NextRound:
-    """Everything that a switch replaces, made ready beforehand; `change` in slots, None where they were renumbered."""
+    """Everything that a switch replaces, made ready beforehand.
+
+    `touched` are the shards that were trained. `change` is the update's change in slots; None if they were renumbered.
+    """
 
     state: EnsembleState
     publisher: Publisher
@@ -82,12 +123,63 @@ class NextRound:
 
 
 class Deployment:
-    """An ensemble in service, in memory.
+    """An ensemble in service, in memory (Algorithm 4).
 
-    `max_generations` is the G that the certificate is good for: after G generations every update is a full retraining.
-    Safe to use from several threads: one update at a time trains while predictions go on from the round before, and
-    then the round is switched at once. All randomness comes from `rng`, which is renewed from the operating system for
-    every generation unless it is a fixed seed.
+    A deployment is safe to use from several threads. One update at a time trains, while predictions are served from the
+    round before; then the round is switched at once.
+
+    Parameters
+    ----------
+    records
+        The dataset D to train on.
+    learner
+        What trains one shard's model.
+    num_shards
+        The number of shards k.
+    sampler
+        How shards are drawn. Only an independent sampler is covered by a guarantee.
+    publisher
+        The mechanism that releases predictions, with the books of the first generation.
+    rng
+        The source of all randomness. It is renewed from the operating system for every generation, unless it is a fixed
+        seed.
+    front
+        What answers queries: the ensemble (`DirectFront`, the default), a router or a student.
+    max_generations
+        The number of generations G that the certificate covers. After G generations every update is a full retraining.
+    executor
+        Where models are trained; one after the other in this process if None.
+    advance
+        Called with the progress of the first training.
+
+    Raises
+    ------
+    ParameterError
+        If `max_generations` is not a positive integer, or the publisher is made for another number of shards.
+    TrainingError
+        If a shard's model cannot be trained.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from expunge import Deployment, IndependentSampler, Randomness, Records
+    >>> from expunge.privacy.mechanisms import Majority
+    >>> from expunge.serving.publishing import NoisyPublisher
+    >>> from expunge.training.learners import as_learner
+    >>> X = np.arange(40.0).reshape(20, 2)
+    >>> deployment = Deployment(
+    ...     Records.build(X, X[:, 0] > 19),
+    ...     as_learner(LogisticRegression()),
+    ...     num_shards=3,
+    ...     sampler=IndependentSampler(0.5),
+    ...     publisher=NoisyPublisher(Majority(), budget=None),
+    ...     rng=Randomness.from_seed(0),  # for examples and tests; real use draws it from the system
+    ... )
+    >>> deployment.delete([7]).state
+    'applied'
+    >>> deployment.status.num_records
+    19
     """
 
     _state_writer: StateWriter | None = None  # of the update that is going on
@@ -121,15 +213,13 @@ class Deployment:
         max_generations: int,
         executor: Executor | None,
     ) -> None:
-        """Everything but the models."""
-        if max_generations < 1:
-            raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
+        """Set everything but the models."""
         made_for = getattr(publisher, "num_shards", num_shards)
         if made_for != num_shards:
             raise ParameterError(f"the publisher is for {made_for} shards, the deployment has {num_shards}")
         self._learner, self._sampler, self._num_shards = learner, sampler, num_shards
         self._publisher, self._rng = publisher, rng
-        self._max_generations = max_generations
+        self._max_generations = require_count("max_generations", max_generations)
         self._executor = executor or Serial()
         self._generation, self._round, self._models_trained = 1, 0, num_shards
         self._answers: dict[bytes, int] = {}
@@ -148,33 +238,50 @@ class Deployment:
 
     @property
     def records(self) -> Records:
-        """D^t."""
+        """The dataset D^t as it is after the last applied update."""
         return self._state.records
 
     @property
     def student(self) -> StudentRound:
-        """The student of this round, whole: it may be given away (only with a `StudentFront`)."""
+        """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         if not isinstance(self._serving, StudentRound):
             raise ParameterError("this deployment has no student: publish through a StudentFront")
         return self._serving
 
     @property
     def inside(self) -> Inside:
-        """For operators and audits only: the models, the shards, and what the last update touched."""
+        """The models, the shards, and what the last update touched: for operators and audits only."""
         with self._lock:
             return Inside(self._state, self._last_report, self._models_trained, self._serving)
 
     @property
     def status(self) -> Status:
-        """Generation, round, records, budget."""
+        """The generation, the round, the number of records, and the budget."""
         with self._lock:
             return Status(self._generation, self._round, len(self.records), self._num_shards, self._publisher.status)
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
-        """A released class code for every row, or DECLINED where the mechanism gives no answer.
+        """Release a class code for every row.
 
-        All rows that were not answered in this round before are charged together, before any of them is drawn; an
-        answer already released is released again, which is post-processing and free.
+        All rows that were not answered before in this round are charged together, before any of them is drawn. An
+        answer that was already released is released again: that is post-processing, and free.
+
+        Parameters
+        ----------
+        X
+            The rows to classify, in the layout of the records.
+
+        Returns
+        -------
+        array of int
+            Positions in `classes`, or DECLINED where the mechanism gives no answer.
+
+        Raises
+        ------
+        InputError
+            If the rows have another layout, or hold NaN or infinity where the records may not.
+        BudgetExhaustedError
+            If the generation's budget does not allow so many answers.
         """
         records = self._state.records
         rows = conform(as_features(X), records.layout)
@@ -182,7 +289,7 @@ class Deployment:
             raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
         with self._lock:
             if len(self._state.records) == 0:
-                return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # nobody is left to learn from
+                return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # there is no record to learn from
             answer = self._answer(rows)
             if self._publisher.on_exhausted == "retrain_now" and self._publisher.must_retrain:
                 self._start_background_retraining()
@@ -200,7 +307,23 @@ class Deployment:
         return np.array([self._answers[key] for key in keys], dtype=np.int64)
 
     def predict(self, X: Features) -> NDArray[Any]:
-        """A released label for every row; None where the mechanism declined (the array then holds objects)."""
+        """Release a label for every row.
+
+        Parameters
+        ----------
+        X
+            The rows to classify, in the layout of the records.
+
+        Returns
+        -------
+        array
+            The labels. Where the mechanism declined, the label is None, and the array holds objects.
+
+        Raises
+        ------
+        InputError, BudgetExhaustedError
+            As `predict_codes`.
+        """
         codes = self.predict_codes(X)
         labels = self.classes[np.maximum(codes, 0)]
         if (codes < 0).any():
@@ -209,21 +332,40 @@ class Deployment:
         return labels
 
     def update(self, batch: Iterable[Update], *, advance: Advance = ignore_progress) -> Receipt:
-        """Apply a batch of updates, all or nothing, as one round.
+        """Apply a batch of updates, all or nothing, as one round (Algorithm 3).
 
-        Touched shards are retrained; everything is, with fresh randomness, once the generation's budget is spent or
-        `max_generations` are used up.
+        The touched shards are retrained. Once the generation's budget is spent or `max_generations` are used up, all
+        shards are retrained with fresh randomness.
+
+        Parameters
+        ----------
+        batch
+            `Add`, `AddMany`, `Delete`, `DeleteMany` and `DeleteSubject`, in any mix.
+        advance
+            Called with the progress of the training.
+
+        Returns
+        -------
+        Receipt
+            It says "applied", and the round.
+
+        Raises
+        ------
+        InputError
+            If a record is unknown, is already there, or does not fit the others. Nothing is applied.
+        TrainingError
+            If a shard's model cannot be trained. Nothing is applied.
         """
         batch = as_batch(batch)
         with self._updating:
             self._raise_background_error()
-            # What is published while this trains comes after the request, and so counts towards the next one only.
+            # A prediction published while this trains comes after the request. It counts towards the next request only.
             if self._must_retrain:
                 following, report = self._retrained(batch, advance)
             else:
                 try:
                     following, report = self._updated(batch, advance)
-                except BudgetExhaustedError:  # the front could not pay for its round: no reason to refuse a deletion
+                except BudgetExhaustedError:  # the front cannot pay for its round; the deletion is applied all the same
                     following, report = self._retrained(batch, advance)
             following = self._keep(following, self._round + 1)
             with self._lock:
@@ -231,23 +373,69 @@ class Deployment:
                 return Receipt(uuid4().hex, "applied", self._round)
 
     def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
-        """Delete records by id, and all records of the given subjects, as one batch."""
+        """Delete records by id, and all records of the given subjects, as one batch.
+
+        Parameters
+        ----------
+        ids
+            The records to delete.
+        subjects
+            The people whose records are all to be deleted.
+
+        Returns
+        -------
+        Receipt
+            As `update`.
+
+        Raises
+        ------
+        InputError
+            If an id or subject is unknown, or is given outside a list. Nothing is deleted.
+        """
         return self.update(deletions(ids, subjects))
 
     def add(
         self,
         X: Features,
         y: ArrayLike,
-        ids: Sequence[RecordId] | NDArray[Any],
+        ids: RecordIds,
         *,
-        subjects: Sequence[RecordId | None] | None = None,
+        subjects: Subjects | None = None,
         weights: ArrayLike | None = None,
     ) -> Receipt:
-        """Add records under new ids, as one batch."""
+        """Add records under new ids, as one batch.
+
+        Parameters
+        ----------
+        X, y
+            The new records, one row and one label each.
+        ids
+            One id for each record, not in use yet.
+        subjects
+            The person that each record belongs to, None for a record without one.
+        weights
+            One weight for each record; 1 if None.
+
+        Returns
+        -------
+        Receipt
+            As `update`.
+
+        Raises
+        ------
+        InputError
+            If an id is in use, or a record does not fit the others. Nothing is added.
+        """
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
     def retrain(self, *, advance: Advance = ignore_progress) -> None:
-        """Retrain everything now, with fresh randomness: a new generation of the same round."""
+        """Retrain everything now, with fresh randomness. This starts a new generation within the same round.
+
+        Parameters
+        ----------
+        advance
+            Called with the progress of the training.
+        """
         with self._updating:
             self._raise_background_error()
             following = self._keep(self._same_records_retrained(self._state, advance, self._rng.renewed()), self._round)
@@ -257,7 +445,16 @@ class Deployment:
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
 
-        `beta` and `gamma` may be chosen for noisy publishing (1e-3 each if not); consensus publishing has its target.
+        Parameters
+        ----------
+        beta, gamma
+            For noisy publishing: 1e-3 each if None. Consensus publishing has its target instead.
+
+        Returns
+        -------
+        Guarantee
+            The three numbers, the theorem, and the assumptions. α is infinite, with a note, if the shards are a
+            partition (Theorem 5.1).
         """
         if not self._sampler.is_independent:
             return Guarantee(math.inf, beta or 0.0, gamma or 0.0, note=_NOT_INDEPENDENT)
@@ -267,7 +464,7 @@ class Deployment:
         return replace(found, assumptions=(*found.assumptions, *self._own_assumptions()))
 
     def _own_assumptions(self) -> list[str]:
-        """What the guarantee rests on in this very deployment."""
+        """The assumptions of the guarantee that are specific to this deployment."""
         inner = getattr(self._publisher, "mechanism", None), getattr(self._front, "fallback", None)
         parts = (self._front, self._sampler, self._publisher, *inner)
         strange = [type(p).__name__ for p in parts if p is not None and not type(p).__module__.startswith("expunge.")]
@@ -278,7 +475,7 @@ class Deployment:
         ]
 
     def wait(self) -> None:
-        """Wait for a retraining in the background, if there is one."""
+        """Wait for a retraining in the background, if there is one. An error in it is raised here."""
         if (thread := self._background) is not None:
             thread.join()
         self._raise_background_error()
@@ -295,7 +492,7 @@ class Deployment:
         )
 
     def _open_round(self, state: EnsembleState, publisher: Publisher, rng: Randomness, change: Change | None) -> Round:
-        """The front made ready for D^t, with coins that nothing else uses."""
+        """Make the front ready for D^t, with coins that nothing else uses."""
         coins = Randomness.from_system() if rng.is_system else Randomness.from_seed(int(rng.seeds(1)[0]))
         previous = getattr(self, "_serving", None)
         return self._front.open_round(Opening(state, publisher, rng, coins, self._executor, previous, change))
@@ -304,13 +501,13 @@ class Deployment:
     def _must_retrain(self) -> bool:
         """Whether the next update has to be a full retraining.
 
-        Also in a copy that was loaded from somewhere: the other copies have books of their own on the same randomness.
+        It has to be in a copy that was loaded: the other copies have books of their own on the same randomness.
         """
         used_up = self._publisher.must_retrain or self._generation > self._max_generations
         return used_up or (self._is_copy and not self._publisher.is_repeatable)
 
     def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
-        """R_A: the touched shards retrained, in the same generation."""
+        """Retrain the touched shards, in the same generation (R_A)."""
         publisher, rng = self._publisher, self._rng
         options: dict[str, Any] = {"executor": self._executor, "advance": advance, "writer": self._state_writer}
         state, report = update(self._state, batch, rng=rng, **options)
@@ -318,7 +515,7 @@ class Deployment:
         return NextRound(state, publisher, rng, serving, self._generation, report.touched, report.change), report
 
     def _retrained(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
-        """Everything retrained on D ∘ u, in a new generation."""
+        """Retrain everything on D ∘ u, in a new generation."""
         records, change = self._state.records.apply(batch)
         report = UpdateReport(
             touched=tuple(range(self._num_shards)),
@@ -329,13 +526,13 @@ class Deployment:
         return self._fresh_generation(records, change, advance, self._rng.renewed()), report
 
     def _same_records_retrained(self, start: EnsembleState, advance: Advance, rng: Randomness) -> NextRound:
-        """A new generation of the same dataset."""
+        """Retrain everything on the same dataset, in a new generation."""
         num_slots = start.records.num_slots
         nothing = Change(np.empty(0, dtype=np.int64), range(num_slots, num_slots))
         return self._fresh_generation(start.records, nothing, advance, rng)
 
     def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> NextRound:
-        """Fresh randomness, fresh models, empty books."""
+        """Start a generation: fresh randomness, fresh models, empty books."""
         state = self._learn(records, advance, rng)
         publisher = self._publisher.new_generation(rng)
         serving = self._open_round(state, publisher, rng, None)
@@ -344,11 +541,11 @@ class Deployment:
         return NextRound(state, publisher, rng, serving, self._generation + 1, every_shard, kept)
 
     def _keep(self, following: NextRound, _: int) -> NextRound:
-        """Called before every switch, with the number of the round to come: the place to write it down."""
+        """Write the next round down, given its number. Called before every switch; in memory there is nothing to do."""
         return following
 
     def _switch(self, following: NextRound, **more: Any) -> None:
-        """From one round or generation to the next, all at once: one call, which Ctrl-C does not cut in two."""
+        """Switch to the next round or generation, all at once: in one call, which Ctrl-C does not cut in two."""
         kept = {f"_{name}": getattr(following, name) for name in ("state", "publisher", "rng", "serving", "generation")}
         models_trained = self._models_trained + len(following.touched)
         is_copy = self._is_copy and following.generation == self._generation
@@ -358,7 +555,7 @@ class Deployment:
         if self._background is not None and self._background.is_alive():
             return
         spent, rng = self._publisher, self._rng.renewed()
-        if not rng.is_system:  # the live stream is used by the serving thread meanwhile
+        if not rng.is_system:  # the serving thread uses the live stream meanwhile
             rng = Randomness.from_seed(int(rng.seeds(1)[0]))
         thread = threading.Thread(target=self._retrain_in_background, args=(self._state, spent, rng), daemon=True)
         self._background = thread
@@ -368,7 +565,7 @@ class Deployment:
         try:
             following = self._same_records_retrained(start, ignore_progress, rng)
             with self._updating:
-                # If an update came first it has retrained everything itself, or will at the next one.
+                # An update that came first has retrained everything itself, or will do so at the next update.
                 if self._state is start and self._publisher is spent:
                     following = self._keep(following, self._round)
                     with self._lock:
@@ -382,7 +579,7 @@ class Deployment:
             raise error
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has its own books on the same randomness; its next update is therefore a full retraining."""
+        """A copy has its own books on the same randomness. So its next update is a full retraining."""
         with self._lock:
             state = {**self.__dict__, "_answers": dict(self._answers), "_is_copy": True}
         for name in _UNSAVED:

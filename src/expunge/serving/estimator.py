@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import fields
 from itertools import takewhile
 from typing import Any, ClassVar, Self
@@ -24,12 +24,8 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.privacy.accounting import Accountant, PrivacyBudget
 from expunge.privacy.mechanisms import Mechanism
-from expunge.serving.deployment import Deployment
-from expunge.serving.publishing import (
-    BudgetStatus,
-    Exhaustion,
-    Front,
-)
+from expunge.serving.deployment import Deployment, RecordIds, Subjects
+from expunge.serving.publishing import BudgetStatus, Exhaustion, Front
 from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.settings import Settings
 from expunge.theory import Guarantee
@@ -40,38 +36,59 @@ from expunge.training.sampling import Sampler
 
 
 class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Many models on overlapping random shards; deleting a record retrains only the shards that hold it.
+    """A classifier that honours deletion requests: many models on overlapping random shards.
+
+    Deleting a record retrains only the shards that hold it.
 
     Parameters
     ----------
-    estimator : a scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None.
-        Preprocessing that looks at data belongs into a Pipeline here, so that it is unlearned too.
-    n_shards : the number of shards k, or "auto" for what the planner finds for the target (k and p).
-    inclusion_probability : the chance p of a record to be in a shard; 1/k if None.
-    sampling : "independent" (the default, and the only one that guarantees cover), "partition" (SISA, equal sizes),
+    estimator
+        A scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None. Put preprocessing that looks
+        at data into a Pipeline here, so that it is unlearned too.
+    n_shards
+        The number of shards k, or "auto": the planner chooses k and p for the target.
+    inclusion_probability
+        The chance p of a record to be in a shard; 1/k if None.
+    sampling
+        "independent" (the default, and the only one that guarantees cover), "partition" (SISA, equal sizes),
         "random_partition" (SISA, every record picks its shard), or a `Sampler`.
-    mechanism : how votes become a label: "consensus" (agreement is free, a failed consensus means that the next update
-        retrains everything), "majority" (no privacy), "exponential", "permute-and-flip", "laplace", "gaussian",
-        "confident", or a `Mechanism`. A noisy one's name stands for the smallest ε0 that answers a unanimous vote
-        rightly 99 times in 100.
-    target : the `Guarantee(alpha, beta, gamma)` to be met; for consensus (5, 1e-3, 1e-3) if None. A noisy mechanism
-        with a target answers as many queries in a generation as the theorems certify for it.
-    max_predictions : how many predictions a generation may publish; for consensus 1,000,000 if None.
-    budget : `PrivacyBudget` or (ε, δ) that one generation of a noisy mechanism may spend.
-    publish : "direct" (the shards answer), "router" (`fallback` answers what is hard, so that generations stay clean),
-        "student" (a `student` taught on the public `pool` answers everything, without limit), or a `Front`.
-    pool, student, fallback : see `publish`; `student` may be any classifier or learner (the estimator if None).
-    accountant : "best", "paper", "basic", "advanced", "zcdp", "pld", or an `Accountant`.
-    on_exhausted : "retrain_on_update", "retrain_now" or "refuse".
-    max_generations : how many full trainings the guarantee is good for.
-    n_jobs : worker processes for training.
-    random_state : None draws from the operating system, as real use must; a number is for tests and experiments.
+    mechanism
+        How votes become a label: "consensus" (agreement is free; after a failed consensus the next update retrains
+        everything), "majority" (no privacy), "exponential", "permute-and-flip", "laplace", "gaussian", "confident", or
+        a `Mechanism`. The name of a noisy mechanism stands for the smallest ε0 that answers a unanimous vote rightly
+        99 times in 100.
+    target
+        The `Guarantee(alpha, beta, gamma)` to be met; for consensus (5, 1e-3, 1e-3) if None. With a target, a noisy
+        mechanism answers as many queries in a generation as the theorems certify for it.
+    max_predictions
+        How many predictions a generation may publish; for consensus 1,000,000 if None.
+    budget
+        A `PrivacyBudget` or (ε, δ) that one generation of a noisy mechanism may spend.
+    accountant
+        "best", "paper", "basic", "advanced", "zcdp", "pld", or an `Accountant`.
+    on_exhausted
+        What happens when the budget is spent: "retrain_on_update", "retrain_now" or "refuse".
+    max_generations
+        The number of full trainings that the guarantee covers.
+    publish
+        What answers queries: "direct" (the shards), "router" (`fallback` answers the hard queries, so that generations
+        stay clean), "student" (a `student` that learned from the public `pool` answers everything, without limit), or a
+        `Front`.
+    pool, student, fallback
+        See `publish`. `student` may be any classifier or learner; the estimator if None.
+    n_jobs
+        The number of worker processes for training.
+    random_state
+        None draws from the operating system, as real use must. A number is for tests and experiments.
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
-    deployment_ : the `Deployment` behind it; `deployment_.inside` depends on the secret randomness.
-    budget_ : spent, left, and how many predictions are left.
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    deployment_
+        The `Deployment` behind the classifier; `deployment_.inside` depends on the secret randomness.
+    budget_
+        What is spent, what is left, and how many predictions are left.
 
     Examples
     --------
@@ -84,7 +101,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     147
     """
 
-    # `fit` takes sample_weight among its keywords; this makes it known to metadata routing all the same.
+    # `fit` takes sample_weight among its keywords, where metadata routing does not see it.
     __metadata_request__fit: ClassVar[dict[str, Any]] = {"sample_weight": None}
 
     def __init__(
@@ -130,15 +147,37 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self,
         X: Features,
         y: ArrayLike,
-        ids: Sequence[RecordId] | NDArray[Any] | None = None,
+        ids: RecordIds | None = None,
         *,
-        subjects: Sequence[RecordId | None] | None = None,
+        subjects: Subjects | None = None,
         **fit_params: Any,
     ) -> Self:
-        """Draw the shards and train a model on each (A_distr).
+        """Draw the shards and train a model on each (A_distr, Algorithm 2).
 
-        `ids` name the records for later deletion (their positions if None), `subjects` group one person's records.
-        The only further keyword is `sample_weight`, for estimators that take it; a weight belongs to its record.
+        Parameters
+        ----------
+        X, y
+            The records, one row and one label each.
+        ids
+            One id for each record, for later deletion; its position if None.
+        subjects
+            The person that each record belongs to, None for a record without one.
+        **fit_params
+            Only `sample_weight`, for estimators that take it. A weight belongs to its record.
+
+        Returns
+        -------
+        UnlearningClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        InputError
+            If a record or an option is wrong.
+        TypeError
+            If there is another keyword.
+        TrainingError
+            If a shard's model cannot be trained.
         """
         weights = fit_params.pop("sample_weight", None)
         if fit_params:
@@ -173,18 +212,65 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return self
 
     def predict(self, X: Features) -> NDArray[Any]:
-        """Released labels. Each distinct row costs budget once a round; None where a confident mechanism declines."""
+        """Release a label for every row. Each distinct row costs budget once a round.
+
+        Parameters
+        ----------
+        X
+            The rows to classify.
+
+        Returns
+        -------
+        array
+            The labels; None where a confident mechanism declines.
+
+        Raises
+        ------
+        BudgetExhaustedError
+            If the budget is spent and `on_exhausted` is "refuse".
+        """
         check_is_fitted(self)
         return self.deployment_.predict(self._validated_rows(X))
 
     def score(self, X: Features, y: ArrayLike, sample_weight: Any = None) -> float:
-        """The share of rows that are answered right; a row that is declined counts as wrong."""
+        """The share of rows that are answered correctly. A row that is declined counts as wrong.
+
+        Parameters
+        ----------
+        X, y
+            The rows and their true labels.
+        sample_weight
+            One weight for each row; 1 if None.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
         found, truth = self.predict(X), column_or_1d(y)
         check_consistent_length(found, truth, sample_weight)
         return float(np.average(found == truth, weights=sample_weight))
 
     def delete(self, ids: Iterable[RecordId] | RecordId = (), *, subjects: Iterable[RecordId] = ()) -> Self:
-        """Forget records by id, and everything of the given subjects, as one batch, all or nothing."""
+        """Delete records by id, and all records of the given subjects, as one batch, all or nothing.
+
+        Parameters
+        ----------
+        ids
+            A list of ids, or a single id.
+        subjects
+            The people whose records are all to be deleted.
+
+        Returns
+        -------
+        UnlearningClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownRecordError
+            If an id or a subject is unknown. Nothing is deleted.
+        """
         check_is_fitted(self)
         self.deployment_.delete(_listed(ids), subjects=_listed(subjects))
         return self
@@ -193,20 +279,53 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self,
         X: Features,
         y: ArrayLike,
-        ids: Sequence[RecordId] | NDArray[Any],
+        ids: RecordIds,
         *,
-        subjects: Sequence[RecordId | None] | None = None,
+        subjects: Subjects | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Take in new records under ids that are not in use, as one batch, all or nothing."""
+        """Add records under new ids, as one batch, all or nothing.
+
+        Parameters
+        ----------
+        X, y
+            The new records, one row and one label each.
+        ids
+            One id for each record, not in use yet.
+        subjects
+            The person that each record belongs to, None for a record without one.
+        sample_weight
+            One weight for each record; 1 if None.
+
+        Returns
+        -------
+        UnlearningClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        RecordError
+            If an id is in use, or a record does not fit the others. Nothing is added.
+        """
         check_is_fitted(self)
-        # What is wrong with a row, or a data frame's columns, is said of the record by the records themselves.
+        # `Records` checks rows and the columns of data frames: its messages name the record at fault.
         table = X if is_frame(X) else self._validated_rows(X, allow_missing=True)
         self.deployment_.add(table, y, ids, subjects=subjects, weights=sample_weight)
         return self
 
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
-        """The (α,β,γ)-unlearning guarantee that holds in every round, with where it comes from."""
+        """The (α,β,γ)-unlearning guarantee that holds in every round, with its theorem and its assumptions.
+
+        Parameters
+        ----------
+        beta, gamma
+            For noisy mechanisms: 1e-3 each if None. Consensus has its target instead.
+
+        Returns
+        -------
+        Guarantee
+            As `Deployment.guarantee`.
+        """
         check_is_fitted(self)
         return self.deployment_.guarantee(beta=beta, gamma=gamma)
 
@@ -234,7 +353,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return LogisticRegression() if self.estimator is None else self.estimator
 
     def _core(self) -> Any:
-        """The scikit-learn estimator itself, also where it comes as a learner."""
+        """The scikit-learn estimator itself, also if a learner holds it."""
         base = self._base()
         base = base.learner if isinstance(base, AbstainingLearner) else base
         return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
@@ -275,12 +394,12 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         }
 
     def _keeps_container(self, X: Features) -> bool:
-        """Data frames reach the estimator as they are, for its column names; so do lists of texts."""
+        """Whether X reaches the estimator as it is: data frames do, for their column names; lists of texts do too."""
         return is_frame(X) or (_takes_texts(self._core()) and np.ndim(X) == 1)
 
 
 def _accepts_missing(estimator: Any) -> bool:
-    """Whether NaN is a value that the estimator, or the first step that does not just let it pass, can deal with."""
+    """Whether the estimator can deal with NaN; in a Pipeline, every step up to the first that does not let NaN pass."""
     if isinstance(estimator, ColumnTransformer):
         return True
     if isinstance(estimator, Pipeline):
@@ -291,7 +410,7 @@ def _accepts_missing(estimator: Any) -> bool:
 
 
 def _lets_missing_pass(step: Any) -> bool:
-    """A scaler, say; an encoder makes a category of it."""
+    """Whether NaN leaves the step as NaN, as it leaves a scaler. An encoder makes a category of it."""
     return type(step).__module__.startswith("sklearn.preprocessing") and not isinstance(step, OneHotEncoder)
 
 
@@ -300,7 +419,7 @@ def _accepts_sparse(estimator: Any) -> bool:
 
 
 def _narrowed(table: Features) -> Features:
-    """Sparse indices as 32 bits where they fit: many estimators take no others."""
+    """Sparse indices as 32 bits where they fit, because many estimators take no others."""
     if is_sparse(table) and table.indices.dtype == np.int64 and max(table.nnz, *table.shape) < 2**31:
         table = table.copy()
         table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
@@ -313,7 +432,7 @@ def _takes_texts(estimator: Any) -> bool:
 
 
 def _listed(ids: Any) -> list[Any]:
-    """A single id stands for itself; a string is an id and not a sequence of letters."""
+    """A list of ids. A single id stands for a list of one; a string is one id."""
     if isinstance(ids, int | str | np.integer):
         return [ids]
     try:

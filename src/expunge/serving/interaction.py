@@ -1,8 +1,7 @@
-"""The interaction between a learner pair and an update requester (Algorithm 1), for any of the three.
+"""The interaction between a learner pair, a publishing function and an update requester (Algorithm 1).
 
-The pair (A, R_A) may be anything that learns a state from records and updates it; the publishing function anything of
-the round and the state; the requester anything of what was published. The requester is handed the published objects and
-its own updates, nothing else: that is what makes an audit honest.
+The pair (A, R_A) learns a state from records and updates it. The publishing function depends on the round and the
+state. The requester sees the published objects and its own updates only: this makes an audit honest.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Publish = Callable[[int, State], Any]
 
 
 class LearnerPair(Protocol[State]):
-    """(A, R_A): `learn` from scratch, `update` for one round. `records_of` reads D^t off a state."""
+    """(A, R_A): `learn` from scratch, `update` for one round. `records_of` gives the dataset D^t of a state."""
 
     def learn(self, records: Records, rng: Randomness) -> State:
         """A(D)."""
@@ -37,7 +36,7 @@ class LearnerPair(Protocol[State]):
 
 
 class Requester(Protocol):
-    """UpdReq (Definition 2.2): what to ask next, from what was published and asked so far."""
+    """UpdReq (Definition 2.2): chooses the next request from what was published and asked so far."""
 
     def next_batch(self, published: Sequence[Any], asked: Sequence[Batch]) -> Batch | None:
         """u^t from (ψ^0, u^1, ψ^1, …, u^{t-1}, ψ^{t-1}); None ends the interaction."""
@@ -45,7 +44,19 @@ class Requester(Protocol):
 
 @dataclass(frozen=True)
 class EnsemblePair:
-    """A_distr and R_A of this package (or SISA's, under a partition sampler) as a learner pair."""
+    """A_distr and R_A of this package (or SISA's, with a partition sampler) as a learner pair.
+
+    Parameters
+    ----------
+    learner
+        What trains one shard's model.
+    sampler
+        How shards are drawn.
+    num_shards
+        The number of shards k.
+    executor
+        Where models are trained; one after the other in this process if None.
+    """
 
     learner: Learner | SlicedLearner
     sampler: Sampler
@@ -74,7 +85,15 @@ class EnsemblePair:
 
 @dataclass(frozen=True)
 class Interaction(Generic[State]):
-    """A finished interaction: the final state (inside), and the transcript that the requester saw."""
+    """A finished interaction.
+
+    Attributes
+    ----------
+    state
+        The final state; it stays inside the trust boundary.
+    published, asked
+        The transcript that the requester saw.
+    """
 
     state: State
     published: tuple[Any, ...]
@@ -90,7 +109,28 @@ def interact(
     rng: Randomness,
     max_rounds: int,
 ) -> Interaction[State]:
-    """Algorithm 1: learn, publish, then let the requester ask and publish again, for at most `max_rounds` rounds."""
+    """Play the interaction of Algorithm 1: learn and publish; then update on request and publish again.
+
+    Parameters
+    ----------
+    pair
+        The learner pair (A, R_A).
+    publish
+        f_publish: called with the round and the state.
+    requester
+        The update requester; it ends the interaction by returning None.
+    records
+        The first dataset D^0.
+    rng
+        The source of all randomness of the pair.
+    max_rounds
+        The largest number of updates.
+
+    Returns
+    -------
+    Interaction
+        The final state and the transcript.
+    """
     state = pair.learn(records, rng)
     published = [publish(0, state)]
     asked: list[Batch] = []

@@ -1,6 +1,6 @@
-"""A deployment's options in words: how they become a sampler, a publisher and a front.
+"""The options of a deployment, and how they become a sampler, a publisher and a front.
 
-The estimator and the durable deployment take the same options; this is the one place that reads them.
+The estimator and the durable deployment take the same options. They are read here and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from expunge.core.checks import require_choice
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features
 from expunge.core.randomness import Randomness
@@ -17,18 +18,8 @@ from expunge.core.records import Records
 from expunge.privacy.accounting import Accountant, PrivacyBudget
 from expunge.privacy.mechanisms import MECHANISM_NAMES, Mechanism
 from expunge.privacy.mechanisms import calibrated_mechanism as calibrate
-from expunge.serving.publishing import (
-    DEFAULT_MAX_PREDICTIONS,
-    DEFAULT_TARGET,
-    ConsensusPublisher,
-    DirectFront,
-    Exhaustion,
-    Front,
-    NoisyPublisher,
-    Publisher,
-    RouterFront,
-    StudentFront,
-)
+from expunge.serving import publishing
+from expunge.serving.publishing import Exhaustion, Front, Publisher
 from expunge.theory import Guarantee, require_target
 from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
@@ -39,7 +30,37 @@ from expunge.training.sampling import IndependentSampler, PartitionSampler, Samp
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options of `UnlearningClassifier`, `expunge.create` and `expunge create`, under the same names."""
+    """The options of `UnlearningClassifier`, `expunge.create` and `expunge create`, under the same names.
+
+    Parameters
+    ----------
+    n_shards
+        The number of shards k, or "auto": the planner chooses k and p for the target.
+    inclusion_probability
+        The chance p of a record to be in a shard; 1/k if None.
+    sampling
+        "independent", "partition", "random_partition", or a `Sampler`.
+    mechanism
+        "consensus", the name of a noisy mechanism, or a `Mechanism`.
+    target
+        The (α,β,γ) to be met. For consensus (5, 1e-3, 1e-3) if None; for a noisy mechanism it limits the predictions.
+    max_predictions
+        How many predictions a generation may publish. For consensus 1,000,000 if None.
+    budget
+        The (ε, δ) that a generation of a noisy mechanism may spend.
+    accountant
+        The name of an accountant, or an `Accountant`.
+    on_exhausted
+        What happens when the budget is spent: "retrain_on_update", "retrain_now" or "refuse".
+    max_generations
+        The number of generations that the guarantee covers.
+    publish
+        What answers queries: "direct", "router", "student", or a `Front`.
+    pool
+        The public points that a student learns from.
+    fallback
+        What answers the queries that a router keeps from the ensemble.
+    """
 
     n_shards: int | str = 10
     inclusion_probability: float | None = None
@@ -56,12 +77,30 @@ class Settings:
     fallback: Fallback | None = None
 
     def sizes(self, records: Records) -> tuple[int, float | None]:
-        """k and p, asked of the planner if wanted."""
+        """The number of shards and the inclusion probability; the planner chooses them if `n_shards` is "auto".
+
+        Parameters
+        ----------
+        records
+            The dataset to train on.
+
+        Returns
+        -------
+        int
+            The number of shards k.
+        float or None
+            The probability p; None stands for 1/k.
+
+        Raises
+        ------
+        ParameterError
+            If `n_shards` is neither a positive integer nor "auto".
+        """
         if self.n_shards == "auto":
             advice = recommend_shards(
                 num_records=len(records),
                 num_classes=records.num_classes,
-                target=DEFAULT_TARGET if self.target is None else self.target,
+                target=publishing.DEFAULT_TARGET if self.target is None else self.target,
                 num_generations=self.max_generations,
                 max_predictions=self._max_predictions,
             )
@@ -73,10 +112,26 @@ class Settings:
 
     @property
     def _max_predictions(self) -> int:
-        return DEFAULT_MAX_PREDICTIONS if self.max_predictions is None else self.max_predictions
+        return publishing.DEFAULT_MAX_PREDICTIONS if self.max_predictions is None else self.max_predictions
 
     def make_sampler(self, probability: float | None) -> Sampler:
-        """How shards are drawn, with p as `sizes` found it."""
+        """The sampler that draws the shards.
+
+        Parameters
+        ----------
+        probability
+            The inclusion probability, as `sizes` gives it.
+
+        Returns
+        -------
+        Sampler
+            The sampler by its name, or the one that was given.
+
+        Raises
+        ------
+        ParameterError
+            If there is no such sampler, or an inclusion probability is given to one that takes none.
+        """
         if isinstance(self.sampling, Sampler) and not isinstance(self.sampling, type):
             if self.inclusion_probability is not None:
                 raise ParameterError("inclusion_probability needs sampling='independent', not a sampler of its own")
@@ -85,23 +140,42 @@ class Settings:
             return IndependentSampler(probability)
         if self.inclusion_probability is not None:
             raise ParameterError("inclusion_probability needs sampling='independent'")
-        if self.sampling in ("partition", "random_partition"):
-            return PartitionSampler(equal_sizes=self.sampling == "partition")
-        raise ParameterError(f"sampling must be independent, partition or random_partition, got {self.sampling!r}")
+        name = require_choice("sampling", self.sampling, ("independent", "partition", "random_partition"))
+        return PartitionSampler(equal_sizes=name == "partition")
 
     def make_publisher(
         self, num_shards: int, num_classes: int, rng: Randomness, *, cache_folder: Path | None = None
     ) -> Publisher:
-        """The books of the first generation."""
+        """The publisher of the first generation, with empty books.
+
+        Parameters
+        ----------
+        num_shards, num_classes
+            What the votes are counted over.
+        rng
+            The secret randomness of the generation.
+        cache_folder
+            Where designs of the consensus gate are kept; the default folder if None.
+
+        Returns
+        -------
+        Publisher
+            A `ConsensusPublisher`, or a `NoisyPublisher` limited by the budget, the target and `max_predictions`.
+
+        Raises
+        ------
+        ParameterError
+            If an option is wrong, or a budget is given to consensus.
+        """
         if self.target is not None:
             require_target(self.target)
         if self.mechanism == "consensus":
             if self.budget is not None:
                 raise ParameterError("budget is for noisy mechanisms; consensus takes a target and max_predictions")
-            return ConsensusPublisher(
+            return publishing.ConsensusPublisher(
                 num_shards=num_shards,
                 rng=rng,
-                target=DEFAULT_TARGET if self.target is None else self.target,
+                target=publishing.DEFAULT_TARGET if self.target is None else self.target,
                 max_predictions=self._max_predictions,
                 max_generations=self.max_generations,
                 on_exhausted=self.on_exhausted,
@@ -118,7 +192,7 @@ class Settings:
                     num_generations=self.max_generations,
                 )
             )
-        return NoisyPublisher(
+        return publishing.NoisyPublisher(
             mechanism,
             budget=as_budget(self.budget),
             max_predictions=min(limits, default=None),
@@ -127,7 +201,23 @@ class Settings:
         )
 
     def make_mechanism(self, num_shards: int, num_classes: int) -> Mechanism:
-        """The noisy mechanism, calibrated to the number of shards where only its name was given."""
+        """The noisy mechanism. One that is given by name is calibrated to the number of shards.
+
+        Parameters
+        ----------
+        num_shards, num_classes
+            What the votes are counted over.
+
+        Returns
+        -------
+        Mechanism
+            The mechanism.
+
+        Raises
+        ------
+        ParameterError
+            If there is no such mechanism.
+        """
         if isinstance(self.mechanism, Mechanism):
             return self.mechanism
         if self.mechanism not in MECHANISM_NAMES:
@@ -136,26 +226,61 @@ class Settings:
         return calibrate(self.mechanism, num_shards=num_shards, num_classes=num_classes)
 
     def make_front(self, student: Learner | SlicedLearner) -> Front:
-        """Who answers; `student` is what a student front teaches."""
-        if not isinstance(self.publish, str):
-            if not hasattr(self.publish, "open_round"):
-                raise ParameterError(f"publish must be direct, router, student or a Front, got {self.publish!r}")
+        """The front that answers queries.
+
+        Parameters
+        ----------
+        student
+            The learner that a student front trains.
+
+        Returns
+        -------
+        Front
+            The front by its name, or the one that was given.
+
+        Raises
+        ------
+        ParameterError
+            If there is no such front, or it lacks its pool, or its fallback is of another kind.
+        """
+        if not isinstance(self.publish, str) and hasattr(self.publish, "open_round"):
             return self.publish
         if self.publish == "student":
             if self.pool is None:
                 raise ParameterError("publish='student' needs a pool of public points")
-            return StudentFront(self.pool, student)
+            return publishing.StudentFront(self.pool, student)
         if self.publish == "router":
             if self.fallback is not None and not isinstance(self.fallback, Fallback):
                 raise ParameterError(f"fallback must be one of expunge.training.fallback, got {self.fallback!r}")
-            return RouterFront() if self.fallback is None else RouterFront(self.fallback)
+            return publishing.RouterFront() if self.fallback is None else publishing.RouterFront(self.fallback)
         if self.publish == "direct":
-            return DirectFront()
+            return publishing.DirectFront()
         raise ParameterError(f"publish must be direct, router, student or a Front, got {self.publish!r}")
 
 
 def as_budget(budget: PrivacyBudget | tuple[float, float] | None) -> PrivacyBudget | None:
-    """A budget given as itself or as a pair."""
+    """Take a budget that is given as itself or as a pair.
+
+    Parameters
+    ----------
+    budget
+        A `PrivacyBudget`, a pair (ε, δ), or None.
+
+    Returns
+    -------
+    PrivacyBudget or None
+        The budget.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither, or ε or δ is out of range.
+
+    Examples
+    --------
+    >>> as_budget((1.0, 1e-6))
+    PrivacyBudget(epsilon=1.0, delta=1e-06)
+    """
     if budget is None or isinstance(budget, PrivacyBudget):
         return budget
     try:

@@ -1,9 +1,10 @@
-"""Ids of records and subjects: whole numbers where every one of a column is written as one, text otherwise.
+"""Ids and labels in the columns of files.
 
-"17" is the number 17; "007", "1e3" or a column that mixes numbers and names is text. Whole numbers never pass through
-floating point, and those beyond 64 bits are text.
+A column of ids holds whole numbers if every id is written as one, and text otherwise. "17" is the number 17; "007" and
+"1e3" are text, and so is every id of a column that mixes numbers and names. Whole numbers never pass through floating
+point. Those beyond 64 bits are text.
 
-Labels: whole numbers, truth values or text, and the classes that they are of.
+Labels are whole numbers, truth values or text.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _EXACT_FLOAT: Final = 2**53
 
 
 def as_whole(text: str) -> int | None:
-    """The number that the text is the usual way to write, within 64 bits; None if there is none."""
+    """The whole number of 64 bits that is usually written as this text; None if there is none."""
     if not _WHOLE.fullmatch(text):
         return None
     number = int(text)
@@ -39,7 +40,7 @@ def as_whole(text: str) -> int | None:
 
 
 def as_whole_column(texts: list[str]) -> NDArray[np.int64] | None:
-    """`as_whole` of a column, None if it is None for any: the numbers, where they are written as the texts are."""
+    """`as_whole` of every text in a column; None if any of them is no whole number."""
     written = np.array(texts, dtype=np.str_)
     if written.dtype.itemsize > _LONGEST * np.dtype("U1").itemsize:
         return None
@@ -51,7 +52,27 @@ def as_whole_column(texts: list[str]) -> NDArray[np.int64] | None:
 
 
 def read_keys(values: pd.Series[Any], where: str, *, missing: bool = False) -> NDArray[Any]:
-    """A column of ids: int64, or objects that are all str (or None, where `missing` allows it)."""
+    """Read a column of ids.
+
+    Parameters
+    ----------
+    values
+        The column, as `read_table` gives it.
+    where
+        The column's name in error messages.
+    missing
+        Whether an id may be missing.
+
+    Returns
+    -------
+    array
+        int64, or objects: all text, or None where an id is missing.
+
+    Raises
+    ------
+    InputError
+        If an id is missing, or is neither a whole number nor text. The message names the row.
+    """
     kind = values.dtype.kind
     if kind in "iu" and (kind == "i" or int(values.max() if len(values) else 0) < _LIMIT):
         return values.to_numpy(dtype=np.int64)
@@ -72,7 +93,35 @@ def read_keys(values: pd.Series[Any], where: str, *, missing: bool = False) -> N
 
 
 def match_keys(values: pd.Series[Any], where: str, *, kind: KeyKind, missing: bool = False) -> NDArray[Any]:
-    """A column of ids in the kind that a deployment has; the first that is of another kind is named."""
+    """Read a column of ids as the kind of id that a deployment has.
+
+    Parameters
+    ----------
+    values
+        The column, as `read_table` gives it.
+    where
+        The column's name in error messages.
+    kind
+        "int" for whole numbers, "str" for text.
+    missing
+        Whether an id may be missing.
+
+    Returns
+    -------
+    array
+        As `read_keys`.
+
+    Raises
+    ------
+    InputError
+        If an id is of another kind. The message names the first such row.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> match_keys(pd.Series([17, 23]), "column 'id'", kind="str").tolist()
+    ['17', '23']
+    """
     found = read_keys(values, where, missing=missing)
     if found.dtype.kind == "i":
         return found if kind == "int" else _objects([str(number) for number in found.tolist()])
@@ -84,7 +133,32 @@ def match_keys(values: pd.Series[Any], where: str, *, kind: KeyKind, missing: bo
 
 
 def match_key(text: str, *, kind: KeyKind, what: str) -> int | str:
-    """One id from the command line, in the kind that a deployment has."""
+    """Read one id from the command line as the kind of id that a deployment has.
+
+    Parameters
+    ----------
+    text
+        What was typed.
+    kind
+        "int" for whole numbers, "str" for text.
+    what
+        The option's name, for the message.
+
+    Returns
+    -------
+    int or str
+        The id.
+
+    Raises
+    ------
+    InputError
+        If the deployment's ids are whole numbers and this is none.
+
+    Examples
+    --------
+    >>> match_key("17", kind="int", what="--id")
+    17
+    """
     if kind == "str":
         return text
     number = as_whole(text.strip())
@@ -94,14 +168,14 @@ def match_key(text: str, *, kind: KeyKind, what: str) -> int | str:
 
 
 def kind_of_keys(keys: NDArray[Any]) -> KeyKind:
-    """Whether `read_keys` found numbers or text."""
+    """Whether `read_keys` found whole numbers or text."""
     if keys.dtype.kind == "i":
         return "int"
     return "int" if all(isinstance(key, int) for key in keys if key is not None) else "str"
 
 
 def refuse_duplicates(keys: NDArray[Any], where: str) -> None:
-    """Name an id that is there twice, and the rows."""
+    """Refuse an id that occurs twice; the message names it and the rows."""
     import pandas as pd
 
     repeated = np.flatnonzero(pd.Series(keys).duplicated().to_numpy())
@@ -113,7 +187,7 @@ def refuse_duplicates(keys: NDArray[Any], where: str) -> None:
 
 
 def _plain(values: pd.Series[Any], where: str) -> list[Any]:
-    """The values as int, str or None; anything else is no id."""
+    """The values as int, str or None. Anything else is refused."""
     kind = values.dtype.kind
     if kind == "f":
         return [
@@ -140,12 +214,12 @@ def _objects(values: list[Any]) -> NDArray[Any]:
     return column
 
 
-_FEW: Final = 20  # so many different labels are classes whatever they look like
+_FEW: Final = 20  # so many different labels are always taken for classes
 _LONGEST_LABEL: Final = 256
 
 
 def read_labels(values: pd.Series[Any], where: str) -> NDArray[Any]:
-    """A column of labels, in the simplest type that holds every one of them; a missing one is named."""
+    """A column of labels, in the simplest type that holds all of them. A missing label is refused by its row."""
     gone = np.flatnonzero(values.isna().to_numpy())
     if len(gone):
         raise InputError(f"row {gone[0] + 1:,} of {where} is empty; every record needs a label")
@@ -184,7 +258,7 @@ def _simplest(different: list[Any]) -> NDArray[Any]:
 def match_labels(
     values: pd.Series[Any], where: str, classes: NDArray[Any], recalls: Callable[[str], bool] = lambda _: False
 ) -> NDArray[Any]:
-    """A column of labels in the type of the classes; the first that is none of them, nor recalled, is named."""
+    """A column of labels in the type of the classes. A label that is no class, nor recalled, is refused by its row."""
     found = read_labels(values, where)
     spelled = {_spelling(value): value for value in classes.tolist()}
     texts = [_spelling(value) for value in found.tolist()]
@@ -199,7 +273,7 @@ def match_labels(
 
 
 def refuse_quantities(labels: NDArray[Any], where: str) -> None:
-    """A column in which hardly a value repeats was meant to be something else than the label; so was a constant."""
+    """Refuse a label column in which few values repeat, or that is constant: another column was probably meant."""
     import pandas as pd
 
     different = pd.unique(pd.Series(labels))
@@ -210,7 +284,30 @@ def refuse_quantities(labels: NDArray[Any], where: str) -> None:
 
 
 def parse_classes(texts: Sequence[str], labels: NDArray[Any]) -> NDArray[Any]:
-    """Declared classes in the type of the labels at hand."""
+    """Read declared classes in the type of the labels.
+
+    Parameters
+    ----------
+    texts
+        The classes, as typed.
+    labels
+        The labels in the file.
+
+    Returns
+    -------
+    array
+        The classes, sorted, each once.
+
+    Raises
+    ------
+    InputError
+        If a class cannot be of the labels' type.
+
+    Examples
+    --------
+    >>> parse_classes(["2", "0"], np.array([0, 1])).tolist()
+    [0, 2]
+    """
     if labels.dtype.kind == "U":
         return np.array(sorted(set(texts)))
     kind: Any = _truth if labels.dtype.kind == "b" else int
@@ -221,7 +318,7 @@ def parse_classes(texts: Sequence[str], labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def _known(classes: NDArray[Any]) -> str:
-    from expunge.tables.reading import listed
+    from expunge.tables.formats import listed
 
     return f"the classes are {listed(classes.tolist())}"
 
@@ -252,7 +349,7 @@ def _from_text(texts: list[str]) -> NDArray[Any]:
 
 
 def _is_fraction(text: str) -> bool:
-    """A number in the usual spelling: no leading zeros, which are codes."""
+    """Whether the text is a number in the usual spelling. A leading zero marks a code."""
     try:
         number = float(text)
     except ValueError:
@@ -262,7 +359,7 @@ def _is_fraction(text: str) -> bool:
 
 
 def _fractions(labels: NDArray[Any], where: str) -> NDArray[Any]:
-    """Fractions name classes by how they are written: learners take them for quantities otherwise."""
+    """Fractions as text: learners would take numbers for quantities, and these are names of classes."""
     for row in np.flatnonzero(~np.isfinite(labels))[:1]:
         raise InputError(f"row {row + 1:,} of {where} is {labels[row]}; a label is a finite number or text")
     return np.array([_spelling(label) for label in labels.tolist()])

@@ -1,6 +1,6 @@
-"""What the columns of a deployment's files are: learned from the first file, asked of every later one.
+"""The columns of a deployment's files: found out from the first file, required of every later file.
 
-Feature columns: numbers, truth values (learned from as 0 and 1) and text.
+Feature columns hold numbers, truth values (used as 0 and 1) or text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from expunge.core.errors import InputError
 from expunge.core.features import Features
+from expunge.tables.formats import MATRIX, Numbers, Table, listed
 from expunge.tables.keys import (
     KeyKind,
     kind_of_keys,
@@ -24,7 +25,6 @@ from expunge.tables.keys import (
     refuse_duplicates,
     refuse_quantities,
 )
-from expunge.tables.reading import MATRIX, Numbers, Table, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ _TRUTHS: Final = {"true": 1.0, "false": 0.0}
 
 
 def feature_kind(values: pd.Series[Any], where: str) -> FeatureKind:
-    """What the column holds; one without a single value, or of something else, is refused."""
+    """What the column holds. A column without a value, or with anything else, is refused."""
     if values.isna().all():
         raise InputError(f"{where} has no value; leave it out with --ignore")
     kind = values.dtype.kind
@@ -55,14 +55,14 @@ def feature_kind(values: pd.Series[Any], where: str) -> FeatureKind:
 
 
 def as_feature(values: pd.Series[Any], kind: FeatureKind, numbers: str, where: str) -> NDArray[Any]:
-    """The column as its kind wants it, missing values as NaN (numbers) or None (text); a row at fault is named."""
+    """The column in its kind. A missing value is NaN (numbers) or None (text). A wrong value is refused by its row."""
     if kind == "text":
         return _texts(values)
     if kind == "boolean":
         values = _truths(values, where)
     if values.dtype.kind not in "iufb":
         values = _numbers(values, where)
-    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # an overflow becomes infinite, and is refused below
         column: NDArray[Any] = values.to_numpy().astype(numbers)
     for row in np.flatnonzero(np.isinf(column))[:1]:
         raise InputError(f"row {row + 1:,} of {where} is not a finite number")
@@ -70,7 +70,7 @@ def as_feature(values: pd.Series[Any], kind: FeatureKind, numbers: str, where: s
 
 
 def _texts(values: pd.Series[Any]) -> NDArray[Any]:
-    """Whole numbers among text are what they look like in a file."""
+    """The values as text. Whole numbers are written as in a file: without a decimal point."""
     column = np.empty(len(values), dtype=object)
     column[:] = [None if gone else _text(value) for value, gone in zip(values.tolist(), values.isna(), strict=True)]
     return column
@@ -83,7 +83,7 @@ def _text(value: Any) -> str:
 
 
 def _truths(values: pd.Series[Any], where: str) -> pd.Series[Any]:
-    """True, "true" and 1 are 1."""
+    """Truth values as numbers: True, "true" and 1 are 1."""
     if values.dtype.kind == "b":
         return values
     if values.dtype.kind in "iuf":
@@ -112,13 +112,21 @@ def _numbers(values: pd.Series[Any], where: str) -> pd.Series[Any]:
 
 
 Role = Literal["label", "id", "subject", "weight"]
-#: What the roles are called in an NPZ file that holds its features in one array X.
+#: The names of the roles in an NPZ file that holds its features in one array X.
 ARRAYS: dict[Role, str] = {"label": "y", "id": "ids", "subject": "subjects", "weight": "weights"}
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A column to learn from."""
+    """A column to learn from.
+
+    Parameters
+    ----------
+    name
+        The column's name.
+    kind
+        "number", "boolean" or "text".
+    """
 
     name: str
     kind: FeatureKind
@@ -126,7 +134,17 @@ class Feature:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Records as columns, ready for a deployment."""
+    """Records as columns, ready for a deployment.
+
+    Parameters
+    ----------
+    features
+        One row for each record: an array of numbers, or a data frame if a column is text.
+    labels
+        One label for each record.
+    ids, subjects, weights
+        One value for each record; None if the deployment has no such column.
+    """
 
     features: Features
     labels: NDArray[Any]
@@ -137,10 +155,24 @@ class Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The columns of a deployment, by what they are for.
+    """The columns of a deployment, by role.
 
-    `features` in the order in which learners get them; `shape` instead where they are the array X of an NPZ file.
-    `ignored` columns may be there and are not looked at.
+    Parameters
+    ----------
+    label, id, subject, weight
+        The names of these columns; None where there is none.
+    features
+        The feature columns, in the order in which learners get them.
+    shape
+        The shape of one row, if the features are the array X of an NPZ file; None otherwise.
+    ignored
+        Columns that may be there and are not used.
+    id_kind, subject_kind
+        Whether ids and subjects are whole numbers ("int") or text ("str").
+    numbers
+        The type of the features that are numbers.
+    format
+        The format of the first file.
     """
 
     label: str
@@ -156,20 +188,20 @@ class Schema:
     format: str = field(default="csv", compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able mapping."""
+        """The schema as plain data for JSON."""
         data = asdict(self)
         return {**data, "features": [[feature.name, feature.kind] for feature in self.features]}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The schema that `to_dict` wrote down."""
+        """The schema from the data that `to_dict` gives."""
         features = tuple(Feature(name, kind) for name, kind in data["features"])
         shape = None if data["shape"] is None else tuple(data["shape"])
         return cls(**{**data, "features": features, "shape": shape, "ignored": tuple(data["ignored"])})
 
     @property
     def roles(self) -> dict[Role, str]:
-        """The columns that are no features, by role."""
+        """The label, id, subject and weight columns, by role."""
         named: dict[Role, str | None] = {
             "label": self.label,
             "id": self.id,
@@ -184,7 +216,23 @@ class Schema:
         return any(feature.kind == "text" for feature in self.features)
 
     def unlabelled(self, table: Table) -> Features:
-        """The features of every row, in a deployment's order; strange or missing columns are errors that name them."""
+        """The features of every row, in the schema's order.
+
+        Parameters
+        ----------
+        table
+            A later file, with its columns in any order.
+
+        Returns
+        -------
+        array or data frame
+            As `Labelled.features`.
+
+        Raises
+        ------
+        InputError
+            If a column is missing or unknown, or a value does not fit its column. The message names it.
+        """
         if table.matrix is not None:
             return self._of_matrix(table)
         if self.shape is not None:
@@ -201,9 +249,26 @@ class Schema:
     def labelled(
         self, table: Table, classes: NDArray[Any], *, recalls: Callable[[str], bool] = lambda _: False
     ) -> Labelled:
-        """Records to add: features, labels of known classes, ids and what else the deployment has.
+        """The records of a later file: features, labels, and the other columns that the deployment has.
 
-        `recalls` tells of a label that is no class whether it was one, and may be one again.
+        Parameters
+        ----------
+        table
+            The file, with its columns in any order.
+        classes
+            The classes of the deployment.
+        recalls
+            Whether a label that is no class now was one before, and may be one again.
+
+        Returns
+        -------
+        Labelled
+            The records.
+
+        Raises
+        ------
+        InputError
+            If a column is missing or unknown, an id occurs twice, a label is no class, or a value does not fit.
         """
         if not len(table):
             raise InputError(f"{table.name} has no rows")
@@ -225,7 +290,7 @@ class Schema:
         return Labelled(features, labels, ids, subjects, weights)
 
     def name_in(self, table: Table, role: Role) -> str:
-        """What the role's column is called in this table: its own name, or the array's beside an X."""
+        """The name of the role's column in this table: its own name, or the array's name if there is an array X."""
         own = self.roles.get(role, ARRAYS[role])
         return ARRAYS[role] if table.matrix is not None and own not in table else own
 
@@ -259,10 +324,42 @@ def read_labelled(
     numbers: Numbers = "float64",
     one_class: bool = False,
 ) -> tuple[Schema, Labelled]:
-    """The first file of a deployment: what its columns are, and its records.
+    """Read the first file of a deployment: find out its columns, and take its records.
 
-    Beside an array X the roles default to the arrays y, ids, subjects and weights. `one_class` allows a file whose
-    rows all have the same label (the other classes are declared).
+    Parameters
+    ----------
+    table
+        The file.
+    label, id, subject, weight
+        The names of these columns. In a file with an array X they default to the arrays y, ids, subjects and weights.
+    ignored
+        Columns that are not features.
+    numbers
+        The type of the features that are numbers.
+    one_class
+        Whether all rows may have the same label, because the other classes are declared.
+
+    Returns
+    -------
+    Schema
+        The columns.
+    Labelled
+        The records.
+
+    Raises
+    ------
+    InputError
+        If a column is missing or used twice, an id occurs twice, or a value is wrong. The message names it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"id": [7, 8], "age": [41.0, 29.0], "churned": ["no", "yes"]})
+    >>> schema, records = read_labelled(Table("people.csv", "csv", frame), label="churned", id="id")
+    >>> schema.features
+    (Feature(name='age', kind='number'),)
+    >>> records.ids.tolist()
+    [7, 8]
     """
     if not len(table):
         raise InputError(f"{table.name} has no rows")
@@ -274,7 +371,7 @@ def read_labelled(
         raise InputError(f"which column of {table.name} is the label? It has {listed(table.frame.columns)}")
     _refuse_double_use(names, ignored)
     for name in ignored:
-        if name not in table:  # a slip of the pen, and the column that was meant would be learned from
+        if name not in table:  # after a typing mistake, the column that was meant would become a feature
             raise InputError(f"--ignore: {table.name} has no column {name!r}; it has {listed(table.frame.columns)}")
     columns = {role: table.column(name) for role, name in names.items()}
     places = {role: place(table, name) for role, name in names.items()}
@@ -298,7 +395,7 @@ def read_labelled(
 
 
 def _learned(table: Table, others: set[str], numbers: Numbers) -> dict[str, Any]:
-    """Which columns to learn from, and in which types."""
+    """The columns to learn from, and their types."""
     rest = [name for name in table.frame.columns if name not in others]
     if table.matrix is not None:
         if rest:
@@ -312,7 +409,7 @@ def _learned(table: Table, others: set[str], numbers: Numbers) -> dict[str, Any]
 
 
 def _features(table: Table, features: tuple[Feature, ...], numbers: str) -> Features:
-    """One array where every column is of numbers, a data frame otherwise."""
+    """One array if every column holds numbers, a data frame otherwise."""
     import pandas as pd
 
     def column(feature: Feature) -> NDArray[Any]:
@@ -323,7 +420,7 @@ def _features(table: Table, features: tuple[Feature, ...], numbers: str) -> Feat
         for number, feature in enumerate(features):
             matrix[:, number] = column(feature)
         return matrix
-    # Text stays Python's own, whatever pandas would make of it: the type must not depend on what is installed.
+    # Keep text as Python objects: the type that pandas would choose depends on what is installed.
     types = {feature.name: object if feature.kind == "text" else numbers for feature in features}
     return pd.DataFrame({f.name: pd.Series(column(f), dtype=types[f.name]) for f in features})
 
@@ -348,5 +445,5 @@ def _columns(names: Sequence[Any]) -> str:
 
 
 def place(table: Table, column: str) -> str:
-    """How errors call a column."""
+    """The name of a column in error messages."""
     return f"column {column!r} of {table.name}"

@@ -189,7 +189,7 @@ def _check_erasure(
     alive: list[Person],
     everybody: set[Person],
 ) -> None:
-    """Of everybody who is not alive, nor waiting to be, no file holds a trace; so of what was cancelled."""
+    """No file holds a trace of a person who is neither there nor pending; nor of what was cancelled."""
     states = {one.request: one.state for one in deployment.requests()}
     waiting = [asked for request, asked in requests.items() if states[request] == "pending"]
     coming = {Person(*pair) for asked in waiting for pair in asked.get("add", [])}
@@ -208,7 +208,7 @@ def _check_erasure(
 
 
 def _check_idempotency(deployment: Any, scenario: Scenario, asked: dict[str, Any], requests: dict[str, Any]) -> None:
-    """Whoever was not told asks again under the same key: the request is there once, unless it was cancelled."""
+    """A requester without an answer asks again with the same key: the request is there once, unless cancelled."""
     cancelled = {one.request for one in deployment.requests() if one.state == "cancelled"}
     known = [request for request, other in requests.items() if other["key"] == asked["key"] if request not in cancelled]
     again = deployment.submit(updates_of(asked, scenario), key=asked["key"], readmit="readmit" in asked)

@@ -1,4 +1,4 @@
-"""Made-up people, each a function of a number and a version: whoever has the numbers has the records, to the bit."""
+"""Made-up people, each a function of a number and a version: the numbers give the records, to the bit."""
 
 from __future__ import annotations
 

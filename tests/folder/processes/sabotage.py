@@ -1,4 +1,4 @@
-"""The protocol with one thing left out: each of these has to be noticed, or the checks check nothing."""
+"""The protocol with one part left out: the checks must notice each of these."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def leave_the_log() -> None:
 
 
 def go_on_out_of_step() -> None:
-    """Whoever interrupted a switch goes on with the round before it."""
+    """An interrupted switch goes on with the round before it."""
     Store.is_at = lambda *_: True  # type: ignore[assignment,method-assign]
 
 

@@ -1,4 +1,4 @@
-"""Looking for somebody in every byte of every file: what was erased must not be found, in any spelling."""
+"""Search every byte of every file for a person: what was erased must not be found, in any spelling."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def on_a_full_disk(disk: Path, limit: Limit, amounts: list[int]) -> list[dict[st
 
 
 def on_a_read_only_disk(disk: Path) -> dict[str, str]:
-    """What opening says; looking works; and all is well when it can be written to again."""
+    """What opening says; a view works; and all is well when it can be written to again."""
     folder = disk / "folder"
     SCENARIOS["plain"].create(folder).close()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -92,7 +92,7 @@ def on_a_read_only_disk(disk: Path) -> dict[str, str]:
         except StoreError as error:
             met[name] = str(error)
     with open_view(folder) as view:
-        met["look"] = str(view.status.num_records)
+        met["view"] = str(view.status.num_records)
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     invariants.check(folder, SCENARIOS["plain"], [])
     return met

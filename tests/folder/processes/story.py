@@ -47,7 +47,7 @@ class Story:
     def __init__(self, scenario: Scenario, folder: Path, seed: int, tell: Tell) -> None:
         self.scenario, self.folder, self.tell = scenario, folder, tell
         self.random = random.Random(seed)
-        self.versions = dict.fromkeys(range(NUM_PEOPLE), 0)  # of everybody, once all that was accepted is applied
+        self.versions = dict.fromkeys(range(NUM_PEOPLE), 0)  # of each person, once all accepted requests are applied
         self.gone: dict[int, int] = {}
         self.next = NUM_PEOPLE
         self.keys = 0
@@ -147,7 +147,7 @@ class Story:
         self.tell("cancelling", request=request)
         try:
             self.deployment.cancel(request)
-        except RequestError:  # applied meanwhile, by the clock
+        except RequestError:  # the clock applied it in the meantime
             assert self.scenario.is_busy
             self._expect(asked)
         else:

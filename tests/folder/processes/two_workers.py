@@ -18,17 +18,17 @@ NUM_PEOPLE, WIDTH = 2400, 200  # a shard's features are more than joblib's limit
 
 
 def features() -> np.ndarray:
-    """Everybody's, drawn anew from the same seed by whoever looks for them."""
+    """The features of all records, drawn again from the same seed in each process."""
     return np.random.default_rng(7).normal(size=(NUM_PEOPLE, WIDTH))
 
 
 def with_mapped_copies(**options: Any) -> Any:
-    """joblib as it is if nobody tells it otherwise."""
+    """joblib with its default settings."""
     return joblib_parallel(**{name: value for name, value in options.items() if name != "max_nbytes"})
 
 
 def die_with_everybody(_shard: Any) -> None:
-    """In a worker, which holds its shard: the copy of one that is finished may be gone before anybody looks."""
+    """In a worker, which holds its shard: the copy of one that is finished may be gone before it is found."""
     os.killpg(0, signal.SIGKILL)
 
 

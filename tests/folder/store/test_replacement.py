@@ -1,4 +1,4 @@
-"""A deployment whose replacement was killed half-way: whoever comes next finds one of the two, whole."""
+"""A deployment whose replacement was killed half-way: the next process finds one of the two, complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The book of requests: states, keys, fingerprints, and the guard against what was deleted coming back."""
+"""Requests in the database: states, keys, fingerprints, and the guard against what was deleted coming back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks that wait as files: whatever is in such a file, reading it gives a block or says that it is damaged."""
+"""Blocks that wait as files: reading any such file gives a block or says that the file is damaged."""
 
 from __future__ import annotations
 

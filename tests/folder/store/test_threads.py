@@ -53,8 +53,8 @@ def test_who_is_interrupted_twice_still_waits_for_the_end() -> None:
     work = Sluggish()
 
     def act() -> None:
-        with ThreadGroup(1) as crew:
-            crew.start(work).result()
+        with ThreadGroup(1) as threads:
+            threads.start(work).result()
 
     interrupted(act)
     assert work.ended.is_set()
@@ -64,8 +64,8 @@ def test_what_has_not_begun_is_not_begun_after_an_interruption() -> None:
     work, done = Sluggish(), list[int]()
 
     def act() -> None:
-        with ThreadGroup(1) as crew:
-            jobs = [crew.start(work), *(crew.start(done.append, number) for number in range(3))]
+        with ThreadGroup(1) as threads:
+            jobs = [threads.start(work), *(threads.start(done.append, number) for number in range(3))]
             jobs[0].result()
 
     interrupted(act)

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from expunge.core.errors import InputError
+from expunge.core.files import write_whole
 from expunge_lab.reproduction import Report, draw_runtime
-from expunge_lab.reproduction.files import check_folder, make_folder, read_text, write_whole
+from expunge_lab.reproduction.files import check_folder, make_folder, read_text
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def full_disk():
 
 def test_a_full_disk_leaves_the_old_file(tmp_path):
     path = write_whole(tmp_path / "page.md", b"old")
-    with full_disk(), pytest.raises(InputError, match=r"page\.md cannot be written: File too large"):
+    with full_disk(), pytest.raises(InputError, match=r"page\.md' cannot be written: File too large"):
         write_whole(path, b"new and much longer")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

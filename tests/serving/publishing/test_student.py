@@ -225,7 +225,7 @@ def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, 
 
 
 def test_a_student_is_a_function_of_its_lesson(data, pool):
-    """So a student that is kept has no coins that somebody saw before choosing what to delete."""
+    """So a requester cannot choose deletions by the coins of a student that is kept."""
     front = StudentFront(
         pool,
         ScikitLearner(DecisionTreeClassifier(splitter="random", max_features=1)),

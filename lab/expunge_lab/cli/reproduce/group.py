@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from expunge.core.errors import InputError, ParameterError
+from expunge.core.checks import require_count
+from expunge.core.errors import InputError
 
 reproduce = typer.Typer(
     no_args_is_help=True, help="Repeat the experiments of the paper, and compute its tables afresh."
@@ -51,9 +52,8 @@ def this_command() -> str:
 
 
 def check_trials(trials: int) -> None:
-    """A row is judged by two at least."""
-    if trials < 2:
-        raise ParameterError(f"trials must be at least 2, got {trials}")
+    """Refuse fewer than two trials: a row is judged by at least two."""
+    require_count("trials", trials, least=2)
 
 
 @contextmanager

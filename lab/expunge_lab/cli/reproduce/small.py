@@ -80,7 +80,7 @@ def check_places(name: str, *, size: int, out: Path | None, results: Path | None
 
 
 def hand_over(report: Report, *, out: Path | None, results: Path | None, quick: bool, as_json: bool) -> None:
-    """Keep the report (unless it is a quick one that nobody asked to keep), draw it, and tell."""
+    """Keep the report (a quick one only if asked to), draw it, and print it."""
     from expunge_lab.reproduction import DRAWN
 
     if results is not None or not quick:

@@ -1,6 +1,6 @@
 """Which images the models of a batch of trials are trained on, and the keys of their randomness.
 
-Everything comes from the trial's own generator, in a fixed order, so that a trial is the same in whatever batch it is
+Everything comes from the trial's own generator, in a fixed order, so that a trial is the same in every batch it is
 run.
 """
 

@@ -44,7 +44,7 @@ def scores_in_parts(
 
 @partial(jax.jit, static_argnames="channels")
 def make_operands(weights: fused.Weights, channels: int) -> Any:
-    """What forward passes multiply with, of all models, whatever axes they lie on: these are made one."""
+    """The operands of forward passes of all models. The models' axes, however many, are made one."""
     leading = weights.b1.ndim - 1
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[leading:]), weights)
     return fused.forward_operands(flat, channels)

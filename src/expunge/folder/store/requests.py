@@ -63,7 +63,10 @@ class Batch:
 
     @classmethod
     def dump(cls, updates: Sequence[Update], records: Records) -> Batch:
-        """Make a batch from updates that `records.apply` takes. Added records are checked against `records`."""
+        """Make a batch from updates that `records.apply` takes.
+
+        The records that they add are checked, and converted to the number types of `records`.
+        """
         content: list[Part] = []
         blocks: list[Block] = []
         num_rows = 0

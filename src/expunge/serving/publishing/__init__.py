@@ -1,4 +1,4 @@
-"""What leaves the system: predictions through a mechanism or the consensus gate, the router, the distilled student."""
+"""How predictions are released: through a noisy mechanism or the consensus gate, by a router or a distilled student."""
 
 from expunge.serving.publishing.consensus import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, ConsensusPublisher
 from expunge.serving.publishing.front import DirectFront, DirectRound, Front, Opening, Round

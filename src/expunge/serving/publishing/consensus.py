@@ -1,19 +1,20 @@
-"""Consensus publishing (T4): agreeing answers are free, a failed consensus only means a full retraining later."""
+"""Consensus publishing (T4): agreement is free, and a failed consensus only causes a full retraining later."""
 
 from __future__ import annotations
 
 import math
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import GuaranteeError, ParameterError
 from expunge.core.randomness import Randomness
 from expunge.privacy.mechanisms.consensus import ConsensusGate, plurality
-from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal, require_exhaustion, require_limit
+from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
 from expunge.theory import ConsensusDesign, Guarantee, default_cache_folder, design_consensus, require_target
 
 DEFAULT_TARGET = Guarantee(5.0, 1e-3, 1e-3)
@@ -22,11 +23,35 @@ _DECLINED = -1
 
 
 class ConsensusPublisher:
-    """Plain plurality behind the gate: every answer is given, and the gate watches whether the shards agreed.
+    """Release the plurality of the votes, behind a gate that watches whether the shards agreed (T4).
 
-    Once it saw a failed consensus, or `max_predictions` answers, the generation is dirty and the next update is a full
-    retraining. Where `num_shards` is too small for any certified gate the answers are the same and nothing is promised.
-    The threshold is drawn from `rng` once a generation and is as secret as the shards.
+    Every query is answered. After a failed consensus, or after `max_predictions` answers, the generation is dirty, and
+    the next update is a full retraining. If `num_shards` is too small for any certified gate, the answers are the same
+    and nothing is promised. The threshold is drawn once a generation and is as secret as the shards.
+
+    Parameters
+    ----------
+    num_shards
+        The number of shards k.
+    rng
+        The secret randomness of the generation, from which the threshold is drawn.
+    target
+        The (α,β,γ) that the gate is certified for.
+    max_predictions
+        The number of answers in a generation.
+    max_generations
+        The number of generations that the certificate covers.
+    two_sided
+        Whether the gate also abstains (`DECLINED`) on queries whose top vote is small.
+    on_exhausted
+        "retrain_on_update" or "retrain_now".
+    cache_folder
+        Where designs of the gate are kept; the default folder if None.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range, or `on_exhausted` is "refuse".
     """
 
     journal: Journal | None = None
@@ -43,11 +68,9 @@ class ConsensusPublisher:
         on_exhausted: Exhaustion = "retrain_on_update",
         cache_folder: Path | None = None,
     ) -> None:
-        require_exhaustion(on_exhausted)
-        if max_generations < 1:
-            raise ParameterError(f"max_generations must be at least 1, got {max_generations!r}")
-        if require_limit(max_predictions) == 0:
-            raise ParameterError("max_predictions must be at least 1 for consensus, got 0")
+        require_choice("on_exhausted", on_exhausted, get_args(Exhaustion))
+        require_count("max_generations", max_generations)
+        require_count("max_predictions", max_predictions)
         if on_exhausted == "refuse":
             raise ParameterError("on_exhausted='refuse' is for noisy mechanisms: consensus answers every query")
         self.on_exhausted: Exhaustion = on_exhausted
@@ -75,17 +98,17 @@ class ConsensusPublisher:
 
     @property
     def design(self) -> ConsensusDesign | None:
-        """The certified gate, None where there is none."""
+        """The design of the certified gate; None if there is none."""
         return self._design
 
     @property
     def is_repeatable(self) -> bool:
-        """Without a gate nothing is counted; with one, a repeated question must not be counted twice."""
+        """Whether there is no gate: with a gate, a repeated query must not be counted twice."""
         return self._gate is None
 
     @property
     def capacity(self) -> float:
-        """l_max; without a gate nothing is limited."""
+        """l_max; infinite without a gate."""
         return math.inf if self._gate is None else self._max_predictions
 
     @property
@@ -95,7 +118,7 @@ class ConsensusPublisher:
 
     @property
     def status(self) -> BudgetStatus:
-        """Agreeing answers cost nothing; what runs out is their number."""
+        """The number of answers, and what is left. Agreeing answers cost no privacy budget."""
         left = math.inf if self._gate is None else max(0, self._max_predictions - self._predictions)
         return BudgetStatus(
             spent=0.0,
@@ -106,22 +129,22 @@ class ConsensusPublisher:
         )
 
     def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        """The plurality for every row, after the gate took note of the votes; DECLINED where it abstains."""
+        """Release the plurality for every row, after the gate has observed the votes; DECLINED where it abstains."""
         codes = plurality(counts)
         with self._lock:
             if self.journal is not None and len(counts):
-                # Being kept short of the limit, what a crash forfeits does not alone make the generation dirty.
+                # Stay below the limit, so that a crash alone does not make the generation dirty.
                 self.journal.reserve(self._predictions + len(counts), self._max_predictions - 1)
             self._predictions += len(counts)
             if self._gate is not None and len(counts):
                 codes = np.where(self._gate.observe(counts, self.num_shards), _DECLINED, codes)
                 if self.journal is not None and self._gate.dirty and not self._is_marked:
                     self.journal.mark_dirty()
-                    self._is_marked = True  # only now: whatever came between, no later answer leaves before the mark
+                    self._is_marked = True  # set only now, so that no later answer leaves before the mark
         return codes
 
     def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
-        """The target, certified; or vacuous, with the reason why no gate exists or why this one does not fit."""
+        """The certified target; or a vacuous guarantee with the reason: there is no gate, or this one does not fit."""
         reason = self._reason
         if self._design is not None:
             made_for = self._design.target
@@ -143,12 +166,12 @@ class ConsensusPublisher:
 
     @property
     def secret(self) -> dict[str, Any]:
-        """The thresholds."""
+        """The secret thresholds."""
         gate = self._gate
         return {} if gate is None else {"threshold": gate.threshold, "abstain_threshold": gate.abstain_threshold}
 
     def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
-        """The same thresholds, the books as they were kept."""
+        """Continue with the same thresholds, and with the books as they were kept."""
         self._predictions, self._is_marked = predictions, dirty
         if (self._gate is None) != (not secret):
             raise GuaranteeError("the gate that was kept does not belong to this number of shards and this target")

@@ -1,4 +1,4 @@
-"""Who answers a query: the ensemble itself, a router in front of it, or a student that learned from it.
+"""What answers a query: the ensemble itself, a router in front of it, or a student that learned from it.
 
 A front opens every round anew, because it may depend on D^t, on coins that are independent of r, and on what was
 released; never on r itself. The gate or the ledger of the generation (`Publisher`) stands between it and the votes.
@@ -23,11 +23,24 @@ from expunge.training.sampling import IndependentSampler
 
 @dataclass(frozen=True)
 class Opening:
-    """What a front gets to open a round with.
+    """What a front gets in order to open a round.
 
-    `rng` is the generation's secret randomness, for the release alone; `coins` are independent of it and are thrown
-    away. `change` tells what the round's update did to the slots of the previous round's dataset, None if the slots
-    were renumbered or this is the first round.
+    Parameters
+    ----------
+    state
+        The ensemble, with its records D^t.
+    publisher
+        The gate or ledger of the generation.
+    rng
+        The generation's secret randomness, for the release alone.
+    coins
+        Randomness that is independent of `rng`; it is thrown away.
+    executor
+        Where models are trained.
+    previous
+        The round before.
+    change
+        What the update did to the slots of the previous dataset. None if they were renumbered, or in the first round.
     """
 
     state: EnsembleState
@@ -39,50 +52,56 @@ class Opening:
     change: Change | None = None
 
     def settled(self) -> Opening:
-        """The part that a round keeps: nothing of earlier rounds, whose records may have been deleted since."""
+        """The part that a round keeps: without earlier rounds, whose records may have been deleted since."""
         return replace(self, previous=None, change=None)
 
 
 class Round(Protocol):
-    """One round's way of answering."""
+    """How queries are answered in one round."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether asking again gives the same answer at no cost without a cache."""
+        """Whether a repeated query gets the same answer, free of charge, without a cache."""
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
-        """Released class codes."""
+        """Release a class code for every row."""
 
 
 class Front(Protocol):
-    """A way of answering, for every round."""
+    """How queries are answered, in every round."""
 
     def open_round(self, opening: Opening) -> Round:
-        """Make ready for D^t."""
+        """Make the front ready for D^t."""
 
 
 @dataclass(frozen=True)
 class DirectRound:
-    """Every query goes to the ensemble."""
+    """A round in which every query goes to the ensemble.
+
+    Parameters
+    ----------
+    opening
+        The ensemble and its publisher.
+    """
 
     opening: Opening
 
     @property
     def is_repeatable(self) -> bool:
-        """As the publisher says."""
+        """As the publisher's."""
         return self.opening.publisher.is_repeatable
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
-        """Votes, through the publisher."""
+        """Release the votes through the publisher."""
         return self.opening.publisher.release(self.opening.state.count_votes(rows), self.opening.rng)
 
 
 @dataclass(frozen=True)
 class DirectFront:
-    """No router, no student."""
+    """The ensemble answers every query, without a router or a student."""
 
     def open_round(self, opening: Opening) -> DirectRound:
-        """Nothing to prepare."""
+        """Open a round; there is nothing to prepare."""
         return DirectRound(opening.settled())
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice
 from expunge.core.errors import BudgetExhaustedError
 from expunge.core.randomness import Randomness
 from expunge.privacy.accounting import Accountant, Event, Ledger, NonPrivate, PrivacyBudget
 from expunge.privacy.mechanisms import Majority, Mechanism
-from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal, require_exhaustion, require_limit
+from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal, require_limit
 from expunge.theory import LARGEST_COUNT, Guarantee, certify
 
 DEFAULT_FAILURE = 1e-3
@@ -23,10 +24,38 @@ _NO_PRIVACY = "plain majority is published without privacy, so what it reveals a
 
 
 class NoisyPublisher:
-    """Answers through `mechanism`, counted in a ledger; every release is charged before it is drawn.
+    """Release answers through a noisy mechanism, counted in a ledger. Every release is charged before it is drawn.
 
-    A generation is limited by an (ε,δ) budget, by a number of predictions (what a target (α,β,γ) allows), or by both;
-    without either no guarantee is given. `on_exhausted` is `Exhaustion`.
+    A generation is limited by an (ε,δ) budget, by a number of predictions (what a target (α,β,γ) allows), or by both.
+    Without either, no guarantee is given.
+
+    Parameters
+    ----------
+    mechanism
+        The mechanism that turns votes into a label.
+    budget
+        The (ε,δ) of a generation; None for no limit.
+    max_predictions
+        The number of predictions of a generation; None for no limit.
+    accountant
+        How privacy losses are added up: an accountant or its name.
+    on_exhausted
+        What happens when the limit is reached: "retrain_on_update", "retrain_now" or "refuse".
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
+    UnknownEventError
+        If the accountant cannot bound the mechanism.
+
+    Examples
+    --------
+    >>> from expunge.privacy.mechanisms import calibrated_mechanism
+    >>> mechanism = calibrated_mechanism("exponential", num_shards=60, num_classes=10)
+    >>> publisher = NoisyPublisher(mechanism, budget=PrivacyBudget(1.0, 1e-6))
+    >>> publisher.status.predictions
+    0
     """
 
     journal: Journal | None = None
@@ -40,21 +69,21 @@ class NoisyPublisher:
         accountant: Accountant | str = "best",
         on_exhausted: Exhaustion = "retrain_on_update",
     ) -> None:
-        require_exhaustion(on_exhausted)
+        require_choice("on_exhausted", on_exhausted, get_args(Exhaustion))
         self.mechanism = mechanism
         self.on_exhausted = on_exhausted
         self._ledger = Ledger(budget, accountant=accountant)
-        # Refuse at the start what the accountant cannot bound, and learn the most that a generation may publish.
+        # This refuses a mechanism that the accountant cannot bound, and gives the capacity of a generation.
         allowed = self._ledger.predictions_left(mechanism.event)
         self._max_predictions = max_predictions
         limit = math.inf if max_predictions is None else require_limit(max_predictions)
         capacity = min(allowed, limit)
-        # No more may be published than is certified, and no search for a certificate goes beyond this.
+        # A search for a certificate does not go beyond this number, so no more may be published.
         self._capacity = capacity if math.isinf(capacity) else min(capacity, LARGEST_COUNT)
 
     @property
     def is_repeatable(self) -> bool:
-        """Plain majority is a function of the round alone."""
+        """Whether the mechanism is plain majority, which is a function of the round alone."""
         return isinstance(self.mechanism, Majority)
 
     @property
@@ -75,7 +104,7 @@ class NoisyPublisher:
 
     @property
     def status(self) -> BudgetStatus:
-        """Spent and left."""
+        """What is spent, and what is left."""
         ledger = self._ledger
         return BudgetStatus(
             spent=ledger.spent,
@@ -86,7 +115,7 @@ class NoisyPublisher:
         )
 
     def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        """Charge for every row together, then answer."""
+        """Charge for all rows together, then draw the answers."""
         if self.on_exhausted == "refuse" and len(counts) > self._predictions_left:
             raise BudgetExhaustedError(
                 f"the budget allows {self._predictions_left} more predictions in this generation, {len(counts)} were "
@@ -104,7 +133,7 @@ class NoisyPublisher:
     def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
         """The best theorem for a generation that publishes as much as the budget allows.
 
-        The budget and not what happens to be spent so far is certified, because a requester may choose when to stop.
+        The whole budget is certified, and not what is spent so far, because a requester may choose when to stop.
         """
         event = self.mechanism.event
         beta = DEFAULT_FAILURE if beta is None else beta
@@ -118,7 +147,7 @@ class NoisyPublisher:
         return found if events else replace(found, assumptions=(*found.assumptions, _NOTHING_ALLOWED))
 
     def new_generation(self, rng: Randomness) -> NoisyPublisher:
-        """The same rules, empty books."""
+        """A publisher with the same options and empty books."""
         return NoisyPublisher(
             self.mechanism,
             budget=self._ledger.budget,
@@ -133,11 +162,11 @@ class NoisyPublisher:
 
     @property
     def secret(self) -> dict[str, Any]:
-        """Nothing: every answer has noise of its own."""
+        """Empty: every answer has noise of its own."""
         return {}
 
     def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
-        """Count what was paid for before; more than the budget covers makes the generation dirty by itself."""
+        """Count the predictions that were paid for before. More than the budget covers makes the generation dirty."""
         self._ledger.charge(self.mechanism.event, predictions - self._predictions, enforce=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""What a deployment asks of its way of publishing: one object per generation, thrown away with the generation's r."""
+"""The interface of publishing: one publisher for each generation, thrown away with the generation's r."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,8 @@ Exhaustion = Literal["retrain_on_update", "retrain_now", "refuse"]
 a full retraining starts at once, in the background; or predictions are refused until the next update."""
 
 
-def require_exhaustion(value: object) -> None:
-    """Refuse an `on_exhausted` that does not exist."""
-    if value not in get_args(Exhaustion):
-        raise ParameterError(f"on_exhausted must be one of {', '.join(get_args(Exhaustion))}, got {value!r}")
-
-
 def require_limit(value: object) -> int:
-    """Refuse a `max_predictions` that is no number of predictions."""
+    """Check that `max_predictions` is a number of predictions."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise ParameterError(f"max_predictions must be a whole number of at least 0, got {value!r}")
     return int(value)
@@ -32,9 +26,21 @@ def require_limit(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """The generation's budget as the public may see it.
+    """The generation's budget, as the public may see it.
 
-    It depends on how much was published; under consensus also on whether a consensus failed, which may be known (T4).
+    It depends on how much was published. Under consensus it also depends on whether a consensus failed, which may be
+    known (T4).
+
+    Attributes
+    ----------
+    spent, left
+        The privacy budget that is spent, and what is left.
+    predictions
+        How many predictions were released in this generation.
+    predictions_left
+        How many more may be released; infinite without a limit.
+    exhausted
+        Whether the budget is used up, so that the next update retrains everything.
     """
 
     spent: float
@@ -48,22 +54,24 @@ class Journal(Protocol):
     """Where a publisher writes before it releases, so that a crash cannot make it forget what it released."""
 
     def reserve(self, total: int, limit: float) -> None:
-        """Have it on record that `total` predictions of this generation are paid for; more may be reserved, up to
-        `limit`, so that not every release has to wait."""
+        """Record that `total` predictions of this generation are paid for.
+
+        More may be reserved, up to `limit`, so that most releases need not wait.
+        """
 
     def mark_dirty(self) -> None:
-        """Have it on record that the next update must be a full retraining."""
+        """Record that the next update must be a full retraining."""
 
 
 class Publisher(Protocol):
-    """The publishing side of one generation."""
+    """The publishing part of one generation."""
 
     on_exhausted: Exhaustion
     journal: Journal | None
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether asking again in the same round gives the same answer at no cost without a cache."""
+        """Whether a repeated query gets the same answer within a round, free of charge, without a cache."""
 
     @property
     def capacity(self) -> float:
@@ -75,30 +83,30 @@ class Publisher(Protocol):
 
     @property
     def status(self) -> BudgetStatus:
-        """Spent and left."""
+        """What is spent, and what is left."""
 
     def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
-        """Pay for a batch of answers, all or nothing, then draw them; class codes, or DECLINED."""
+        """Pay for a batch of answers, all or nothing, then draw them. An answer is a class code, or DECLINED."""
 
     def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
-        """What is promised of models updated while `must_retrain` was false; None leaves β and γ to the publisher."""
+        """The guarantee of models updated while `must_retrain` was false. None leaves β and γ to the publisher."""
 
     def new_generation(self, rng: Randomness) -> Self:
-        """A publisher for fresh randomness."""
+        """A publisher for the next generation, with fresh randomness."""
 
     def snapshot(self) -> dict[str, Any]:
         """The books, as plain data."""
 
     @property
     def secret(self) -> dict[str, Any]:
-        """What the generation drew for itself, as plain data; kept with the rest of the secret randomness."""
+        """The publisher's own secret draws, as plain data. They are kept with the rest of the secret randomness."""
 
     def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
-        """Go on with books and secrets that were kept."""
+        """Continue with books and secrets that were kept."""
 
 
 def require_answers(publisher: Publisher) -> Publisher:
-    """Itself; an error if it would refuse every query, in every generation."""
+    """Refuse a publisher that would refuse every query, in every generation; return any other."""
     if publisher.on_exhausted == "refuse" and publisher.capacity < 1:
         words = "use more shards, a larger budget, or a mechanism that costs less"
         raise ParameterError(f"the budget does not cover a single prediction, and on_exhausted is 'refuse': {words}")

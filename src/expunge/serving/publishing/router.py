@@ -1,9 +1,9 @@
 """The router (T4, "keeping generations clean"): easy queries go to the ensemble, a fallback answers the others.
 
-Which queries are easy depends on D^t and the query only: a fallback model that unlearns exactly says how easy one is,
-and the threshold is calibrated afresh in every round with a throw-away ensemble. One query in the grey zone makes the
-generation dirty; the threshold is set so that, over the stated traffic, that is unlikely. A wrong prediction here costs
-a full retraining and nothing else: no guarantee rests on it.
+Which queries are easy depends on D^t and the query only. A fallback model that unlearns exactly says how easy a query
+is. The threshold is calibrated in every round with a throw-away ensemble. One query in the grey zone makes the
+generation dirty; the threshold is set so that this is unlikely over the stated traffic. If that prediction is wrong, it
+costs a full retraining and nothing else: no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import betaincc, expit
 
-from expunge.core.errors import ParameterError
+from expunge.core.checks import require_count, require_number
 from expunge.core.features import Features, take
 from expunge.core.records import Delete
 from expunge.serving.publishing.consensus import ConsensusPublisher
@@ -31,7 +31,17 @@ _RIDGE = 1e-4  # keeps the fit finite where margins separate failures from the r
 
 @dataclass(frozen=True)
 class Calibration:
-    """A threshold on the fallback's margin, and what is predicted of it."""
+    """A threshold on the fallback's margin, and what is predicted for it.
+
+    Attributes
+    ----------
+    threshold
+        Queries with this margin or a larger one go to the ensemble.
+    ensemble_share
+        The share of the queries that are predicted to go there.
+    dirty_chance
+        The predicted chance that one of them makes the generation dirty.
+    """
 
     threshold: float
     ensemble_share: float
@@ -40,7 +50,13 @@ class Calibration:
 
 @dataclass
 class Traffic:
-    """How many queries went where, in this round."""
+    """How many queries the ensemble and the fallback answered in this round.
+
+    Attributes
+    ----------
+    ensemble, fallback
+        The number of queries that each answered.
+    """
 
     ensemble: int = 0
     fallback: int = 0
@@ -54,7 +70,21 @@ class Traffic:
 
 @dataclass(frozen=True)
 class RoutedRound:
-    """One round's router."""
+    """The router in one round.
+
+    Parameters
+    ----------
+    opening
+        The ensemble and its publisher.
+    fallback
+        The kind of fallback, from which the model can be made again.
+    model
+        The fallback's model of D^t.
+    calibration
+        The threshold on its margin.
+    traffic
+        The queries that were answered so far.
+    """
 
     opening: Opening
     fallback: Fallback
@@ -64,7 +94,7 @@ class RoutedRound:
 
     @property
     def is_repeatable(self) -> bool:
-        """As the publisher says: what the fallback answers is repeatable anyway."""
+        """As the publisher's. Answers of the fallback are always repeatable."""
         return self.opening.publisher.is_repeatable
 
     def is_easy(self, rows: Features) -> NDArray[np.bool_]:
@@ -72,7 +102,7 @@ class RoutedRound:
         return self.model.margin(rows) >= self.calibration.threshold
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
-        """Easy rows through the publisher, the others from the fallback."""
+        """Answer easy rows through the publisher, and the others from the fallback."""
         assessed = self.model.assess(rows)
         codes, easy = assessed.codes.copy(), np.flatnonzero(assessed.margins >= self.calibration.threshold)
         if len(easy):
@@ -83,7 +113,7 @@ class RoutedRound:
         return codes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the model, whose memory layout may still hold rows that were deleted."""
+        """Leave out the model: its memory may still hold rows that were deleted."""
         return {name: value for name, value in self.__dict__.items() if name != "model"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -93,13 +123,27 @@ class RoutedRound:
 
 @dataclass(frozen=True)
 class RouterFront:
-    """Put a fallback in front of the ensemble.
+    """Put a fallback in front of the ensemble, so that generations stay clean.
 
-    fallback : an exactly unlearnable model.
-    num_queries : how many distinct queries a generation is expected to see.
-    dirty_chance : how likely at most one of them may make the generation dirty.
-    threshold : a fixed margin instead of a calibrated one.
-    num_throw_away, calibration_size : shards of the throw-away ensemble, and held-out records it is asked about.
+    Parameters
+    ----------
+    fallback
+        A model that unlearns exactly.
+    num_queries
+        The number of distinct queries that a generation is expected to see.
+    dirty_chance
+        The largest accepted chance that one of them makes the generation dirty.
+    threshold
+        A fixed margin; None calibrates it in every round.
+    num_throw_away
+        The number of shards of the throw-away ensemble.
+    calibration_size
+        The number of held-out records that it is asked about.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range.
     """
 
     fallback: Fallback = field(default_factory=RidgeFallback)
@@ -110,13 +154,13 @@ class RouterFront:
     calibration_size: int = 2000
 
     def __post_init__(self) -> None:
-        if not 0 < self.dirty_chance < 1:
-            raise ParameterError(f"dirty_chance must be in (0, 1), got {self.dirty_chance!r}")
-        if self.num_queries < 1 or self.num_throw_away < 1 or self.calibration_size < 1:
-            raise ParameterError("num_queries, num_throw_away and calibration_size must be at least 1")
+        require_number("dirty_chance", self.dirty_chance, above=0, below=1)
+        require_count("num_queries", self.num_queries)
+        require_count("num_throw_away", self.num_throw_away)
+        require_count("calibration_size", self.calibration_size)
 
     def open_round(self, opening: Opening) -> RoutedRound:
-        """The fallback of D^t, and a threshold for it."""
+        """Fit the fallback to D^t, or update it, and find its threshold."""
         records, before = opening.state.records, opening.previous
         if isinstance(before, RoutedRound) and opening.change is not None:
             model = before.model.updated(before.opening.state.records, records, opening.change)
@@ -129,7 +173,7 @@ class RouterFront:
         return RoutedRound(opening.settled(), self.fallback, model, calibration)
 
     def _calibrate(self, opening: Opening) -> Calibration:
-        """Hold some records out, see how easy they look and how well a throw-away ensemble agrees on them."""
+        """Hold some records out; compare how easy they look with how well a throw-away ensemble agrees on them."""
         records = opening.state.records
         publisher = opening.publisher
         if not isinstance(publisher, ConsensusPublisher) or publisher.design is None or len(records) < 4:
@@ -160,12 +204,12 @@ def choose_threshold(
     num_queries: int,
     dirty_chance: float,
 ) -> Calibration:
-    """The lowest margin above which, it is predicted, no query of the traffic falls short of `sure_share`.
+    """Find the lowest margin above which no query of the traffic is predicted to fall short of `sure_share`.
 
     A point on which d of `num_votes` throw-away shards dissent falls short with the posterior chance that a rate with
     law Beta(d + ½, num_votes − d + ½) exceeds 1 − sure_share. The log-odds of falling short are fitted as a line in the
-    margin, over all points and not only those above a threshold: failures below it are what tells how fast they become
-    rare. The line is raised by two standard errors. Traffic is taken to look like the calibration points.
+    margin. The fit uses all points, because failures below the threshold show how fast they become rare. The line is
+    raised by two standard errors. The traffic is assumed to look like the calibration points.
     """
     dissent = np.rint((1 - shares) * num_votes).astype(np.float64)
     fails = np.asarray(betaincc(dissent + 0.5, num_votes - dissent + 0.5, 1 - sure_share), dtype=np.float64)
@@ -174,7 +218,7 @@ def choose_threshold(
     chances = -np.expm1(-num_queries * np.cumsum(rates) / len(order))
     ranked = margins[order]
     is_cut = np.append(ranked[1:] != ranked[:-1], True)  # equal margins go the same way
-    short = np.maximum.accumulate(shares[order] < sure_share)  # nothing that was seen to fall short is let through
+    short = np.maximum.accumulate(shares[order] < sure_share)  # keep out points that were seen to fall short
     fine = np.flatnonzero(is_cut & ~short & (chances <= dirty_chance))
     fine = fine[fine + 1 >= _FEWEST_POINTS]
     if len(fine) == 0:
@@ -184,7 +228,7 @@ def choose_threshold(
 
 
 def _cautious_rates(margins: NDArray[np.float64], fails: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logistic regression of failing on the margin; at every point an upper bound of its rate (Laplace's method)."""
+    """An upper bound of the failure rate at every point: logistic regression on the margin, with Laplace's method."""
     design = np.column_stack([np.ones_like(margins), margins])
 
     def loss(line: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

@@ -1,10 +1,10 @@
-"""The distilled student (T5): the ensemble labels public points through the gate, and a student serves everyone.
+"""The distilled student (T5): the ensemble labels public points through the gate, and a student answers all queries.
 
 The student is a fixed function of released labels and public points. So it may answer any number of queries, however
-chosen, and may be given away whole, without touching the certificate; and it may be kept while these stay the same.
+they are chosen, and may be given away, without an effect on the certificate. It may be kept while these stay the same.
 
-Its coins are constants: a student that is taught with coins of its own and then kept would remember them, and people
-who have seen it could choose what to delete by them.
+Its coins are constants. A student that is trained with coins of its own and then kept would remember them, and people
+who have seen it could use them to choose what to delete.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import betabinom
 
+from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError, RecordError
 from expunge.core.features import Features, as_features, cast_like, concatenate, describe, num_rows, row_keys, take
 from expunge.core.records import RecordId, Records
@@ -33,41 +34,72 @@ Augment = Callable[[Any, np.random.Generator], Any]
 
 @dataclass(frozen=True)
 class StudentRound:
-    """One round's student, and what it was taught. All of it is released; none of it depends on r any further."""
+    """The student of one round, and its labels. All of it is released; none of it depends on r any further.
+
+    Attributes
+    ----------
+    model
+        The student's model.
+    kept
+        The places of the pool's points whose labels were released.
+    labels
+        These labels, as class codes.
+    was_trained
+        Whether the student was trained in this round; otherwise it is the one of the round before.
+    can_be_kept
+        Whether it is the function of `kept` and `labels` that `StudentFront` computes today.
+    """
 
     model: Model
     kept: NDArray[np.intp]
     labels: NDArray[np.int64]
     was_trained: bool
-    can_be_kept: bool = False  # whether it is the function of `kept` and `labels` that `StudentFront` computes today
+    can_be_kept: bool = False
 
     @property
     def is_repeatable(self) -> bool:
-        """A student is a fixed function."""
+        """True: a student is a fixed function."""
         return True
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
-        """The student's own answers, at no charge."""
+        """Answer from the student, free of charge."""
         return np.asarray(self.model.predict(rows), dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class StudentFront:
-    """Teach a student in every round, with the same seeds in every deployment: see above.
+    """Train a student in every round, with the same seeds in every deployment (T5).
 
-    pool : public, unlabelled points that are nobody's record here, and never will be.
-    student : any learner; its weights in `fit` are used for pseudo-labels if it takes them. It must be deterministic
-        given its seed.
-    selection_share : pool points on which a throw-away ensemble agrees at least so much are put to the real one; None
-        finds the lowest such share with which some point makes the generation dirty with probability `dirty_chance`.
-    num_throw_away : the size of the throw-away ensemble.
-    self_training : how often the student, after learning the released labels, labels the rest of the pool itself
-        where it is sure enough (`confidence`) and learns again with those added: a gain where it is mostly right
-        (MNIST), a loss where it is not (Fashion-MNIST), see docs/consensus.md.
-    augment : `augment(rows, generator)` returns changed copies that should have the same label; they are added to what
-        the student learns from, so that its answers are consistent under such changes. All its randomness must come
-        from the generator.
-    pool_ids : ids of the pool's points, if they have any; none of them may be a record's.
+    Parameters
+    ----------
+    pool
+        Public, unlabelled points that are not records of this deployment, and never will be.
+    student
+        Any learner that is deterministic given its seed. Its weights in `fit` are used for pseudo-labels if it takes
+        them.
+    selection_share
+        The ensemble labels the points of the pool on which at least this share of a throw-away ensemble agrees. None
+        finds the lowest share with which some point makes the generation dirty with probability `dirty_chance`.
+    dirty_chance
+        The accepted chance that the pool makes the generation dirty; used if `selection_share` is None.
+    num_throw_away
+        The number of shards of the throw-away ensemble.
+    self_training
+        How often the student labels the rest of the pool itself, where it is sure enough, and learns again with these
+        labels added. This is a gain if it is mostly right (MNIST), and a loss if it is not (Fashion-MNIST); see
+        docs/consensus.md.
+    confidence
+        The probability from which the student is sure enough.
+    augment
+        `augment(rows, generator)` returns changed copies that should have the same label. The student learns from them
+        too, so that its answers are consistent under such changes. All randomness must come from the generator.
+    pool_ids
+        Ids of the pool's points, if they have any. None of them may be the id of a record.
+
+    Raises
+    ------
+    ParameterError
+        If an option is out of range, the pool is empty, or the student is a sliced learner.
     """
 
     pool: Features
@@ -83,17 +115,15 @@ class StudentFront:
     def __post_init__(self) -> None:
         if isinstance(self.student, SlicedLearner):
             raise ParameterError("a student is not trained in slices: it is never asked to forget")
-        if self.selection_share is not None and not 0 <= self.selection_share <= 1:
-            raise ParameterError(f"selection_share must be in [0, 1], got {self.selection_share!r}")
-        if not 0 < self.dirty_chance < 1:
-            raise ParameterError(f"dirty_chance must be in (0, 1), got {self.dirty_chance!r}")
-        if self.num_throw_away < 1:
-            raise ParameterError(f"num_throw_away must be at least 1, got {self.num_throw_away!r}")
+        if self.selection_share is not None:
+            require_probability("selection_share", self.selection_share)
+        require_number("dirty_chance", self.dirty_chance, above=0, below=1)
+        require_count("num_throw_away", self.num_throw_away)
         if num_rows(as_features(self.pool)) == 0:
             raise ParameterError("the pool of public points is empty")
 
     def open_round(self, opening: Opening) -> StudentRound:
-        """Select, let the gate release the labels, teach (or keep the old student if nothing changed)."""
+        """Select points, release their labels through the gate, and train; keep the old student if nothing changed."""
         records = opening.state.records
         pool = self._fitting_pool(records)
         self._refuse_overlap(opening, pool)
@@ -121,8 +151,8 @@ class StudentFront:
         try:
             model, is_taught = self._teach(student, pool, kept, labels) if len(kept) else Abstainer(), True
         except Exception:
-            # A deletion is never refused because nothing can be taught: this round's student declines, and the next
-            # one is taught afresh, for memory may have been short.
+            # A failed training of the student never blocks a deletion. The student of this round declines, and the
+            # next round trains one again, because the cause may have been a lack of memory.
             if before is None:
                 raise
             model, is_taught = Abstainer(), False
@@ -165,7 +195,7 @@ class StudentFront:
         return cast_like(pool, records.blocks[0].features)
 
     def _refuse_overlap(self, opening: Opening, pool: Features) -> None:
-        """A public point that is somebody's record would not be public: refuse it, naming the record."""
+        """Refuse a pool that holds a record, because its points must be public. The message names the record."""
         records, change = opening.state.records, opening.change
         for record in self.pool_ids:
             if record in records:
@@ -182,11 +212,11 @@ class StudentFront:
 def selection_share(
     shares: NDArray[np.float64], *, num_votes: int, num_shards: int, sure_dissent: int, dirty_chance: float
 ) -> float:
-    """The lowest throw-away share at which, it is predicted, no selected point is in the grey zone of the real gate.
+    """Find the lowest throw-away share at which no selected point is predicted in the grey zone of the real gate.
 
-    A point on which d of `num_votes` throw-away shards dissent is taken to have a dissent rate with the posterior
-    Beta(d + ½, num_votes − d + ½), so the real ensemble's dissent on it is beta-binomial; the chances that it exceeds
-    `sure_dissent` are added up over the selected points. A wrong prediction costs a full retraining, no guarantee.
+    A point on which d of `num_votes` throw-away shards dissent is assumed to have a dissent rate with the posterior
+    Beta(d + ½, num_votes − d + ½). So the real ensemble's dissent on it is beta-binomial. The chances that it exceeds
+    `sure_dissent` are added up over the selected points. A wrong prediction costs a full retraining, but no guarantee.
     """
     dissent, how_many = np.unique(np.rint((1 - shares) * num_votes).astype(int), return_counts=True)
     chances = betabinom(num_shards, dissent + 0.5, num_votes - dissent + 0.5).sf(sure_dissent)
@@ -200,7 +230,7 @@ def _same(before: StudentRound, kept: NDArray[np.intp], labels: NDArray[np.int64
 
 
 def _pseudo_labels(model: Model, rows: Features, confidence: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The student's own labels, and where it is sure; a student without probabilities is taken at its word."""
+    """The student's own labels, and where it is sure. A student without probabilities counts as always sure."""
     guessed = np.asarray(model.predict(rows), dtype=np.int64)
     sure = guessed >= 0
     if isinstance(model, ScikitModel) and hasattr(model.estimator, "predict_proba"):

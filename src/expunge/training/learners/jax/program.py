@@ -267,7 +267,7 @@ class _Training:
         if privacy.noise_multiplier > 0:
             deviation = privacy.clip_norm * privacy.noise_multiplier
             total = add_noise(total, jax.random.fold_in(key, number), deviation)
-        # In the weights' own type, whatever the sum was taken in.
+        # In the weights' own type, which may differ from that of the sum.
         return jax.tree.map(lambda leaf, own: (leaf / recipe.batch_size).astype(own.dtype), total, parameters)
 
 

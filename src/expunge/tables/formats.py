@@ -1,13 +1,10 @@
-"""Reading a table from a file, by the ending of its name.
+"""CSV, Parquet and NPZ files: tables are read from them, and answers are written to them.
 
-Parquet into columns.
+CSV is read in parts, so that memory stays near the size of the result. A column holds numbers if every field of every
+part is a number. If parts disagree, the file is read again with that column as text. Fields that stand for a missing
+value do so in feature columns only.
 
-CSV into columns: in parts, so that memory stays near the size of the result, and with one type a column.
-
-A column is one of numbers where every field of every part is one; if parts disagree, the file is read again with that
-column as text. Fields that stand for a missing value do so in feature columns only.
-
-NPZ into columns: the arrays X, y, ids, subjects and weights, or one array a column. Nothing is ever unpickled.
+NPZ holds the arrays X, y, ids, subjects and weights, or one array for each column. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -42,10 +39,18 @@ Numbers = Literal["float64", "float32"]
 
 @dataclass(frozen=True)
 class Table:
-    """A file's columns.
+    """The columns of a file.
 
-    `frame` holds one column of numbers, truth values or text each. `matrix` is the array X of an NPZ file: all
-    features of all rows at once, without names, of any shape from two dimensions up. `name` is what errors call it.
+    Parameters
+    ----------
+    name
+        The file's name in error messages.
+    format
+        "csv", "parquet" or "npz".
+    frame
+        The columns: each holds numbers, truth values or text.
+    matrix
+        The array X of an NPZ file: all features of all rows, without names, in two or more dimensions.
     """
 
     name: str
@@ -60,14 +65,14 @@ class Table:
         return column in self.frame.columns
 
     def column(self, name: str) -> pd.Series[Any]:
-        """One column; a missing one is an error that says which there are."""
+        """One column by name. If it is missing, the error lists the columns that there are."""
         if name not in self:
             raise InputError(f"{self.name} has no column {name!r}; it has {listed(self.frame.columns)}")
         return self.frame[name]
 
 
 def listed(names: Collection[Any], *, most: int = 12) -> str:
-    """Some names in a sentence, and how many more there are."""
+    """The first names, quoted, and how many more there are."""
     shown = [repr(str(name)) for name in list(names)[:most]]
     if not shown:
         return "none"
@@ -76,7 +81,28 @@ def listed(names: Collection[Any], *, most: int = 12) -> str:
 
 
 def table_format(path: str | Path) -> str:
-    """The format that the name's ending stands for."""
+    """The format of a file, by the ending of its name.
+
+    Parameters
+    ----------
+    path
+        The file; it need not exist.
+
+    Returns
+    -------
+    str
+        "csv", "parquet" or "npz".
+
+    Raises
+    ------
+    InputError
+        If the ending is another one. The message lists the endings.
+
+    Examples
+    --------
+    >>> table_format("train.csv.gz")
+    'csv'
+    """
     name = Path(path).name.lower()
     for ending, kind in FORMATS.items():
         if name.endswith(ending):
@@ -91,11 +117,36 @@ def read_table(
     text_features: Collection[str] = (),
     numbers: Numbers = "float64",
 ) -> Table:
-    """The table in a file; "-" is CSV from standard input.
+    """Read a table from a CSV, Parquet or NPZ file. Parquet and NPZ keep the types that they have.
 
-    Columns named in `as_text` (ids and labels; or "all") are taken from CSV letter by letter: "007" and "NA" are what
-    they are. Of the others, `text_features` are text, where "NA" is a missing value, and the rest numbers where
-    every field is one. Formats with types of their own keep them.
+    Parameters
+    ----------
+    path
+        The file; "-" is CSV from standard input.
+    as_text
+        Columns that are taken from CSV letter by letter, such as ids and labels: "007" and "NA" stay as they are.
+    text_features
+        Further columns of text, in which "NA" is a missing value. All other columns are numbers if every field is one.
+    numbers
+        The type of numbers in feature columns.
+
+    Returns
+    -------
+    Table
+        The columns.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it cannot be read. The message names the file, and the row or column at fault.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "people.csv"
+    >>> _ = path.write_text("id,age\\n007,41\\n")
+    >>> read_table(path, as_text=["id"]).frame.to_dict("list")
+    {'id': ['007'], 'age': [41.0]}
     """
     kind = "csv" if str(path) == "-" else table_format(path)
     name = "standard input" if str(path) == "-" else str(path)
@@ -121,7 +172,7 @@ NEEDS_PYARROW = "Parquet needs pyarrow: pip install 'expunge[parquet]'"
 
 
 def read_parquet(path: Path, *, numbers: Numbers, exact: frozenset[str] | None) -> pd.DataFrame:
-    """All columns; those in `exact` (all, if None) keep their whole numbers whole even where some are missing."""
+    """All columns. Those in `exact` (all if None) keep whole numbers whole, even where some are missing."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -130,7 +181,7 @@ def read_parquet(path: Path, *, numbers: Numbers, exact: frozenset[str] | None) 
     import pandas as pd
 
     try:
-        table = pq.ParquetFile(path).read()  # the file alone: a name that looks like a partition stays a name
+        table = pq.ParquetFile(path).read()  # the file alone: no part of its path is read as a partition
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path} is not a Parquet file that can be read: {str(error).splitlines()[0]}") from error
     names = table.column_names
@@ -157,7 +208,7 @@ def _column(values: Any, numbers: Numbers, *, exact: bool) -> Any:
         return values.cast(pa.float64(), safe=False).to_numpy().astype(numbers, copy=False)
     if kinds.is_date(kind):
         values = values.cast(pa.date32()).cast(pa.string())  # as CSV has it: 2026-11-16
-    return values.to_pandas()  # text; anything else is refused by whoever wants to use the column
+    return values.to_pandas()  # text; anything else is refused when the column is used
 
 
 #: What stands for a missing value among features.
@@ -173,7 +224,7 @@ def read_csv(
     text_features: frozenset[str],
     numbers: Numbers,
 ) -> pd.DataFrame:
-    """All columns: numbers in the given type, truth values, or text; `as_text` None stands for all of them."""
+    """All columns: numbers in the given type, truth values, or text. `as_text` None stands for all columns."""
     header = _header(source, name)
     exact = set(header) if as_text is None else set(header) & as_text
     texts = set(text_features & set(header))  # and the feature columns in which not every field is a number
@@ -216,7 +267,7 @@ def _header(source: Path | io.BytesIO, name: str) -> list[str]:
 
 @contextmanager
 def _opened(source: Path | io.BytesIO) -> Iterator[IO[str]]:
-    """The text from its beginning, a byte-order mark skipped."""
+    """The text from its beginning, without a byte-order mark."""
     if isinstance(source, io.BytesIO):
         yield io.TextIOWrapper(io.BytesIO(source.getbuffer()), encoding="utf-8-sig", newline="")
     elif source.name.lower().endswith(".gz"):
@@ -238,7 +289,7 @@ def _parts(
             stream,
             chunksize=_ROWS_PER_PART,
             index_col=False,
-            low_memory=False,  # one type for all of a part
+            low_memory=False,  # one type for each column of a part
             dtype=dict.fromkeys(as_text | texts, "str"),
             keep_default_na=False,
             na_values={column: [""] if column in as_text else list(MISSING) for column in header},
@@ -251,7 +302,7 @@ def _number_types(part: pd.DataFrame, numbers: Numbers) -> dict[str, Any]:
 
 
 def _is_mixed(parts: list[pd.DataFrame], column: str) -> bool:
-    """Whether the parts disagree about what the column holds, apart from those where all of it is missing."""
+    """Whether the parts disagree about what the column holds. Parts without a value in it do not count."""
     kinds = {
         part[column].dtype.kind if part[column].dtype != "str" else "text" for part in parts if _has_any(part[column])
     }
@@ -272,13 +323,13 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _as_numbers(values: pd.Series[Any], numbers: Numbers) -> pd.Series[Any]:
-    """A column as numbers if every field is one after all: pandas takes whole numbers beyond 64 bits for text."""
+    """A column as numbers if every field is one. pandas takes whole numbers beyond 64 bits for text."""
     import pandas as pd
 
     if values.dtype.kind in "iufb" or not _has_any(values):
         return values
     try:
-        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused where rows are named
+        with np.errstate(over="ignore"):  # an overflow becomes infinite, and is refused later with its row
             return pd.to_numeric(values).astype(numbers)
     except (ValueError, TypeError):
         return values
@@ -299,7 +350,7 @@ def _fields(number: int) -> str:
 
 
 def _undecodable(source: Path | io.BytesIO, name: str) -> str:
-    """Which line is not UTF-8."""
+    """A message that says which line is not UTF-8."""
     if isinstance(source, Path) and source.name.lower().endswith(".gz"):
         return f"{name} is not gzip-compressed UTF-8 text"
     with source.open("rb") if isinstance(source, Path) else io.BytesIO(source.getbuffer()) as stream:
@@ -316,7 +367,7 @@ MATRIX = "X"
 
 
 def read_npz(path: Path) -> tuple[pd.DataFrame, NDArray[Any] | None]:
-    """The one-dimensional arrays as columns, and X where there is one."""
+    """The one-dimensional arrays as columns, and X if there is one."""
     import pandas as pd
 
     arrays = _arrays(path)
@@ -351,7 +402,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     except (zipfile.BadZipFile, ValueError, EOFError) as error:
         if isinstance(error, InputError):
             raise
-        # Of a file that is something else altogether NumPy says that it holds pickles, and how to load them unsafely.
+        # For a file of another kind, NumPy's message advises to load pickles, which is unsafe. Leave that message out.
         why = "" if "pickle" in str(error) else f" that can be read: {error}"
         raise InputError(f"{path} is not an NPZ file{why}") from error
 
@@ -367,7 +418,7 @@ def _load(path: Path, stored: Any, name: str) -> NDArray[Any]:
 
 
 def _text(path: Path, name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """Fixed-width text as Python's; an empty text is a missing value, as it is in CSV."""
+    """Fixed-width text as Python text. An empty text is a missing value, as in CSV."""
     if values.dtype.kind == "S":
         try:
             values = np.char.decode(values, "utf-8")
@@ -380,3 +431,79 @@ def _text(path: Path, name: str, values: NDArray[Any]) -> NDArray[Any]:
     column = values.astype(object)
     column[values == ""] = None
     return column
+
+
+def encode_answers(
+    answers: NDArray[Any], *, format: str, ids: pd.Series[Any] | None = None, id_name: str = "id"
+) -> bytes:
+    """Encode answers as a file: the ids, if there are any, and the column `prediction`.
+
+    A declined answer is an empty field in CSV and null in Parquet. NPZ knows neither. There, the array `declined` marks
+    declined answers, and `prediction` holds "" or the smallest number in their place.
+
+    Parameters
+    ----------
+    answers
+        One label for each row; None where the mechanism declined.
+    format
+        "csv", "parquet" or "npz".
+    ids
+        The id column of the questions.
+    id_name
+        Its name.
+
+    Returns
+    -------
+    bytes
+        The whole file.
+
+    Raises
+    ------
+    InputError
+        If Parquet is asked for and pyarrow is not installed.
+
+    Examples
+    --------
+    >>> encode_answers(np.array([1, None], dtype=object), format="csv")
+    b'prediction\\n1\\n""\\n'
+    """
+    declined = (
+        np.array([answer is None for answer in answers]) if answers.dtype == object else np.zeros(len(answers), bool)
+    )
+    name = id_name if id_name != "prediction" else "id"
+    if format == "npz":
+        return _npz(answers, declined, ids, name)
+    import pandas as pd
+
+    columns: dict[str, Any] = {} if ids is None else {name: ids}
+    if format == "csv":
+        frame = pd.DataFrame({**columns, "prediction": answers})
+        return frame.to_csv(index=False, lineterminator="\n").encode("utf-8")
+    return _parquet(answers, ids, name)
+
+
+def _parquet(answers: NDArray[Any], ids: pd.Series[Any] | None, name: str) -> bytes:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError(NEEDS_PYARROW) from error
+    columns: dict[str, Any] = {} if ids is None else {name: pa.array(ids.astype(object).where(ids.notna(), None))}
+    columns["prediction"] = pa.array(answers.tolist())
+    stream = BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+def _npz(answers: NDArray[Any], declined: NDArray[np.bool_], ids: pd.Series[Any] | None, name: str) -> bytes:
+    filled = answers
+    if answers.dtype == object:
+        kind = np.array([answer for answer in answers if answer is not None] or [""]).dtype
+        blank: Any = {"i": np.iinfo(np.int64).min, "f": np.nan, "b": False}.get(kind.kind, "")
+        filled = np.array(
+            [blank if answer is None else answer for answer in answers], dtype=kind if kind.kind != "U" else None
+        )
+    columns = {} if ids is None else {name: np.array(ids.fillna("").tolist())}
+    stream = BytesIO()
+    np.savez(stream, **columns, prediction=filled, declined=declined)  # type: ignore[arg-type]
+    return stream.getvalue()
