@@ -38,7 +38,7 @@ COMMANDS = [  # the guarantee is weak, so that 10 shards are enough; each shard 
 ]
 STORIES = {
     "delete": [
-        ("cli.requests.delete", "the command `expunge delete d --id 17` begins."),
+        ("cli.requests.delete", "begin the command `expunge delete d --id 17`."),
         ("folder.opening.open", "open the folder."),
         (
             "folder.store.store.Store.open",
@@ -58,10 +58,10 @@ STORIES = {
         ("folder.deployment.DurableDeployment.submit", "take the request, and note the time."),
         ("folder.inbox.Inbox.submit", "check it against every request accepted before it."),
         ("core.records.Records.apply", "compute D ∘ u; an unknown id is an error here, and nothing is written."),
-        ("folder.store.requests.RequestBook.accept", "in one transaction, write the request as pending,"),
+        ("folder.store.requests.RequestBook.accept", "write the request as pending, inside a transaction."),
         (
             "folder.evidence.LedgerBook.write",
-            "and write `accepted` into the ledger. After the commit the request survives any crash.",
+            "write `accepted` into the ledger, in the same transaction. After its commit a crash loses nothing.",
         ),
         ("folder.deployment.DurableDeployment.apply", "take all pending requests as one round."),
         (
@@ -71,7 +71,7 @@ STORIES = {
         ("folder.deployment.RoundWriter.begin", "get ready to write models and records while they are made."),
         (
             "training.ensemble.update",
-            "run R_A, the paper's Algorithm 3, on the state in memory; the state itself stays.",
+            "run R_A, the paper's Algorithm 3: make a new state, and leave the old one as it is.",
         ),
         (
             "training.membership.Membership.changed",
@@ -90,30 +90,33 @@ STORIES = {
         ("folder.codec.codec.encode_model", "turn the model into bytes that hold no code."),
         (
             "folder.store.ensembles.activate",
-            "switch on the disk: one transaction puts the new round, shards and models in force,",
+            "switch on the disk: put the new round, shards and models in force, inside a transaction.",
         ),
-        ("folder.store.requests.RequestBook.mark_switched", "marks the request as switched,"),
+        ("folder.store.requests.RequestBook.mark_switched", "mark the request as switched, in the same transaction."),
         (
             "folder.store.requests.RequestBook.remember",
-            "and keeps a keyed hash of the id, so that the record does not come back by accident.",
+            "keep a keyed hash of the id, in the same transaction, so that the record does not come back by accident.",
         ),
         ("serving.deployment.Deployment._switch", "switch in memory: from here predictions come from the new round."),
-        ("folder.deployment.complete_erasure", "erase what the switch replaced:"),
+        ("folder.deployment.complete_erasure", "erase what the switch replaced."),
         (
             "folder.store.store.Store.erase",
-            "at the same time remove the old models, empty the database's log, and overwrite the deleted rows;",
+            "overwrite deleted rows, remove replaced models and empty the database's log, all at the same time.",
         ),
-        ("folder.store.slabs.RecordFolder.erase", "this one writes zeros over the record."),
+        ("folder.store.slabs.RecordFolder.erase", "write zeros over the record."),
         (
             "folder.store.requests.RequestBook.mark_applied",
-            "only now, in one transaction, mark the request as applied,",
+            "only now mark the request as applied, inside a transaction.",
         ),
-        ("folder.evidence.LedgerBook.write", "and write `applied` into the ledger, dated on the clock's tick."),
-        ("cli.requests.show_receipt", "tell the requester the request's id and that it is applied."),
+        (
+            "folder.evidence.LedgerBook.write",
+            "write `applied` into the ledger, in the same transaction; its time is a tick of the deployment's clock.",
+        ),
         ("folder.deployment.DurableDeployment.close", "close the folder and give its lock back."),
+        ("cli.requests.show_receipt", "print the request's id, and that it is applied."),
     ],
     "predict": [
-        ("cli.predict.predict", "the command `expunge predict d --data new.csv` begins."),
+        ("cli.predict.predict", "begin the command `expunge predict d --data new.csv`."),
         ("folder.opening.open", "open the folder, as above."),
         ("folder.store.ensembles.read_state", "read the records, the shards and the models in force."),
         (
@@ -122,18 +125,18 @@ STORIES = {
         ),
         (
             "theory.consensus.design_consensus",
-            "read the tables of the consensus gate that creation left in the folder,",
+            "read the tables of the consensus gate, which were designed when the folder was created.",
         ),
         (
             "theory.consensus_certificate.certify_consensus",
-            "and certify them again, because a file is not believed.",
+            "certify them again: a table that was read from a file is not trusted.",
         ),
         (
             "serving.publishing.consensus.ConsensusPublisher.restore",
             "go on with the same secret threshold; predictions that were reserved count as published.",
         ),
         ("folder.deployment.DurableDeployment.resume", "make the deployment from these parts."),
-        ("tables.reading.read_table", "read the file of questions."),
+        ("tables.formats.read_table", "read the file of questions."),
         ("tables.schema.Schema.unlabelled", "put its columns in the order of the first file, and check their kinds."),
         ("serving.deployment.Deployment.predict", "ask for labels."),
         (
@@ -143,24 +146,30 @@ STORIES = {
         ("core.features.conform", "check the rows against the layout of the records."),
         (
             "serving.deployment.Deployment._answer",
-            "look for rows that were answered before in this round: these cost nothing.",
+            "look for rows that this process has answered in this round: these cost nothing.",
         ),
-        ("serving.publishing.front.DirectRound.answer", "the front sends the other rows to the ensemble."),
+        (
+            "serving.publishing.front.DirectRound.answer",
+            "send the other rows to the ensemble; a router or a student would answer here instead.",
+        ),
         ("training.ensemble.EnsembleState.count_votes", "count the votes of all shards for each class."),
-        ("training.learners.linear.LinearVoter.count", "linear models vote together, in one matrix product."),
+        (
+            "training.learners.linear.LinearVoter.count",
+            "let all shards vote together, in one matrix product because the models are linear.",
+        ),
         (
             "serving.publishing.consensus.ConsensusPublisher.release",
-            "this is the trust boundary: votes go in, and labels come out.",
+            "cross the trust boundary: votes go in, and labels come out.",
         ),
         (
             "folder.store.store.DurableJournal.reserve",
-            "pay first: the predictions are on the disk before any of them is released.",
+            "pay first: write to the disk that these predictions are spent, before any of them is released.",
         ),
         (
             "privacy.mechanisms.consensus.ConsensusGate.observe",
             "compare the votes with the secret threshold; if a consensus fails, the next update retrains everything.",
         ),
-        ("tables.writing.encode_answers", "write the labels as CSV, Parquet or NPZ."),
+        ("tables.formats.encode_answers", "write the labels as CSV, Parquet or NPZ."),
         ("folder.deployment.DurableDeployment.close", "write the exact number of predictions, and give the lock back."),
     ],
 }
@@ -371,7 +380,12 @@ def draw_rooms(root: Path, trees: dict[str, ast.Module]) -> str:
                 name = module.rpartition(".")[2] + ("/" if module in packages else "")
                 head = f"{'  ' * depth}{name}".ljust(28) + "  "
                 lines += textwrap.wrap(
-                    summary(trees[module]), 119, initial_indent=head, subsequent_indent=" " * 30, break_long_words=False
+                    summary(trees[module]),
+                    119,
+                    initial_indent=head,
+                    subsequent_indent=" " * 30,
+                    break_long_words=False,
+                    break_on_hyphens=False,
                 )
     return "\n".join(["```text", *lines, "```"])
 
@@ -398,7 +412,10 @@ def tell(story: list[tuple[str, str]], calls: list[Call]) -> str:
     for number, (step, words) in enumerate(story, start=1):
         if all(f"{module}.{function}" != step for module, function, _ in rest):
             raise SystemExit(f"the trace has no call of {step} after {before}: correct STORIES in {__file__}")
-        steps += textwrap.wrap(f"{number}. `{step}`: {words}", 119, subsequent_indent="   ", break_on_hyphens=False)
+        head = f"{number}. "
+        steps += textwrap.wrap(
+            f"{head}`{step}`: {words}", 119, subsequent_indent=" " * len(head), break_on_hyphens=False
+        )
         before = step
     return "\n".join(steps)
 
