@@ -30,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 
 from expunge import UnlearningClassifier
 from expunge.core.randomness import Randomness
-from expunge.serving.publishing import ConsensusPublisher, Opening, StudentFront, StudentRound
+from expunge.serving.publishing import ConsensusPublisher, RoundContext, StudentFront, StudentRound
 from expunge.training.execution import Serial
 from expunge.training.learners import ScikitLearner
 from expunge_lab.datasets import load_fashion_mnist, load_mnist
@@ -172,7 +172,7 @@ def taught(model: UnlearningClassifier, front: StudentFront) -> StudentRound:
     """A round of `front` beside the deployment, for the comparison alone: same ensemble, same coins every time."""
     state, rng = model.deployment_.inside.state, Randomness.from_seed(SEED)
     publisher = ConsensusPublisher(num_shards=state.num_shards, rng=rng)
-    return front.open_round(Opening(state, publisher, rng, Randomness.from_seed(SEED + 1), Serial()))
+    return front.open_round(RoundContext(state, publisher, rng, Randomness.from_seed(SEED + 1), Serial()))
 
 
 def delete_in_rounds(model: UnlearningClassifier, data: Data, sizes: Sizes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from expunge.audit import Digits, LookupResult, attack_lookup, load_digits
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Delete, DeleteSubject, Update
 from expunge.evidence import Certificate, verify
@@ -23,7 +24,7 @@ from expunge.folder import DurableDeployment, create
 from expunge.privacy.accounting import PrivacyBudget
 from expunge.privacy.mechanisms import calibrated_mechanism
 from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, NoisyPublisher
-from expunge.theory import Guarantee, design_consensus
+from expunge.theory import design_consensus
 
 NUM_SHARDS = 60
 INCLUSION_PROBABILITY = 1 / 20

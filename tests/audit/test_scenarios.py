@@ -21,7 +21,7 @@ from expunge.audit import (
 from expunge.audit.tasks import built_in_learner
 from expunge.audit.trials import run_trials
 from expunge.core.errors import ParameterError
-from expunge.theory import Guarantee
+from expunge.core.guarantee import Guarantee
 
 SMALL_DIGITS = digits_task(num_records=60, learner=built_in_learner("nearest"))
 SCENARIOS = {

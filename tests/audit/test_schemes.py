@@ -20,9 +20,9 @@ from expunge.audit import (
 from expunge.audit.requesters import class_probabilities, own_label_confidence
 from expunge.audit.schemes import SkippingLearner
 from expunge.core.errors import ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import Delete, Records
-from expunge.theory import Guarantee
 from expunge.training.learners import Abstainer, ConstantModel, LookupTableLearner, ScikitLearner
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 

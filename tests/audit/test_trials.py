@@ -21,8 +21,8 @@ from expunge.audit import (
 from expunge.audit.scenarios import RequesterFactory
 from expunge.audit.trials import run_trials
 from expunge.core.errors import InputError, ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.core.records import Delete
-from expunge.theory import Guarantee
 
 SCENARIO = lookup_scenario(num_pairs=8)
 SISA = make_scheme("sisa", SCENARIO)

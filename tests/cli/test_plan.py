@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from expunge.cli import app, main
-from expunge.theory import Guarantee
+from expunge.core.guarantee import Guarantee
 from expunge.theory.planning import plan
 
 PROGRAM = "from expunge.cli import main; main()"

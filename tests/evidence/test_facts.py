@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.core.errors import InputError, ParameterError
-from expunge.core.guarantee import SMALLEST_EVENT
+from expunge.core.guarantee import SMALLEST_EVENT, Guarantee
 from expunge.evidence import CountFacts, GuaranteeFacts, PublicationFacts, facts
-from expunge.theory import Guarantee, design_consensus
+from expunge.theory import design_consensus
 
 
 @given(

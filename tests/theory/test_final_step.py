@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from expunge.core.errors import ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting.events import ApproximateDP
-from expunge.theory import ExactSystem, Guarantee, adapt, certify, description_length, voting_system
+from expunge.theory import ExactSystem, adapt, certify, description_length, voting_system
 from expunge.theory.final_step import from_expected, over_generations
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from expunge.core.errors import ParameterError
-from expunge.theory import Guarantee
+from expunge.core.guarantee import Guarantee
 
 levels = st.floats(0, 1)
 alphas = st.floats(0, 20)

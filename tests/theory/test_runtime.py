@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from expunge.core.errors import ParameterError
-from expunge.theory import Guarantee, adaptive_quantile, oblivious_quantile, printed_form, run_time_bounds
+from expunge.core.guarantee import Guarantee
+from expunge.theory import adaptive_quantile, oblivious_quantile, printed_form, run_time_bounds
 from expunge.theory.runtime import binomial_quantile, closed_form, max_information_quantile
 
 

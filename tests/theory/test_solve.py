@@ -5,15 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.core.errors import ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting.events import BoundedRange, GaussianDP, NonPrivate, PureDP
-from expunge.theory import (
-    LARGEST_COUNT,
-    Guarantee,
-    certify,
-    max_epsilon,
-    max_num_shards,
-    max_predictions,
-)
+from expunge.theory import LARGEST_COUNT, certify, max_epsilon, max_num_shards, max_predictions
 
 TARGET = Guarantee(1.0, 1e-3, 1e-3)
 

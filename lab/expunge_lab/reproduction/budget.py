@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from expunge.core.errors import GuaranteeError
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting import BoundedRange, Event, GaussianDP
-from expunge.theory import Guarantee, all_bounds, best_alpha
+from expunge.theory import all_bounds, best_alpha
 from expunge.theory.planning.plot import Bounds, Curve
 from expunge_lab.reproduction.report import Report
 

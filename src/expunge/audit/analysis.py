@@ -22,7 +22,8 @@ from expunge.audit.statistics import HOLDERS
 from expunge.audit.trials import Progress, Trial, no_progress, read_header, run_trials
 from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ParameterError
-from expunge.theory import Guarantee, adaptive_quantile, oblivious_quantile
+from expunge.core.guarantee import Guarantee
+from expunge.theory import adaptive_quantile, oblivious_quantile
 
 _LEAST_TRIALS, _MOST_TRIALS = 4, 10_000_000
 _CHOOSING_SHARE = 1 / 3

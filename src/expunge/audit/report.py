@@ -9,7 +9,7 @@ from typing import Any
 
 from expunge.audit.inference import Event, SignTest
 from expunge.audit.trials import Trial
-from expunge.theory import Guarantee
+from expunge.core.guarantee import Guarantee
 
 ARMS = ("before", "unlearned", "retrained")
 

@@ -21,9 +21,9 @@ from expunge.audit.scenario import MakeRequester, Scenario, Scheme, Setting, Tas
 from expunge.audit.schemes import DEFAULT_TARGET, SCHEME_NAMES, UserScheme, make_scheme
 from expunge.core.checks import require_choice
 from expunge.core.errors import ExpungeError, InputError, ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.serving.interaction import Requester
-from expunge.theory import Guarantee
 from expunge.training.learners import Learner, ScikitLearner, SlicedLearner
 
 

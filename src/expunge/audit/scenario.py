@@ -15,10 +15,10 @@ from expunge.audit.inference import Event
 from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, num_rows
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import Delete, DeleteSubject, RecordId, Records
 from expunge.serving.interaction import Batch, Requester
-from expunge.theory import Guarantee
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners import Learner, Model, SlicedLearner
 

@@ -16,6 +16,7 @@ from expunge.audit.scenario import Codes, Scenario, Scheme
 from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, num_rows
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.privacy import accounting
@@ -23,7 +24,7 @@ from expunge.privacy.mechanisms import Majority, mechanism
 from expunge.serving.deployment import Deployment
 from expunge.serving.interaction import Batch, EnsemblePair
 from expunge.serving.publishing import ConsensusPublisher, Front, NoisyPublisher, Publisher, StudentFront
-from expunge.theory import Guarantee, max_epsilon
+from expunge.theory import max_epsilon
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners import Learner, Model, ShardData, SlicedLearner, Voter, protocol
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler

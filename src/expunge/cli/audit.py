@@ -80,7 +80,7 @@ def audit(
     from expunge.audit import AuditRequest, copy_deployment, to_html
     from expunge.audit import audit as run_audit
     from expunge.core.files import Draft
-    from expunge.theory import Guarantee
+    from expunge.core.guarantee import Guarantee
 
     if html is not None:
         page_can_be_written(html)

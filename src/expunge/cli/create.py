@@ -15,9 +15,9 @@ from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, console, progr
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
+    from expunge.core.guarantee import Guarantee
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.tables import Labelled, Schema
-    from expunge.theory import Guarantee
 
 
 def tell_guarantee(guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ def advice_for(guarantee: Guarantee, provenance: dict[str, Any]) -> str:
 
 def _more_shards(wanted: dict[str, Any]) -> str:
     from expunge.core.errors import GuaranteeError, ParameterError
-    from expunge.theory import Guarantee
+    from expunge.core.guarantee import Guarantee
     from expunge.theory.planning.advice import recommend_shards, shards_for_consensus
 
     target, queries = Guarantee(*wanted["target"]), wanted["max_predictions"]
@@ -256,8 +256,8 @@ def _read(path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool
 
 
 def _target(alpha: float | None, beta: float | None, gamma: float | None) -> Guarantee | None:
+    from expunge.core.guarantee import Guarantee
     from expunge.serving.publishing import DEFAULT_TARGET
-    from expunge.theory import Guarantee
 
     if alpha is None and beta is None and gamma is None:
         return None
@@ -296,7 +296,7 @@ def _wanted(options: dict[str, Any], *, num_records: int, num_classes: int) -> d
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
     """The number of shards and the inclusion probability; the planner chooses them for "auto"."""
     if shards == "auto":
-        from expunge.theory import Guarantee
+        from expunge.core.guarantee import Guarantee
         from expunge.theory.planning import recommend_shards
 
         advice = recommend_shards(

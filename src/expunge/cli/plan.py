@@ -77,7 +77,7 @@ def plan(
 
     Example: `expunge plan --records 1000000 --shards 1000 --predictions-per-day 500 --plot bounds.png`
     """
-    from expunge.theory import Guarantee
+    from expunge.core.guarantee import Guarantee
     from expunge.theory.planning import plan as make_plan
     from expunge.theory.planning import plot_plan, read_vote_shares
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from expunge.core.checks import require_count
 from expunge.core.errors import FormatError, InputError, ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting import ACCOUNTANT_NAMES, Accountant
 from expunge.privacy.accounting import accountant as accountant_by_name
 from expunge.privacy.mechanisms import MECHANISM_NAMES
 from expunge.privacy.mechanisms import mechanism as mechanism_by_name
 from expunge.serving.publishing.publisher import require_limit
 from expunge.serving.settings import Settings, as_budget
-from expunge.theory import Guarantee
 
 
 def dump_settings(

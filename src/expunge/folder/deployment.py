@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.errors import StoreError
 from expunge.core.features import Features
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, RecordId, Update, as_batch, deletions
 from expunge.evidence import Certificate
@@ -42,7 +43,6 @@ from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import ClosedJournal, DurableJournal
 from expunge.serving.deployment import SEED_IS_SECRET, Deployment, NextRound, Receipt, Status
 from expunge.serving.publishing import Front, Publisher, Round
-from expunge.theory import Guarantee
 from expunge.training.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress
 from expunge.training.execution import Executor
 from expunge.training.learners import Learner, SlicedLearner

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from expunge import evidence
 from expunge.core.files import write_new
+from expunge.core.guarantee import Guarantee
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Request, RequestBook
-from expunge.theory import Guarantee
 
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 

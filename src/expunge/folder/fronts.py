@@ -53,7 +53,7 @@ def put_round(store: Store, front: Front, serving: Round, classes: Any, trusted:
     return {}
 
 
-def get_round(store: Store, front: Front, opening: publishing.Opening, trusted: Sequence[str]) -> Round:
+def get_round(store: Store, front: Front, opening: publishing.RoundContext, trusted: Sequence[str]) -> Round:
     """Read the round that was stored."""
     if isinstance(front, publishing.RouterFront):
         threshold, share, chance = store.position.serving["calibration"]

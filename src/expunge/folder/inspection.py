@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from expunge.core.errors import FormatError, StoreError
+from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
 from expunge.evidence import Certificate
 from expunge.folder.configuration import load_settings
@@ -23,7 +24,6 @@ from expunge.folder.store.requests import Request
 from expunge.folder.store.store import Position
 from expunge.serving.publishing import Front, Publisher
 from expunge.serving.settings import Settings
-from expunge.theory import Guarantee
 from expunge.training.learners import Learner, SlicedLearner
 
 

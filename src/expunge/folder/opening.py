@@ -34,7 +34,7 @@ from expunge.folder.store import FolderLock, Store, recover_replacement
 from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
 from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.steps import report_step
-from expunge.serving.publishing import Opening, Publisher
+from expunge.serving.publishing import Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.settings import Settings
 from expunge.training.ensemble import Advance, ignore_progress
@@ -318,7 +318,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
     publisher, reserved = restore_publisher(store, settings, state.records.num_classes)
     front = get_front(store, trusted)
     rng, executor = Randomness.from_system(), make_executor(n_jobs)
-    opening = Opening(state, publisher, rng, Randomness.from_system(), executor)
+    opening = RoundContext(state, publisher, rng, Randomness.from_system(), executor)
     serving = get_round(store, front, opening, trusted)
     return DurableDeployment.resume(
         store,

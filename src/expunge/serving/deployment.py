@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from expunge.core.checks import require_count
 from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.core.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
 from expunge.privacy.mechanisms import DECLINED
-from expunge.serving.publishing import BudgetStatus, DirectFront, Front, Opening, Publisher, Round, StudentRound
-from expunge.theory import Guarantee
+from expunge.serving.publishing import BudgetStatus, DirectFront, Front, Publisher, Round, RoundContext, StudentRound
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import Learner, SlicedLearner
@@ -495,7 +495,7 @@ class Deployment:
         """Make the front ready for D^t, with coins that nothing else uses."""
         coins = Randomness.from_system() if rng.is_system else Randomness.from_seed(int(rng.seeds(1)[0]))
         previous = getattr(self, "_serving", None)
-        return self._front.open_round(Opening(state, publisher, rng, coins, self._executor, previous, change))
+        return self._front.open_round(RoundContext(state, publisher, rng, coins, self._executor, previous, change))
 
     @property
     def _must_retrain(self) -> bool:

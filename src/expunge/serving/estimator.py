@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from expunge.core.errors import InputError
 from expunge.core.features import Features, is_frame, is_sparse
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.privacy.accounting import Accountant, PrivacyBudget
@@ -28,7 +29,6 @@ from expunge.serving.deployment import Deployment, RecordIds, Subjects
 from expunge.serving.publishing import BudgetStatus, Exhaustion, Front
 from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.settings import Settings
-from expunge.theory import Guarantee
 from expunge.training.execution import make_executor
 from expunge.training.fallback import Fallback
 from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner

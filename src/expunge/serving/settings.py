@@ -13,6 +13,7 @@ import numpy as np
 from expunge.core.checks import require_choice
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features
+from expunge.core.guarantee import Guarantee, require_target
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.privacy.accounting import Accountant, PrivacyBudget
@@ -20,7 +21,6 @@ from expunge.privacy.mechanisms import MECHANISM_NAMES, Mechanism
 from expunge.privacy.mechanisms import calibrated_mechanism as calibrate
 from expunge.serving import publishing
 from expunge.serving.publishing import Exhaustion, Front, Publisher
-from expunge.theory import Guarantee, require_target
 from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
 from expunge.training.fallback import Fallback

@@ -6,7 +6,6 @@ Theorem 4.2 in `runtime`. `certify` takes the best of T1 to T3.
 
 from __future__ import annotations
 
-from expunge.core.guarantee import Guarantee, require_target
 from expunge.theory.approximate import t2_approximate, t2_curve, t2_gaussian, t2_mixed, t2_zcdp
 from expunge.theory.ceiling import paper_predictions, repeated_query_ceiling
 from expunge.theory.certify import all_bounds, certify
@@ -24,7 +23,6 @@ __all__ = [
     "LARGEST_COUNT",
     "ConsensusDesign",
     "ExactSystem",
-    "Guarantee",
     "adapt",
     "adaptive_quantile",
     "all_bounds",
@@ -43,7 +41,6 @@ __all__ = [
     "paper_predictions",
     "printed_form",
     "repeated_query_ceiling",
-    "require_target",
     "run_time_bounds",
     "t1",
     "t2_approximate",

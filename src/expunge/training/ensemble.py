@@ -51,7 +51,7 @@ _SHARING_PAYS = 2  # shards a record is in, on average, from which on its row is
 
 
 def ignore_progress(_: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""
 
 
 class StateWriter(Protocol):
@@ -259,7 +259,7 @@ def update(
         What runs the trainings; None trains in this process.
     advance
         Is called as `advance(m)` whenever m more models are trained.
-    follower
+    writer
         Gets the next state before it is complete, and then each new model as it is trained.
 
     Returns

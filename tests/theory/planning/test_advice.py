@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 
 from expunge.core.errors import GuaranteeError
-from expunge.theory import Guarantee, design_consensus, fewest_shards
+from expunge.core.guarantee import Guarantee
+from expunge.theory import design_consensus, fewest_shards
 from expunge.theory.planning import plan, recommend_shards
 from expunge.theory.planning.advice import WANTED_SHARE, recommend, shards_for_consensus
 

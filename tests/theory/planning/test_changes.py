@@ -1,7 +1,8 @@
 import pytest
 
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.mechanisms import ExponentialMechanism, PermuteAndFlip
-from expunge.theory import Guarantee, certify, max_epsilon, max_num_shards
+from expunge.theory import certify, max_epsilon, max_num_shards
 from expunge.theory.planning import plan
 
 TARGET = Guarantee(1, 1e-3, 1e-3)

@@ -3,7 +3,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from expunge.theory import Guarantee, best_alpha, design_consensus
+from expunge.core.guarantee import Guarantee
+from expunge.theory import best_alpha, design_consensus
 from expunge.theory.planning import plan
 from expunge.theory.planning.question import CleanLaw
 

@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 import expunge.theory.planning
-from expunge.theory import Guarantee, certify, max_predictions
+from expunge.core.guarantee import Guarantee
+from expunge.theory import certify, max_predictions
 from expunge.theory.planning import plan
 from expunge.theory.planning.planner import explain_target
 

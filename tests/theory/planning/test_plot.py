@@ -5,8 +5,9 @@ import pytest
 from matplotlib import image
 
 from expunge.core.errors import ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting import BoundedRange, GaussianDP, NonPrivate
-from expunge.theory import Guarantee, certify
+from expunge.theory import certify
 from expunge.theory.planning import plan, plot_plan
 from expunge.theory.planning.plot import Bounds, plot_bounds
 

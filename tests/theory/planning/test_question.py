@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from expunge.core.errors import ParameterError
-from expunge.theory import Guarantee
+from expunge.core.guarantee import Guarantee
 from expunge.theory.planning import plan, read_vote_shares
 
 GOOD = {"num_records": 10_000, "num_shards": 100}

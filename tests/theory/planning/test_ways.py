@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting import BoundedRange, GaussianDP, NonPrivate, PureDP
 from expunge.privacy.mechanisms import MECHANISM_NAMES, ConfidentGaussianNoisyMax, calibrated_mechanism
 from expunge.serving.publishing import NoisyPublisher
-from expunge.theory import LARGEST_COUNT, Guarantee, max_predictions, paper_predictions, t1, t2_zcdp
+from expunge.theory import LARGEST_COUNT, max_predictions, paper_predictions, t1, t2_zcdp
 from expunge.theory.ceiling import paper_illustration
 from expunge.theory.planning import plan
 from expunge.theory.planning.ways import PAPER, ROGERS, calibrate, illustrative_predictions, theorem_limits

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from expunge.theory import LARGEST_COUNT, Guarantee, adaptive_quantile, oblivious_quantile
+from expunge.core.guarantee import Guarantee
+from expunge.theory import LARGEST_COUNT, adaptive_quantile, oblivious_quantile
 from expunge.theory.planning.question import Question
 from expunge.theory.planning.work import (
     alternatives,

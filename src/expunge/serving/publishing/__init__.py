@@ -1,7 +1,7 @@
 """How predictions are released: through a noisy mechanism or the consensus gate, by a router or a distilled student."""
 
 from expunge.serving.publishing.consensus import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, ConsensusPublisher
-from expunge.serving.publishing.front import DirectFront, DirectRound, Front, Opening, Round
+from expunge.serving.publishing.front import DirectFront, DirectRound, Front, Round, RoundContext
 from expunge.serving.publishing.noisy import NoisyPublisher
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal, Publisher
 from expunge.serving.publishing.router import Calibration, RoutedRound, RouterFront, Traffic
@@ -19,9 +19,9 @@ __all__ = [
     "Front",
     "Journal",
     "NoisyPublisher",
-    "Opening",
     "Publisher",
     "Round",
+    "RoundContext",
     "RoutedRound",
     "RouterFront",
     "StudentFront",

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import GuaranteeError, ParameterError
+from expunge.core.guarantee import Guarantee, require_target
 from expunge.core.randomness import Randomness
 from expunge.privacy.mechanisms.consensus import ConsensusGate, plurality
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
-from expunge.theory import ConsensusDesign, Guarantee, default_cache_folder, design_consensus, require_target
+from expunge.theory import ConsensusDesign, default_cache_folder, design_consensus
 
 DEFAULT_TARGET = Guarantee(5.0, 1e-3, 1e-3)
 DEFAULT_MAX_PREDICTIONS = 10**6

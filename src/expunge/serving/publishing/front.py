@@ -22,7 +22,7 @@ from expunge.training.sampling import IndependentSampler
 
 
 @dataclass(frozen=True)
-class Opening:
+class RoundContext:
     """What a front gets in order to open a round.
 
     Parameters
@@ -51,7 +51,7 @@ class Opening:
     previous: Round | None = None
     change: Change | None = None
 
-    def settled(self) -> Opening:
+    def settled(self) -> RoundContext:
         """The part that a round keeps: without earlier rounds, whose records may have been deleted since."""
         return replace(self, previous=None, change=None)
 
@@ -70,7 +70,7 @@ class Round(Protocol):
 class Front(Protocol):
     """How queries are answered, in every round."""
 
-    def open_round(self, opening: Opening) -> Round:
+    def open_round(self, opening: RoundContext) -> Round:
         """Make the front ready for D^t."""
 
 
@@ -84,7 +84,7 @@ class DirectRound:
         The ensemble and its publisher.
     """
 
-    opening: Opening
+    opening: RoundContext
 
     @property
     def is_repeatable(self) -> bool:
@@ -100,12 +100,14 @@ class DirectRound:
 class DirectFront:
     """The ensemble answers every query, without a router or a student."""
 
-    def open_round(self, opening: Opening) -> DirectRound:
+    def open_round(self, opening: RoundContext) -> DirectRound:
         """Open a round; there is nothing to prepare."""
         return DirectRound(opening.settled())
 
 
-def throw_away_shares(opening: Opening, records: Records, points: Features, num_shards: int) -> NDArray[np.float64]:
+def throw_away_shares(
+    opening: RoundContext, records: Records, points: Features, num_shards: int
+) -> NDArray[np.float64]:
     """The top vote's share on `points` in an ensemble drawn and trained for this purpose alone, and then destroyed.
 
     Its shards are drawn from `records` with the inclusion probability of the real ones but with `coins` of its own, so

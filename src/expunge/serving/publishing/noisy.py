@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from expunge.core.checks import require_choice
 from expunge.core.errors import BudgetExhaustedError
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.privacy.accounting import Accountant, Event, Ledger, NonPrivate, PrivacyBudget
 from expunge.privacy.mechanisms import Majority, Mechanism
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal, require_limit
-from expunge.theory import LARGEST_COUNT, Guarantee, certify
+from expunge.theory import LARGEST_COUNT, certify
 
 DEFAULT_FAILURE = 1e-3
 _NO_BUDGET = "no budget was set, so the number of predictions in a generation has no limit"

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.errors import ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
-from expunge.theory import Guarantee
 
 Exhaustion = Literal["retrain_on_update", "retrain_now", "refuse"]
 """What happens when the budget is spent: predictions go on and the next update retrains everything (the paper's rule);

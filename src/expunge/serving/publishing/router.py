@@ -20,7 +20,7 @@ from expunge.core.checks import require_count, require_number
 from expunge.core.features import Features, take
 from expunge.core.records import Delete
 from expunge.serving.publishing.consensus import ConsensusPublisher
-from expunge.serving.publishing.front import Opening, throw_away_shares
+from expunge.serving.publishing.front import RoundContext, throw_away_shares
 from expunge.training.fallback import Fallback, FallbackModel, RidgeFallback
 
 _FALLBACK_ONLY = np.inf
@@ -86,7 +86,7 @@ class RoutedRound:
         The queries that were answered so far.
     """
 
-    opening: Opening
+    opening: RoundContext
     fallback: Fallback
     model: FallbackModel
     calibration: Calibration
@@ -159,7 +159,7 @@ class RouterFront:
         require_count("num_throw_away", self.num_throw_away)
         require_count("calibration_size", self.calibration_size)
 
-    def open_round(self, opening: Opening) -> RoutedRound:
+    def open_round(self, opening: RoundContext) -> RoutedRound:
         """Fit the fallback to D^t, or update it, and find its threshold."""
         records, before = opening.state.records, opening.previous
         if isinstance(before, RoutedRound) and opening.change is not None:
@@ -172,7 +172,7 @@ class RouterFront:
             calibration = self._calibrate(opening)
         return RoutedRound(opening.settled(), self.fallback, model, calibration)
 
-    def _calibrate(self, opening: Opening) -> Calibration:
+    def _calibrate(self, opening: RoundContext) -> Calibration:
         """Hold some records out; compare how easy they look with how well a throw-away ensemble agrees on them."""
         records = opening.state.records
         publisher = opening.publisher

@@ -22,7 +22,7 @@ from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.core.features import Features, as_features, cast_like, concatenate, describe, num_rows, row_keys, take
 from expunge.core.records import RecordId, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
-from expunge.serving.publishing.front import Opening, throw_away_shares
+from expunge.serving.publishing.front import RoundContext, throw_away_shares
 from expunge.serving.publishing.publisher import Publisher
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner
 from expunge.training.learners.protocol import for_classes
@@ -122,7 +122,7 @@ class StudentFront:
         if num_rows(as_features(self.pool)) == 0:
             raise ParameterError("the pool of public points is empty")
 
-    def open_round(self, opening: Opening) -> StudentRound:
+    def open_round(self, opening: RoundContext) -> StudentRound:
         """Select points, release their labels through the gate, and train; keep the old student if nothing changed."""
         records = opening.state.records
         pool = self._fitting_pool(records)
@@ -194,7 +194,7 @@ class StudentFront:
             raise InputError(f"the pool has the form {describe(pool)}, the records have {records.layout}")
         return cast_like(pool, records.blocks[0].features)
 
-    def _refuse_overlap(self, opening: Opening, pool: Features) -> None:
+    def _refuse_overlap(self, opening: RoundContext, pool: Features) -> None:
         """Refuse a pool that holds a record, because its points must be public. The message names the record."""
         records, change = opening.state.records, opening.change
         for record in self.pool_ids:

@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from expunge.core.errors import GuaranteeError, ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting import BoundedRange, Event, PureDP
 from expunge.privacy.mechanisms import ExponentialMechanism, Mechanism, PermuteAndFlip
-from expunge.theory import Guarantee, best_alpha, design_consensus, max_epsilon, max_num_shards
+from expunge.theory import best_alpha, design_consensus, max_epsilon, max_num_shards
 from expunge.theory.consensus_search import MOST_SHARDS_SEARCHED
 from expunge.theory.planning import ways
 from expunge.theory.planning.offer import Offer, cheaper_offer
@@ -105,7 +106,7 @@ def recommend_shards(
 
     Examples
     --------
-    >>> from expunge.theory import Guarantee
+    >>> from expunge.core.guarantee import Guarantee
     >>> advice = recommend_shards(
     ...     num_records=10_000, num_classes=2, target=Guarantee(8.0, 0.01, 0.01), num_generations=1, max_predictions=100
     ... )

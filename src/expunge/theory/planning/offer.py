@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal
 
+from expunge.core.guarantee import Guarantee
 from expunge.privacy.mechanisms import Mechanism
-from expunge.theory import LARGEST_COUNT, Guarantee
+from expunge.theory import LARGEST_COUNT
 from expunge.theory.planning.question import Forecast, Question
 from expunge.theory.planning.work import Alternatives, Schedule, schedule
 

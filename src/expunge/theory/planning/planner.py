@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from numpy.typing import ArrayLike
 
+from expunge.core.guarantee import Guarantee
 from expunge.core.words import ceiling
-from expunge.theory import Guarantee
 from expunge.theory.planning.advice import NeededChange, Recommendation, needed_changes, recommend
 from expunge.theory.planning.offer import Offer, best_offer
 from expunge.theory.planning.question import DEFAULT_MAX_PREDICTIONS, DEFAULT_POOL_SIZE, Question, one_copy

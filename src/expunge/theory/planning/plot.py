@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from expunge.core.errors import ParameterError
-from expunge.core.guarantee import SMALLEST_EVENT
+from expunge.core.guarantee import SMALLEST_EVENT, Guarantee
 from expunge.privacy.accounting import Event
-from expunge.theory import Guarantee, all_bounds, max_predictions
+from expunge.theory import all_bounds, max_predictions
 from expunge.theory.planning.offer import Standing, TheoremLimit
 from expunge.theory.planning.planner import Plan
 from expunge.theory.planning.ways import (

@@ -20,7 +20,8 @@ from scipy.special import betaincinv
 
 from expunge.core.checks import require_count, require_number
 from expunge.core.errors import ParameterError
-from expunge.theory import ConsensusDesign, Guarantee, require_target
+from expunge.core.guarantee import Guarantee, require_target
+from expunge.theory import ConsensusDesign
 
 #: The share of the votes behind the top answer of an "80% vote".
 MAJORITY_SHARE: Final = 0.8

@@ -18,18 +18,11 @@ from typing import Final
 import numpy as np
 
 from expunge.core.errors import GuaranteeError, ParameterError
+from expunge.core.guarantee import Guarantee
 from expunge.privacy import mechanisms as noise
 from expunge.privacy.accounting import BoundedRange, ConcentratedDP, Event, GaussianDP, PureDP
 from expunge.privacy.mechanisms import Mechanism
-from expunge.theory import (
-    LARGEST_COUNT,
-    ConsensusDesign,
-    Guarantee,
-    all_bounds,
-    certify,
-    design_consensus,
-    paper_predictions,
-)
+from expunge.theory import LARGEST_COUNT, ConsensusDesign, all_bounds, certify, design_consensus, paper_predictions
 from expunge.theory.consensus_search import MOST_SHARDS_SEARCHED
 from expunge.theory.planning.offer import ConsensusTerms, Offer, Standing, TheoremLimit, best_limit, limits_schedule
 from expunge.theory.planning.question import MAJORITY_SHARE, CleanLaw, Forecast, Question, forecast, is_sure
