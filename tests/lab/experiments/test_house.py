@@ -19,29 +19,18 @@ def house():
     return runpy.run_path(str(SCRIPT))
 
 
-@pytest.fixture(scope="module")
-def drawn(house):
-    return house["draw"](ROOT)
-
-
-@pytest.fixture(scope="module")
-def page():
-    return (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["imports", "rooms", "delete", "predict"])
-def test_the_page_shows_what_is_there(house, drawn, page, name):
-    assert house["part"](page, name)[1] == drawn[name], RUN
-
-
 def figures(table):
     """Name, before and now of each row."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     return {name: tuple(float(value.replace(",", "").rstrip("%")) for value in values) for name, *values in rows}
 
 
-def test_the_figures_are_those_of_today(house, drawn, page):
-    """Figures that every change moves may be a tenth off."""
+def test_the_page_shows_what_is_there(house):
+    """In one test, because the trace takes seconds. Figures that every change moves may be a tenth off."""
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    drawn = house["draw"](ROOT)
+    for name in "imports", "rooms", "delete", "predict":
+        assert house["part"](page, name)[1] == drawn[name], RUN
     shown, today = figures(house["part"](page, "figures")[1]), figures(drawn["figures"])
     assert shown.keys() == today.keys()
     for name, (before, now) in today.items():
@@ -49,9 +38,10 @@ def test_the_figures_are_those_of_today(house, drawn, page):
         assert shown[name][1] == pytest.approx(now, rel=0 if name in EXACT else 0.1), f"{name}: {RUN}"
 
 
-def test_imports_point_downwards(drawn):
+def test_imports_point_downwards(house):
     """Each package imports only what is on its own floor (the highest one, here) or on a lower one."""
-    head, *rows = drawn["imports"].splitlines()[1:-1]
+    drawn = house["draw_imports"](ROOT, house["imports_of"](house["modules"](ROOT / "src" / "expunge")))
+    head, *rows = drawn.splitlines()[1:-1]
     order = head.split()
     assert [row.split()[0] for row in rows] == order
     for row in rows:
