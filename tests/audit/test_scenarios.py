@@ -234,3 +234,12 @@ def test_shadows_tell_members_from_others():
 def test_impossible_scenarios_are_refused(make, message):
     with pytest.raises(ParameterError, match=message):
         make()
+
+
+def test_the_report_says_whether_the_deleted_records_had_wrong_labels():
+    planted, plain = (
+        membership_scenario(SMALL_DIGITS, num_targets=5, num_shadows=2, mislabelled=mislabelled)
+        for mislabelled in (True, False)
+    )
+    assert "5 records with wrong labels are deleted" in planted.about
+    assert "5 records are deleted" in plain.about

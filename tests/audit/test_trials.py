@@ -259,6 +259,8 @@ def test_a_requester_of_the_users_own():
         ({"seed": 1.5}, "seed"),
         ({"significance": 0.0}, "significance"),
         ({"confidence": 1.0}, "confidence"),
+        ({"beta": -0.1}, "beta"),
+        ({"gamma": 1.0}, "gamma"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

@@ -157,6 +157,7 @@ def test_an_interrupt_says_what_becomes_of_the_trials(tmp_path):
         (("lookup", "--html", "."), "'.' is a folder: name the page in it"),
         (("lookup", "--html", "/proc/page.html"), "'/proc/page.html' cannot be written"),
         (("lookup", "--size", "999999999999"), "not enough memory"),
+        (("slow-down", "--records", "0"), "num_records must be an integer >= 1, got 0"),
         (("lookup", "--learner", "tree"), "the scenario lookup has no option learner, got 'tree'"),
         (("lookup", "--probability", "0.1"), "sisa is a partition and has no inclusion probability, got 0.1"),
     ],

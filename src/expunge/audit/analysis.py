@@ -102,6 +102,8 @@ def audit(
     require_count("num_trials", num_trials, least=_LEAST_TRIALS, most=_MOST_TRIALS)
     require_number("significance", significance, above=0, below=1)
     require_number("confidence", confidence, above=0, below=1)
+    require_number("beta", beta, least=0, below=1)
+    require_number("gamma", gamma, least=0, below=1)
     seed = _choose_seed(seed, resume)
     trials = run_trials(
         scenario, scheme, num_trials=num_trials, seed=seed, n_jobs=n_jobs, resume=resume, progress=progress

@@ -19,7 +19,7 @@ from expunge.audit.deployments import DeploymentCopy
 from expunge.audit.requesters import LABEL_REQUESTERS
 from expunge.audit.scenario import MakeRequester, Scenario, Scheme, Setting, Task
 from expunge.audit.schemes import DEFAULT_TARGET, SCHEME_NAMES, UserScheme, make_scheme
-from expunge.core.checks import require_choice
+from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import ExpungeError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
@@ -226,12 +226,15 @@ class AuditRequest:
                     self.task,
                     num_rounds=self._size(3),
                     setting=cast("Setting", self.setting or "models"),
-                    num_records=self.num_records or 200,
+                    num_records=self._records(200),
                     requester=self._user_requester(),
                 )
 
     def _size(self, usual: int) -> int:
         return usual if self.size is None else self.size
+
+    def _records(self, usual: int) -> int:
+        return usual if self.num_records is None else require_count("num_records", self.num_records)
 
     def _refuse(self, *names: str) -> None:
         """Refuse options that the scenario does not have."""
@@ -258,12 +261,12 @@ class AuditRequest:
         if self.task is not None:
             return self.task
         if require_choice("data", self.data or "mnist", DATA_NAMES) == "mnist":
-            return tasks.zeros_and_ones_task(num_records=self.num_records or 1000)
-        return tasks.small_zeros_and_ones_task(num_records=self.num_records or 200)
+            return tasks.zeros_and_ones_task(num_records=self._records(1000))
+        return tasks.small_zeros_and_ones_task(num_records=self._records(200))
 
     def _digits(self, usual: str, num_records: int) -> Task:
         if self.task is not None:
             return self.task
         name = self.learner or usual
         learner = load_learner(name) if is_reference(name) else tasks.built_in_learner(name)
-        return tasks.digits_task(num_records=self.num_records or num_records, learner=cast("Learner", learner))
+        return tasks.digits_task(num_records=self._records(num_records), learner=cast("Learner", learner))

@@ -604,11 +604,11 @@ def membership_scenario(
     ids = task.columns[0]
     require_count("num_targets", num_targets, most=len(ids) - 1)
     chosen = np.random.default_rng(_TARGET_SEED).permutation(len(ids))[:num_targets]
-    planted = _with_canaries(task, chosen) if mislabelled else task
+    planted, wrongly = (_with_canaries(task, chosen), " with wrong labels") if mislabelled else (task, "")
     targets = tuple(ids[place] for place in sorted(chosen.tolist()))
     return Scenario(
         name="membership",
-        about=f"{task.name}; {num_targets} records with wrong labels are deleted, and shadow models look for a trace",
+        about=f"{task.name}; {num_targets} records{wrongly} are deleted, and shadow models look for a trace",
         task=planted,
         points=_target_rows(planted.records, targets)[0],
         make_requester=RequesterFactory(_DeleteTargets(targets), planted),

@@ -3,6 +3,7 @@
     ExpungeError
     ├── InputError (also ValueError)      the caller's input is wrong; nothing was changed
     │   ├── ParameterError                an option has an impossible value
+    │   │   └── MissingExtraError         an optional package is not installed (also ImportError)
     │   └── RecordError                   one record of a batch is at fault, and is named
     │       ├── UnknownRecordError        a deletion of an id (or subject) that is not there
     │       └── DuplicateRecordError      an addition of an id that is there already
@@ -39,6 +40,10 @@ class InputError(ExpungeError, ValueError):
 
 class ParameterError(InputError):
     """An option has an impossible value."""
+
+
+class MissingExtraError(ParameterError, ImportError):
+    """An optional package is not installed; the message says how to install it."""
 
 
 class RecordError(InputError):

@@ -39,7 +39,7 @@ _SHARING_PAYS = 2  # shards a record is in, on average, from which on its row is
 
 
 def ignore_progress(_: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""
 
 
 class StateWriter(Protocol):

@@ -222,6 +222,7 @@ def test_a_snapshot_carries_every_kind_of_event_and_exhaustion():
         {"budget": {"epsilon": -1.0, "delta": 0.1}},
         {"budget": 3},
         {"events": {"kind": "pure"}},
+        {"events": [{"kind": ["pure"], "epsilon": 0.1, "count": 1}]},
         {"events": [{"kind": "exponential", "count": 1}]},
         {"events": [{"kind": "pure", "epsilon": 0.1}]},
         {"events": [{"kind": "pure", "epsilon": 0.1, "count": -1}]},

@@ -107,11 +107,12 @@ def load_budget(data: Any) -> PrivacyBudget | None:
 
 
 def _load_row(row: Any) -> tuple[Event, int]:
-    if not isinstance(row, Mapping) or row.get("kind") not in EVENT_KINDS or "count" not in row:
+    kind = row.get("kind") if isinstance(row, Mapping) else None
+    if not isinstance(kind, str) or kind not in EVENT_KINDS or "count" not in row:
         raise ParameterError(f"event of a snapshot is malformed: {row!r}")
     parameters = {name: value for name, value in row.items() if name not in ("kind", "count")}
     try:
-        return EVENT_KINDS[row["kind"]](**parameters), require_event_count(row["count"])
+        return EVENT_KINDS[kind](**parameters), require_event_count(row["count"])
     except TypeError as error:
         raise ParameterError(f"event of a snapshot is malformed: {row!r}") from error
 

@@ -2,12 +2,7 @@
 
 from importlib import import_module
 
-from expunge.core.errors import ExpungeError
-
-
-class MissingExtraError(ExpungeError, ImportError):
-    """The optional packages of this part of expunge are not installed."""
-
+from expunge.core.errors import MissingExtraError
 
 for _name in ("jax", "optax"):
     try:

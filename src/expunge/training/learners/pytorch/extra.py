@@ -20,13 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.checks import require_count
-from expunge.core.errors import ExpungeError, ParameterError
+from expunge.core.errors import ExpungeError, MissingExtraError, ParameterError
 
 Named = Callable[..., Any] | str
-
-
-class MissingExtraError(ParameterError, ImportError):
-    """An optional package is not installed."""
 
 
 def import_extra(name: str) -> Any:
