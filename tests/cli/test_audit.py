@@ -74,7 +74,7 @@ def test_the_program_in_100_columns(tmp_path):
     assert max(len(line) for line in result.stdout.splitlines() if str(tmp_path) not in line) <= 100
     for part in ("unlearned", "retrained (control)", "Exact sign test", "is rejected", "no certificate covers them"):
         assert part in " ".join(result.stdout.split())
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "expunge audit lookup" in page.read_text(encoding="utf-8")
 
 
