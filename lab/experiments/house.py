@@ -74,8 +74,8 @@ STORIES = {
             "run R_A, the paper's Algorithm 3: make a new state, and leave the old one as it is.",
         ),
         (
-            "training.membership.Membership.changed",
-            "find the shards that hold the record, and take it out of them.",
+            "core.prf.RecipeKey.cells_of",
+            "derive the shards that hold the record from its id and the recipe key.",
         ),
         (
             "folder.store.ensembles.EnsembleWriter.start",
@@ -84,7 +84,7 @@ STORIES = {
         ("training.execution.Serial.map", "train the touched shards, here one after another."),
         (
             "training.learners.scikit.ScikitLearner.fit",
-            "train one shard on the records that are left, with a new seed.",
+            "train one shard on the records that are left, with the seed that belongs to just these.",
         ),
         ("folder.store.ensembles.EnsembleWriter.add", "hand the new model to a thread that stages it."),
         ("folder.codec.codec.encode_model", "turn the model into bytes that hold no code."),
