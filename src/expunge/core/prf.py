@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, Final, cast
 
@@ -291,6 +291,7 @@ def _encrypt(cipher: Any, blocks: NDArray[Any]) -> NDArray[np.uint64]:
     return np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
 
 
+@lru_cache(maxsize=16)
 def _gap_table(probability: float, num_shards: int) -> NDArray[np.uint64]:
     """Thresholds for 64 random bits: the gap is the number of thresholds that the bits reach, at most k.
 
