@@ -1,10 +1,9 @@
 """Slices inside a shard: retraining restarts at the first touched slice (the S of SISA).
 
-Each of a shard's records is assigned to one of S slices, uniformly and independently, as part of the shard's
-randomness r_i. The model is trained slice after slice, and a checkpoint is kept after each. A checkpoint depends only
-on the slices before it and on their seeds. Deleting or adding a record leaves the slices of the other records
-independent and uniform. So resuming from the last checkpoint that never saw the record, with fresh seeds from there
-on, has the law of training from scratch.
+The slice of each of a shard's records follows from its id and the recipe key. The model is trained slice after slice,
+and a checkpoint is kept after each. A checkpoint depends only on the slices before it and on their seeds, and these
+follow from the slices' contents. So resuming from the last checkpoint that never saw a changed record gives, bit for
+bit, what training from scratch gives (T6).
 """
 
 from __future__ import annotations
