@@ -230,7 +230,7 @@ def require_target(target: object) -> Guarantee:
 #: Needed by every theorem.
 BASE_ASSUMPTIONS: Final = (
     "Everything that leaves the system and depends on the secret randomness is counted in the transcript.",
-    "The coins of a training follow from its data and a secret key by a pseudo-random function, which is taken for random;"
+    "The coins of a training follow from its data and a secret key by a pseudo-random function, taken for a random one;"
     " a full retraining draws a new key.",
     "The unlearning algorithm is exact against requests chosen in advance (Lemma 4.1).",
 )
