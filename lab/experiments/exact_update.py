@@ -28,7 +28,7 @@ from expunge.training.learners.jax import JaxLearner, PrivateSGD, paper_network,
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import PartitionSampler
 
-POINTS_PER_SHARD, NUM_CLASSES, NUM_DELETED = 300, 10, 2
+POINTS_PER_SHARD, NUM_CLASSES = 300, 10
 PRIVACIES = {"plain": None, "DP-SGD": PrivateSGD(clip_norm=0.1, noise_multiplier=0.4)}
 
 

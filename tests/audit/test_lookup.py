@@ -10,6 +10,7 @@ from scipy import stats
 
 from expunge.audit import DeleteCorrect, PublishVotes, attack_lookup, make_pairs
 from expunge.audit.scenarios import each_point_has_one_shard
+from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.serving.interaction import EnsemblePair, interact
 from expunge.training.learners import LookupTableLearner
@@ -18,7 +19,13 @@ from expunge.training.sampling import IndependentSampler, PartitionSampler
 SISA = PartitionSampler()
 
 
-def test_the_event_has_exactly_the_stated_probability_under_retraining(exact_law):
+@pytest.fixture
+def random_keys(monkeypatch, random_function):
+    """Recipe keys that are random functions, whose values an exact law walks through."""
+    monkeypatch.setattr(RecipeKey, "from_randomness", staticmethod(random_function))
+
+
+def test_the_event_has_exactly_the_stated_probability_under_retraining(exact_law, random_keys):
     """3^-m for m pairs, by enumeration of every assignment."""
     for pairs in (1, 2, 3):
         pair = EnsemblePair(LookupTableLearner(), SISA, 3)
@@ -26,7 +33,7 @@ def test_the_event_has_exactly_the_stated_probability_under_retraining(exact_law
         assert law[True] == Fraction(1, 3**pairs)
 
 
-def test_the_event_is_certain_after_the_adaptive_sequence(exact_law):
+def test_the_event_is_certain_after_the_adaptive_sequence(exact_law, random_keys):
     """Probability one, by enumeration: for every partition the survivors are in the event."""
 
     def attacked(rng):

@@ -164,7 +164,7 @@ def test_a_public_point_is_refused_when_it_is_asked_for(folder: Path) -> None:
 def test_a_record_that_no_fallback_takes_is_refused_when_it_is_asked_for(
     folder: Path, wrong: dict[str, Any], words: str
 ) -> None:
-    deployment = make(folder, publish=RouterFront(threshold=0.0), n_shards=3, apply="manual")
+    deployment = make(folder, publish=RouterFront(threshold=0.0), n_shards=3, apply="manual", weights=np.ones(len(X)))
     fine: dict[str, Any] = {"id": "mine", "features": X[0] + 0.5, "label": 0}
     with pytest.raises(RecordError, match=words):
         deployment.submit([Delete(2), Add(**{**fine, **wrong})])

@@ -49,12 +49,10 @@ class PublishVotes:
     --------
     >>> import numpy as np
     >>> from expunge.audit import make_pairs
-    >>> from expunge.core.randomness import Randomness
     >>> from expunge.training.ensemble import learn
     >>> from expunge.training.learners import LookupTableLearner
-    >>> from expunge.training.sampling import PartitionSampler
-    >>> rng = Randomness.from_seed(1)
-    >>> state = learn(make_pairs(4), LookupTableLearner(), num_shards=1, sampler=PartitionSampler(), rng=rng)
+    >>> from expunge.training.recipe import Recipe
+    >>> state = learn(make_pairs(4), Recipe(LookupTableLearner(), 1))
     >>> PublishVotes(np.array([[0.0], [1.0], [99.0]]))(0, state).tolist()
     [0, 1, -1]
     """

@@ -255,6 +255,8 @@ class Records:
         Whether features may hold NaN or infinity.
     layout
         The kind of container and its columns, as `features.describe` gives them.
+    has_weights
+        Whether records carry weights.
 
     Examples
     --------

@@ -153,6 +153,8 @@ class Deployment:
         Where models are trained; one after the other in this process if None.
     advance
         Called with the progress of the first training.
+    key
+        The recipe key ζ of the first generation. None takes one from `rng`.
 
     Raises
     ------

@@ -25,7 +25,12 @@ TABLES: dict[str, Any] = {
 
 def records_of(kind: str) -> Records:
     return Records.build(
-        TABLES[kind], LABELS, ids=[10, 11, "twelve", 13], subjects=["s", None, "s", "t"], classes=["no", "yes"]
+        TABLES[kind],
+        LABELS,
+        ids=[10, 11, "twelve", 13],
+        subjects=["s", None, "s", "t"],
+        weights=[1.0] * 4,
+        classes=["no", "yes"],
     )
 
 

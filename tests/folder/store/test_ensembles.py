@@ -173,9 +173,8 @@ def test_the_rows_of_an_attempt_that_failed_do_not_stay(store: Store, state: Ens
     [
         Add(id="a text", features=[1.0, 2.0], label=0),
         Add(id=77, features=[1.0, 2.0], label=0, subject="somebody"),
-        Add(id=77, features=[1.0, 2.0], label=0, weight=0.5),
     ],
-    ids=["str id", "subject", "weight"],
+    ids=["str id", "subject"],
 )
 def test_a_new_kind_of_column_has_all_records_written_anew(store: Store, state: EnsembleState, addition: Add) -> None:
     first, report = changed(state, Delete(0), Delete(7))

@@ -17,7 +17,11 @@ from expunge.folder.store.requests import Batch, Request, RequestBook
 NOW = "2030-01-01T00:00:00Z"
 KEY = bytes(range(32))
 RECORDS = Records.build(
-    np.arange(8, dtype=np.float32).reshape(4, 2), [0, 1, 0, 1], ids=[1, 2, "x", 4], subjects=["s", None, "s", "t"]
+    np.arange(8, dtype=np.float32).reshape(4, 2),
+    [0, 1, 0, 1],
+    ids=[1, 2, "x", 4],
+    subjects=["s", None, "s", "t"],
+    weights=[1.0] * 4,
 )
 
 

@@ -109,10 +109,9 @@ class Learner(Protocol):
 
     It trains the shards of an ensemble. The classes are sorted, so "high" is code 0 and "low" is code 1:
 
-    >>> from expunge import IndependentSampler, Randomness, Records, learn
+    >>> from expunge import IndependentSampler, Recipe, Records, learn
     >>> records = Records.build([[0.0], [1.0], [8.0], [9.0]], ["low", "low", "high", "high"])
-    >>> sampler, rng = IndependentSampler(probability=1.0), Randomness.from_seed(0)
-    >>> state = learn(records, ClassMeansLearner(), num_shards=3, sampler=sampler, rng=rng)
+    >>> state = learn(records, Recipe(ClassMeansLearner(), 3, IndependentSampler(probability=1.0)))
     >>> state.count_votes(np.array([[2.0], [7.0]]))
     array([[0, 3],
            [3, 0]])
