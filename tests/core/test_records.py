@@ -129,6 +129,23 @@ def test_whether_records_have_weights_is_fixed_when_the_dataset_is_made():
     assert same.gather(same.live_slots())[2] is None
 
 
+def test_the_form_of_rows_says_nothing_about_how_they_were_put_together():
+    rows = np.arange(6.0).reshape(3, 2)
+    for form in (np.asfortranarray(rows), rows.astype(">f8"), rows.astype(">i8"), rows.astype(int)):
+        found = Records.build(form, [0, 1, 0]).blocks[0].features
+        assert found.dtype == np.float64
+        assert found.dtype.isnative
+        assert found.flags.c_contiguous
+    doubled = scipy.sparse.csr_matrix(([1.0, 0.0, 2.0, 1.0], [1, 0, 0, 1], [0, 4]), shape=(1, 2))
+    found = Records.build(doubled, [0], classes=[0, 1]).blocks[0].features
+    assert (found.indices.tolist(), found.data.tolist()) == ([0, 1], [2.0, 2.0])
+    assert doubled.nnz == 4  # the caller's own is left as it is
+    gaps = pd.DataFrame({"town": pd.Series(["a", None, np.nan, pd.NA], dtype=object)})
+    assert [type(value) for value in Records.build(gaps, [0, 1, 0, 1]).blocks[0].features["town"]] == [str] + [
+        float
+    ] * 3
+
+
 def test_missing_values_are_refused_unless_allowed():
     X = np.array([[0.0, 1.0], [np.nan, 1.0]])
     with pytest.raises(RecordError, match="1"):

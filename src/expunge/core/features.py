@@ -80,7 +80,74 @@ def describe(rows: Features) -> tuple[str, tuple[Any, ...]]:
 
 def copy_rows(rows: Features) -> Features:
     """Copy a container, so that the caller cannot change it later."""
-    return np.array(rows) if isinstance(rows, np.ndarray) else rows.copy()
+    return np.array(rows, order="C") if isinstance(rows, np.ndarray) else rows.copy()
+
+
+def is_shared(rows: Features, given: Any) -> bool:
+    """Whether rows made of what a caller gave may still share memory with it."""
+    if isinstance(rows, np.ndarray):
+        return isinstance(given, np.ndarray) and np.may_share_memory(rows, given)
+    return rows is given or is_sparse(given)
+
+
+def plain_form(rows: Features) -> Features:
+    """The rows in a form that depends on their values and types alone, and not on how they were put together.
+
+    Arrays are in C order and in the byte order of this machine. Rows of a sparse matrix list each column at most once,
+    in order, and no zeros. Gaps in a data frame's columns of Python values are NaN: pandas makes None, NaN or NA of
+    them, which depends on the other values of the column. The result may share memory with `rows`.
+    """
+    if is_frame(rows):
+        return _with_plain_gaps(rows)
+    if is_sparse(rows):
+        return _plain_sparse(rows)
+    return np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
+
+
+def _with_plain_gaps(frame: Any) -> Any:
+    """The frame with NaN for every gap in its columns of Python values; itself if it has no such gaps."""
+    filled: dict[Any, Any] = {}
+    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+        gone = frame[name].isna() if kind == np.dtype(object) else None
+        if gone is not None and gone.any():
+            filled[name] = frame[name].where(~gone, np.nan)
+    if filled:
+        frame = frame.copy()
+        for name, column in filled.items():
+            frame[name] = column
+    return frame
+
+
+def _plain_sparse(rows: Any) -> Any:
+    table = scipy.sparse.csr_matrix(rows)
+    has_zeros = bool((table.data == 0).any())
+    if has_zeros or not table.has_canonical_format:
+        table = table.copy()
+        table.sum_duplicates()
+        table.eliminate_zeros()
+    limit = np.iinfo(np.int32).max
+    if table.indices.dtype != np.int32 and max(table.nnz, *table.shape) <= limit:
+        parts = table.data, table.indices.astype(np.int32), table.indptr.astype(np.int32)
+        table = scipy.sparse.csr_matrix(parts, shape=table.shape)
+    return table
+
+
+def settle(rows: Features) -> Features:
+    """The rows laid out in memory as a new container of these values would be, after they were gathered from several.
+
+    Block layout and column index of a data frame, and the index types of a sparse matrix, remember what a container
+    was made of, and a learner may read them.
+    """
+    if is_sparse(rows):
+        return _plain_sparse(rows)
+    if is_frame(rows) and type(rows).__module__.partition(".")[0] == "pandas":
+        import pandas as pd
+
+        made = pd.DataFrame({place: rows.iloc[:, place] for place in range(rows.shape[1])}, index=rows.index)
+        made.columns = pd.Index(rows.columns.tolist())
+        made.attrs = {}
+        return made
+    return rows
 
 
 def standard_types(rows: Features) -> Features:
@@ -163,7 +230,7 @@ def conform(rows: Features, layout: tuple[str, tuple[Any, ...]]) -> Features:
         found, own = describe(rows)
     if (found == "data frame") != (kind == "data frame") or own != columns:
         raise InputError(f"queries must have the form {kind} of {columns}, got {found} of {own}")
-    return rows
+    return _with_plain_gaps(rows) if found == "data frame" else rows
 
 
 def row_keys(rows: Features) -> list[bytes]:

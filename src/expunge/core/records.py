@@ -2,8 +2,9 @@
 
 A dataset D is a multiset of (features, label) pairs with stable ids. `Records` is immutable: `apply` returns a new
 dataset that shares all untouched storage with the old one. The time depends on the batch and not on the size of D.
-Records keep the order in which they were added, which depends on the update sequence alone, and every shard is trained
-in that order. So a dataset reached by updates and the same dataset built from scratch are the same input.
+Slots number the records in order of addition, which is history: the recipe puts every shard into an order of its own.
+Types are fixed when the dataset is made, and rows have one form whatever container they came in. So a dataset reached
+by updates and the same dataset built from scratch are the same input to a learner.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ from expunge.core.features import (
     concatenate,
     copy_rows,
     describe,
+    is_shared,
     missing_rows,
     num_rows,
+    plain_form,
+    settle,
     standard_types,
     take,
 )
@@ -327,8 +331,8 @@ class Records:
             If a record is at fault: an id of another type or one that occurs twice, an unknown label, an impossible
             weight, or NaN or infinity in the features. The message names the first such record.
         """
-        table = standard_types(as_features(features))
-        table = copy_rows(table) if copy and table is features else table
+        table = standard_types(plain_form(as_features(features)))
+        table = copy_rows(table) if copy and is_shared(table, features) else table
         raw = np.asarray(labels)
         known = np.unique(raw if classes is None else np.asarray(classes))
         column = None if ids is None else id_column(ids, num_rows(table), "ids")
@@ -417,7 +421,7 @@ class Records:
         ]
         if not parts:
             parts = [(self.blocks[0], np.empty(0, dtype=np.int64))]
-        features = concatenate([take(block.features, rows) for block, rows in parts])
+        features = settle(concatenate([take(block.features, rows) for block, rows in parts]))
         labels = np.concatenate([block.labels[rows] for block, rows in parts])
         if not self.has_weights:
             return features, labels, None
@@ -573,7 +577,7 @@ class Records:
             message = f"record {first!r} has features of the form {_spell(found)}, expected {_spell(expected)}"
             raise RecordError(message, first)
         try:
-            features = cast_like(block.features, self.blocks[0].features)
+            features = plain_form(cast_like(block.features, self.blocks[0].features))
         except (ValueError, TypeError) as error:
             raise RecordError(f"the features of record {first!r} cannot be used: {error}", first) from error
         for row in [] if self.allow_missing else missing_rows(features)[:1]:

@@ -115,8 +115,16 @@ class ScikitLearner:
         return replace(self, classes=None if is_plain else classes)
 
     def labels(self, y: Codes) -> NDArray[Any]:
-        """The labels of class codes, in the form in which the estimator is trained on them."""
-        return np.asarray(y) if self.classes is None else self.classes[y]
+        """The labels of class codes, in the form in which the estimator is trained on them.
+
+        Texts are as wide as the longest one here. The width of the list of classes would tell of labels elsewhere.
+        """
+        if self.classes is None:
+            return np.asarray(y)
+        if self.classes.dtype.kind != "U":
+            return self.classes[y]
+        seen, places = np.unique(y, return_inverse=True)
+        return np.array(self.classes[seen].tolist())[places]
 
     def seeded(self, seed: int) -> Any:
         """A new clone whose only randomness is `seed`."""

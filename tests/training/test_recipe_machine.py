@@ -1,0 +1,557 @@
+"""T6, tried: after any history the state is, byte for byte, what `learn` gives on the records that are left.
+
+Each scenario is a learner with a kind of table. A machine adds, deletes, re-adds, batches, compacts, pickles and renews
+the key, and hands over its records in every form that a caller may choose. The records that are left are then built
+anew: in another order, as one plain table. Compared are the members of every shard by id, exactly what a training is
+given (values, types, memory layout, seeds) and the bytes of every model. Broken variants are shown to be caught.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression, Perceptron, SGDClassifier
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.pipeline import make_pipeline
+
+from expunge.core import features, records
+from expunge.core.prf import RecipeKey
+from expunge.core.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records
+from expunge.folder.codec import encode_model
+from expunge.training import ensemble
+from expunge.training.ensemble import learn, update
+from expunge.training.execution import Processes, Serial
+from expunge.training.learners import (
+    AbstainingLearner,
+    LookupTableLearner,
+    NearestTableLearner,
+    ScikitLearner,
+    SlicedScikitLearner,
+)
+from expunge.training.learners.named import learner_names, named_learner
+from expunge.training.recipe import Recipe, digest_contents
+from expunge.training.sampling import IndependentSampler, PartitionSampler
+
+LABELS = np.array(["no", "perhaps, but very unlikely", "yes"])
+WORDS = ("red", "green", "zo\u00eb", "zoe\u0308", "blue")
+QUICK: dict[str, dict[str, Any]] = {  # the same code, fewer rounds
+    "forest": {"n_estimators": 3},
+    "extra-trees": {"n_estimators": 3},
+    "boosting": {"max_iter": 2, "min_samples_leaf": 2},
+    "mlp": {"hidden_layer_sizes": [3], "max_iter": 3},
+}
+
+
+@dataclass(frozen=True)
+class Person:
+    """One record in plain values."""
+
+    numbers: tuple[float, float, float]
+    count: int
+    word: str | None
+    flag: bool
+    text: str
+    gap: float
+    label: str
+    subject: str | None
+    weight: float
+
+
+def make_person(number: int) -> Person:
+    rng = random.Random(number)
+    label = rng.randrange(3)
+    numbers = tuple(round(rng.gauss(label, 1.0), 3) for _ in range(3))
+    return Person(
+        numbers=numbers,  # type: ignore[arg-type]
+        count=rng.randrange(5) + label,
+        word=rng.choice([*WORDS, None]),
+        flag=rng.random() < 0.5,
+        text=" ".join(rng.choices(WORDS, k=3)),
+        gap=rng.choice([float("nan"), 1.0, 2.5]),
+        label=str(LABELS[label]),
+        subject=rng.choice([None, "ann", "bob", "zo\u00eb"]),
+        weight=rng.choice([0.0, 0.5, 1.0, 2.0]),
+    )
+
+
+Table = Callable[[list[Person], random.Random | None], Any]
+
+
+def arrays(dtype: Any) -> Table:
+    """Arrays, of any layout that holds the same numbers; without a `random.Random` the plain one."""
+
+    def make(people, way):
+        rows = np.array([(*p.numbers, p.count) for p in people], dtype=np.float64).reshape(-1, 4)
+        rows = np.round(rows).astype(dtype) if np.dtype(dtype).kind == "i" else rows.astype(dtype)
+        match way.randrange(4) if way else 0:
+            case 1:
+                return np.asfortranarray(rows)
+            case 2:
+                return np.repeat(rows, 2, axis=0)[::2]
+            case 3:
+                return rows.astype(rows.dtype.newbyteorder(">"))
+        return rows
+
+    return make
+
+
+def sparse(people, way):
+    dense = arrays(np.float64)(people, None)
+    dense[dense < 0.5] = 0.0
+    table = scipy.sparse.csr_matrix(dense)
+    match way.randrange(4) if way else 0:
+        case 1:
+            return scipy.sparse.csr_array(dense)
+        case 2:  # every number in two halves, the columns backwards, and zeros
+            rows, columns = np.nonzero(np.ones_like(dense))
+            rows, columns = np.repeat(rows[::-1], 2), np.repeat(columns[::-1], 2)
+            values = np.repeat(dense[::-1, ::-1].ravel(), 2) / 2
+            order = np.argsort(rows, kind="stable")
+            starts = np.searchsorted(rows[order], np.arange(len(dense) + 1))
+            return scipy.sparse.csr_matrix((values[order], columns[order], starts), shape=dense.shape)
+        case 3:
+            table.indices, table.indptr = table.indices.astype(np.int64), table.indptr.astype(np.int64)
+    return table
+
+
+def frame(people, way):
+    columns = {
+        "age": [p.count for p in people],
+        "height": [p.numbers[0] for p in people],
+        "town": [p.word for p in people],
+        "kind": pd.Categorical([p.word for p in people]),
+        "flag": [p.flag for p in people],
+        "income": [p.gap for p in people],
+        "weight": [p.numbers[1] for p in people],
+    }
+    types = {
+        "age": "int64",
+        "height": "float64",
+        "town": "str",
+        "flag": "bool",
+        "income": "float64",
+        "weight": "float64",
+    }
+    made = pd.DataFrame(columns).astype(types)
+    if way is None:
+        return made
+    if way.random() < 0.5:  # other categories, in another order
+        made["kind"] = pd.Categorical([p.word for p in people], categories=["gone", *WORDS[::-1]])
+    if way.random() < 0.3:
+        made["kind"] = pd.Series([p.word for p in people], dtype=object)  # with None instead of NaN
+    if way.random() < 0.5:
+        made["age"] = made["age"].astype(way.choice(["float64", "int32"]))
+    if way.random() < 0.5:
+        made.index = pd.Index(way.sample(range(1000), len(made)), name="row")
+    if way.random() < 0.5:  # every column in a block of its own
+        made = pd.concat([made[[name]] for name in made], axis=1)
+    made.attrs["from"] = "a file"
+    return made
+
+
+def texts(people, way):
+    listed = [p.text for p in people]
+    return np.array(listed, dtype=str) if way and listed and way.random() < 0.5 else np.array(listed, dtype=object)
+
+
+KINDS = {
+    "age": "number", "height": "number", "town": "category", "kind": "category",
+    "flag": "category", "income": "number", "weight": "number",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A learner, the kind of table it is trained on, and how its shards are drawn."""
+
+    learner: Any
+    table: Table
+    is_weighted: bool = False
+    sampler: Any = field(default_factory=PartitionSampler)
+    num_shards: int = 3
+
+    def build(self, people: dict[Any, Person], way: random.Random | None = None) -> Records:
+        everybody = list(people.values())
+        table = self.table(everybody, way)
+        if self.table is frame and table["age"].dtype == np.int32:
+            table["age"] = table["age"].astype(np.int64)  # a type of 32 bits would be declared by this
+        return Records.build(
+            table,
+            np.array([p.label for p in everybody], dtype=str),
+            ids=list(people),
+            subjects=[p.subject for p in everybody],
+            weights=[p.weight for p in everybody] if self.is_weighted else None,
+            classes=LABELS,
+            allow_missing=True,
+        )
+
+
+class SeesAll(ClassifierMixin, BaseEstimator):
+    """Like a classifier of another package: its model is everything that it was given, down to the memory layout."""
+
+    def __init__(self, random_state=None):
+        self.random_state = random_state
+
+    def fit(self, X, y, sample_weight=None):
+        self.classes_ = np.unique(y)
+        self.seen_ = repr((looks_of(X), digest_contents(X, y, sample_weight).hex(), y.dtype, self.random_state))
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+
+class Plain:
+    """A learner with nothing but `fit`."""
+
+    def fit(self, X, y, seed, *, weights=None):
+        return PlainModel((looks_of(X), digest_contents(X, y, weights), str(y.dtype), seed))
+
+
+@dataclass(frozen=True)
+class PlainModel:
+    seen: tuple[Any, ...]
+
+    def predict(self, X):
+        return np.zeros(len(X), dtype=np.int64)
+
+
+def looks_of(X) -> tuple[Any, ...]:
+    """How a container lies in memory: whatever a learner could tell apart besides its values."""
+    if isinstance(X, pd.DataFrame):
+        blocks = [(str(b.dtype), b.mgr_locs.as_array.tolist(), _flags(b.values)) for b in X._mgr.blocks]
+        columns = (str(X.columns.dtype), X.columns.name, X.columns.tolist())
+        return "frame", blocks, repr(X.index), columns, str(X.dtypes.to_dict()), dict(X.attrs)
+    if scipy.sparse.issparse(X):
+        parts = [(part.dtype.str, part.tolist()) for part in (X.indptr, X.indices, X.data)]
+        return type(X).__name__, X.shape, parts
+    return type(X).__name__, X.dtype.str, X.shape, _flags(X)
+
+
+def _flags(values):
+    if not isinstance(values, np.ndarray):
+        return None
+    return values.flags.c_contiguous, values.flags.f_contiguous, values.flags.writeable
+
+
+def trace(state) -> list[Any]:
+    """The whole state as a value: members by id, what every training is given, and the bytes of every model."""
+    found = []
+    for shard, (slots, model) in enumerate(zip(state.members, state.models, strict=True)):
+        data = state.contents(shard)
+        given = digest_contents(data.X, data.y, data.weights), looks_of(data.X), str(data.y.dtype)
+        seeds = getattr(data, "seeds", None) or data.seed
+        found.append((sorted(map(str, state.records.ids_of(slots).tolist())), given, seeds, bytes_of(state, model)))
+    return found
+
+
+def bytes_of(state, model) -> Any:
+    seen = getattr(model, "seen", None) or getattr(getattr(model, "estimator", None), "seen_", None)
+    return seen if seen is not None else encode_model(state.learner, model).data
+
+
+def torch_network():
+    from torch import nn
+
+    return nn.Linear(4, 3)
+
+
+def jax_learner():
+    jax = pytest.importorskip("expunge.training.learners.jax")
+    return jax.JaxLearner(jax.logistic(input_shape=(4,)), epochs=1, batch_size=4)
+
+
+def torch_learner():
+    torch = pytest.importorskip("expunge.training.learners.pytorch")
+    return torch.TorchLearner(torch_network, epochs=1, batch_size=4)
+
+
+TAKES_WEIGHTS = {"logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "tree", "forest", "extra-trees", "boosting"}
+NUMBERS_ONLY = {name for name in learner_names() if name.endswith("-exact")}
+FLOATS, HALVES, WHOLE = arrays(np.float64), arrays(np.float32), arrays(np.int64)
+HALF = IndependentSampler(0.5)
+
+SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    f"{name}, arrays": lambda name=name: Scenario(
+        named_learner(name, **QUICK.get(name, {})), FLOATS, is_weighted=name in TAKES_WEIGHTS
+    )
+    for name in learner_names()
+}
+SCENARIOS |= {
+    f"{name}, frames": lambda name=name: Scenario(
+        named_learner(name, columns=KINDS, **QUICK.get(name, {})), frame, sampler=HALF
+    )
+    for name in learner_names()
+    if name not in NUMBERS_ONLY
+}
+SCENARIOS |= {
+    "texts": lambda: Scenario(ScikitLearner(make_pipeline(CountVectorizer(), BernoulliNB())), texts),
+    "slices by partial_fit": lambda: Scenario(SlicedScikitLearner(SGDClassifier(), 3), FLOATS, is_weighted=True),
+    "slices by warm start": lambda: Scenario(
+        SlicedScikitLearner(LogisticRegression(max_iter=5), 3, mode="warm_start"), HALVES, sampler=HALF
+    ),
+    "slices of sparse rows": lambda: Scenario(SlicedScikitLearner(Perceptron(), 2), sparse),
+    "lookup table": lambda: Scenario(LookupTableLearner(), FLOATS),
+    "nearest table": lambda: Scenario(NearestTableLearner(1.0), FLOATS),
+    "another package, frames": lambda: Scenario(ScikitLearner(SeesAll()), frame, is_weighted=True),
+    "another package, sparse": lambda: Scenario(ScikitLearner(SeesAll()), sparse, sampler=HALF),
+    "another package, float32": lambda: Scenario(ScikitLearner(SeesAll()), HALVES),
+    "another package, integers": lambda: Scenario(AbstainingLearner(SeesAll()), WHOLE, is_weighted=True),
+    "only fit, frames": lambda: Scenario(Plain(), frame, num_shards=1),
+    "only fit, sparse": lambda: Scenario(Plain(), sparse, is_weighted=True),
+    "only fit, arrays": lambda: Scenario(Plain(), FLOATS),
+    "ridge, sparse": lambda: Scenario(ScikitLearner(LogisticRegression(max_iter=20)), sparse),
+    "jax": lambda: Scenario(jax_learner(), HALVES, num_shards=2),
+    "pytorch": lambda: Scenario(torch_learner(), HALVES, num_shards=2),
+}
+
+
+class History:
+    """A deployment's records and state, changed step by step."""
+
+    def __init__(self, scenario: Scenario, seed: int, executor: Any = None, updater: Any = update) -> None:
+        self.scenario, self.way = scenario, random.Random(seed)
+        self.executor, self.updater = executor or Serial(), updater
+        self.fresh = iter(range(1000, 10**6))
+        self.people = {self.new_id(): make_person(self.way.randrange(40)) for _ in range(14)}
+        recipe = Recipe(scenario.learner, scenario.num_shards, scenario.sampler, RecipeKey.from_seed(seed))
+        self.state = learn(scenario.build(self.people, self.way), recipe, executor=self.executor)
+        self.left: list[Any] = []
+
+    def new_id(self) -> Any:
+        number = next(self.fresh)
+        return number if number % 3 else f"zoe\u0308 {number}"
+
+    def update(self, batch) -> None:
+        self.state, _ = self.updater(self.state, batch, executor=self.executor)
+
+    def add(self, people: dict[Any, Person], *, one: bool = False):
+        everybody = list(people.values())
+        table = self.scenario.table(everybody, self.way)
+        self.people |= people
+        weights = [p.weight for p in everybody] if self.scenario.is_weighted else None
+        if one:
+            (name, person), rows = next(iter(people.items())), table
+            if self.scenario.table is frame and self.way.random() < 0.5:
+                rows = {column: table[column].tolist()[0] for column in table}
+            if self.scenario.table is texts:
+                rows = table[0]
+            weight = person.weight if self.scenario.is_weighted else 1.0
+            return Add(id=name, features=rows, label=person.label, subject=person.subject, weight=weight)
+        return AddMany(
+            ids=list(people),
+            features=table,
+            labels=[p.label for p in everybody],
+            subjects=[p.subject for p in everybody],
+            weights=weights,
+        )
+
+    def some(self, count: int) -> list[Any]:
+        chosen = self.way.sample(list(self.people), min(count, len(self.people)))
+        for name in chosen:
+            del self.people[name]
+        self.left += chosen
+        return chosen
+
+    def step(self, kind: str) -> None:
+        way = self.way
+        match kind:
+            case "add":
+                self.update([self.add({self.new_id(): make_person(way.randrange(40))}, one=True)])
+            case "add many":
+                self.update([self.add({self.new_id(): make_person(way.randrange(40)) for _ in range(4)})])
+            case "delete":
+                self.update([Delete(name) for name in self.some(1)])
+            case "delete many":
+                self.update([DeleteMany(self.some(6))])
+            case "delete subject":
+                subject = way.choice(["ann", "bob", "zoe\u0308"])
+                gone = [n for n, p in self.people.items() if p.subject == subject.replace("zoe\u0308", "zo\u00eb")]
+                if gone:
+                    self.left += gone
+                    self.people = {n: p for n, p in self.people.items() if n not in gone}
+                    self.update([DeleteSubject(subject)])
+            case "return" if self.left:
+                back = self.left.pop(way.randrange(len(self.left)))
+                self.update([self.add({back: make_person(way.randrange(40))}, one=way.random() < 0.5)])
+            case "batch":
+                gone, new = self.some(2), self.new_id()
+                passing = self.new_id()
+                batch = [Delete(name) for name in gone] + [self.add({passing: make_person(way.randrange(40))})]
+                batch.append(self.add({new: make_person(way.randrange(40)), self.new_id(): make_person(1)}))
+                if gone:  # leaves and comes back within the batch, as another record
+                    self.left.remove(gone[0])
+                    batch.append(self.add({gone[0]: make_person(way.randrange(40))}, one=True))
+                del self.people[passing]
+                self.update([*batch, Delete(passing)])
+            case "compact":
+                self.state = self.state.compacted()
+            case "pickle":
+                self.state = pickle.loads(pickle.dumps(self.state))
+            case "renew":
+                self.state = learn(self.state.records, self.state.recipe.renewed(), executor=self.executor)
+
+    def anew(self):
+        """What the recipe gives on the records that are left, listed in another order, in a plain table."""
+        left = dict(sorted(self.people.items(), key=lambda item: (str(item[0])[::-1], str(item[0]))))
+        return learn(self.scenario.build(left), self.state.recipe)
+
+    def check(self) -> None:
+        assert trace(self.state) == trace(self.anew())
+
+
+STEPS = ("add", "add many", "delete", "delete many", "delete subject", "return", "batch", "compact", "pickle", "renew")
+
+
+def machine_of(name: str, executor: Any = None) -> type[RuleBasedStateMachine]:
+    """The machine of a scenario; the records that are left are built anew at the end of every history."""
+
+    class Machine(RuleBasedStateMachine):
+        history: History | None = None
+
+        @initialize(seed=st.integers(0, 999))
+        def create(self, seed):
+            self.history = History(SCENARIOS[name](), seed, executor)
+
+        @rule(kind=st.sampled_from(STEPS))
+        def change(self, kind):
+            self.history.step(kind)
+
+        def teardown(self):
+            if self.history is not None:
+                self.history.check()
+
+    return Machine
+
+
+@pytest.fixture(autouse=True)
+def soon_compacted(monkeypatch):
+    monkeypatch.setattr(ensemble, "_DEAD_SLOTS_ALLOWED", 3)
+
+
+def run_machine(machine, examples: int, steps: int) -> None:
+    options = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine, settings=options)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_after_any_history_the_state_is_what_the_recipe_gives(name):
+    is_quick = name.startswith(("only", "another", "lookup"))
+    run_machine(machine_of(name), *((12, 12) if is_quick else (3, 6)))
+
+
+def test_worker_processes_give_the_same_bits():
+    history = History(SCENARIOS["tree, frames"](), 5, Processes(2))
+    for kind in ("add many", "delete many", "batch", "delete"):
+        history.step(kind)
+    history.check()
+
+
+def fails(name: str, *, seeds: int = 14, updater: Any = update) -> bool:
+    """Whether a history finds a difference."""
+    for seed in range(seeds):
+        history = History(SCENARIOS[name](), seed, updater=updater)
+        for kind in random.Random(seed).choices(STEPS, k=1 + seed):
+            history.step(kind)
+        if trace(history.state) != trace(history.anew()):
+            return True
+    return False
+
+
+def keeps_old_seeds(state, batch, **options):
+    done, report = update(state, batch, **options)
+    models = list(done.models)
+    for shard in report.touched:
+        now, before = done.contents(shard), state.contents(shard)
+        if len(now.y) and len(before.y):
+            models[shard] = done.learner.fit(now.X, now.y, before.seed, weights=now.weights)
+    return replace(done, models=tuple(models)), report
+
+
+def skips_a_shard(state, batch, **options):
+    done, report = update(state, batch, **options)
+    models = list(done.models)
+    for shard in report.touched[:1]:
+        models[shard] = state.models[shard]
+    return replace(done, models=tuple(models)), report
+
+
+def take_with_old_index(rows, positions):
+    return rows.iloc[positions] if features.is_frame(rows) else rows[positions]
+
+
+def same(rows):
+    return rows
+
+
+BROKEN = {
+    "order of arrival": ("only fit, arrays", lambda: mock.patch.object(RecipeKey, "order", return_value=slice(None))),
+    "categories and number types of the first table": (
+        "only fit, frames",
+        lambda: mock.patch.object(records, "standard_types", same),
+    ),
+    "arrays as they came": ("only fit, arrays", lambda: mock.patch.object(records, "plain_form", same)),
+    "sparse rows as they came": ("only fit, sparse", lambda: mock.patch.object(features, "_plain_sparse", same)),
+    "gaps as they came": ("only fit, frames", lambda: mock.patch.object(records, "plain_form", same)),
+    "block layout of a frame": ("only fit, frames", lambda: mock.patch.object(records, "settle", same)),
+}
+
+
+@pytest.mark.parametrize("variant", BROKEN)
+def test_a_leak_of_history_is_caught(variant):
+    name, broken = BROKEN[variant]
+    assert not fails(name)
+    with broken():
+        assert fails(name)
+
+
+def test_the_row_index_of_a_frame_is_caught(monkeypatch):
+    from expunge.training import recipe
+
+    monkeypatch.setattr(records, "take", take_with_old_index)
+    monkeypatch.setattr(recipe, "take", take_with_old_index)
+    assert fails("only fit, frames")
+
+
+@pytest.mark.parametrize("broken", [keeps_old_seeds, skips_a_shard])
+def test_a_broken_update_is_caught(broken):
+    assert fails("only fit, arrays", updater=broken)
+
+
+def test_weights_that_outlive_the_record_that_had_one_are_caught(monkeypatch):
+    def gather(self, slots):
+        X, y, _ = unbroken(self, slots)
+        return X, y, np.ones(len(y)) if any(block.weights is not None for block in self.blocks) else None
+
+    unbroken = Records.gather
+    monkeypatch.setattr(Records, "gather", gather)
+    monkeypatch.setattr(Records, "_own_weights", lambda self, block: block.weights)
+    monkeypatch.setattr(ensemble, "_DEAD_SLOTS_ALLOWED", 100)
+    history = History(SCENARIOS["only fit, arrays"](), 1)
+    history.check()
+    history.update([Add(id="heavy", features=[0.0] * 4, label="no", weight=2.0)])
+    history.update([Delete("heavy")])
+    history.step("add many")
+    with pytest.raises(AssertionError):
+        history.check()
