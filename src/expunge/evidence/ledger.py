@@ -32,20 +32,21 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
             {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "publisher", "tick_seconds"}
-            | {"software", "fingerprint", "max_generations", "max_predictions"}
+            | {"software", "fingerprint", "max_generations", "max_predictions", "commitment"}
         ),
         "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
-        "generation": frozenset({"generation", "round", "reason"}),
+        "generation": frozenset({"generation", "round", "reason", "commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
+        "recomputed": frozenset({"generation", "round", "num_checked", "num_different", "agrees"}),
     }
 )
 
 #: Events that show the end of a retraining: their time is rounded up to the deployment's clock tick.
-TICKED: Final = frozenset({"applied", "generation"})
+TICKED: Final = frozenset({"applied", "generation", "recomputed"})
 
 
 @dataclass(frozen=True, slots=True)

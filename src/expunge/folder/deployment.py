@@ -608,7 +608,10 @@ class RoundWriter:
             if is_new:
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
                 done = self._evidence.clock.done()
-                self._evidence.ledger.write("generation", done, generation=generation, round=round_)
+                commitment = staged.state.key.commitment
+                self._evidence.ledger.write(
+                    "generation", done, generation=generation, round=round_, commitment=commitment
+                )
             for one, _ in self.applying:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])

@@ -239,6 +239,7 @@ def _write_down(
             max_generations=facts["settings"]["max_generations"],
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
+            commitment=inside.state.key.commitment,
         )
 
 
@@ -370,7 +371,7 @@ def _vacant(path: str | os.PathLike[str]) -> Path:
 def _under_construction(folder: Path) -> Iterator[Path]:
     """Make a folder beside the final one. Rename it when it is complete, and remove it after an error."""
     absolute = folder.absolute()
-    _remove_abandoned(absolute)
+    remove_abandoned(absolute)
     partial = absolute.with_name(f".{absolute.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
@@ -392,7 +393,7 @@ def _under_construction(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _remove_abandoned(folder: Path) -> None:
+def remove_abandoned(folder: Path) -> None:
     """Remove what killed attempts to create this folder left behind: it holds people's data."""
     for partial in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.partial"):
         try:
