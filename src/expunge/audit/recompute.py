@@ -49,8 +49,8 @@ _NOT_FRESH = (
     "no (alpha, beta, gamma) follows from it."
 )
 _CHOSEN_LATE = (
-    "It counts only if the auditor chose the shards, and chose them after the models were committed to: an operator who "
-    "knows the choice beforehand can repair those shards alone."
+    "It counts only if the auditor chose the shards, and chose them after the models were committed to: an operator "
+    "who knows the choice beforehand can repair those shards alone."
 )
 
 
