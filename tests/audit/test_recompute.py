@@ -225,6 +225,21 @@ def test_an_old_log_has_no_commitment(folder):
     assert (result.agrees, result.key) == (True, "not recorded")
 
 
+def test_a_folder_agrees_after_a_label_is_gone_with_its_last_record(folder):
+    """The name of the label is erased then; models of shards that never had it do not change a bit."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.array(["a very rare label", *(["no", "yes"] * 30)][:60])
+    with expunge.create(folder, LogisticRegression(), X, y, n_shards=4, mechanism="majority") as deployment:
+        deployment.delete([0])
+        assert recompute(folder, shards="all").agrees
+    assert "a very rare label" not in disclose(folder).records.classes.tolist()
+    with expunge.open(folder) as deployment:
+        deployment.delete([7])
+        assert recompute(folder, shards="all").agrees
+        deployment.add(X[:1], ["a very rare label"], [100])
+    assert recompute(folder, shards="all").agrees
+
+
 def test_data_frames_agree(folder):
     table, y = frame(80), np.arange(80) % 2
     from expunge.training.learners.named import named_learner

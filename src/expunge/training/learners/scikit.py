@@ -115,8 +115,17 @@ class ScikitLearner:
         return replace(self, classes=None if is_plain else classes)
 
     def labels(self, y: Codes) -> NDArray[Any]:
-        """The labels of class codes, in the form in which the estimator is trained on them."""
-        return np.asarray(y) if self.classes is None else self.classes[y]
+        """The labels of class codes, in the form in which the estimator is trained on them.
+
+        Texts are as wide as the longest of these labels. So a model does not depend on labels that its shard lacks, not
+        even on their length.
+        """
+        if self.classes is None:
+            return np.asarray(y)
+        if self.classes.dtype.kind != "U":
+            return self.classes[y]
+        width = max((len(label) for label in self.classes[np.unique(y)].tolist()), default=1)
+        return self.classes.astype(f"<U{max(1, width)}")[y]
 
     def seeded(self, seed: int) -> Any:
         """A new clone whose only randomness is `seed`."""
