@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 
 import expunge
-from expunge import RecipeKey
+from expunge import Randomness, RecipeKey
 from expunge.audit import Recomputation, choose_shards, recompute
 from expunge.core.errors import FolderBusyError, FormatError, ModelFormatError, ParameterError
 from expunge.core.words import is_on_tick
@@ -335,6 +335,13 @@ def test_code_of_ones_own_must_be_trusted(folder):
     with pytest.raises(ModelFormatError):
         recompute(folder)
     assert recompute(folder, shards="all", trust=[__name__]).agrees
+
+
+def test_a_key_from_a_seed_is_not_committed_to(folder):
+    """Whoever reads the log could otherwise try one seed after another."""
+    make(folder, LookupTableLearner(), size=30, rng=Randomness.from_seed(3)).close()
+    assert recompute(folder, shards="all").key == "not recorded"
+    assert recompute(folder, shards="all").agrees
 
 
 @pytest.mark.parametrize("recorded", ["same", "different", "not recorded"])

@@ -5,7 +5,8 @@
     link_i   = SHA-256(link_{i-1} digest_i)
 
 Entries hold public facts only: `EVENTS` lists the facts that each event may tell. A fact on the list depends on the
-secret randomness only if a certificate tells it too (see `facts`). An event that shows the end of a retraining is dated
+secret randomness only if a certificate tells it too (see `facts`). Two exceptions: `commitment`, a one-way hash of the
+recipe key, and the verdict of a recomputation (`agrees`). An event that shows the end of a retraining is dated
 by the clock tick (`TICKED`).
 
 A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests.

@@ -27,7 +27,7 @@ from expunge.core.version import __version__
 from expunge.folder.codec import decode, encode, encode_model
 from expunge.folder.configuration import dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
-from expunge.folder.evidence import Clock, LedgerBook, make_keys
+from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.store import FolderLock, Store, recover_replacement
@@ -239,7 +239,7 @@ def _write_down(
             max_generations=facts["settings"]["max_generations"],
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
-            commitment=inside.state.key.commitment,
+            **commitment_facts(inside.state.key),
         )
 
 
