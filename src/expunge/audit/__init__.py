@@ -1,8 +1,9 @@
-"""Audits: play attacks against an unlearning scheme, and test whether updated models are like retrained ones.
+"""Audits: play attacks against an unlearning scheme, and train shards of a deployment again to compare bits.
 
 `audit(scenario, scheme)` plays a scenario against a scheme. A scenario has data, a requester that sees what is
 published and asks for deletions, and statistics of the models. `make_scheme` and the functions named `…_scenario` make
 the built-in ones. To write your own, read `Scheme`, `UserScheme` and `Scenario`, whose examples are complete.
+`recompute(folder)` checks the exact promise of a deployment: are its models what the recipe gives on its records?
 
 >>> scenario = lookup_scenario(num_pairs=10)
 >>> report = audit(scenario, make_scheme("sisa", scenario), num_trials=20, seed=1)
@@ -14,6 +15,7 @@ from expunge.audit.analysis import audit
 from expunge.audit.deployments import copy_deployment
 from expunge.audit.inference import Event, alpha_lower_bound, clopper_pearson, sign_test
 from expunge.audit.page import to_html
+from expunge.audit.recompute import Recomputation, choose_shards, current_environment, recompute
 from expunge.audit.report import AuditReport
 from expunge.audit.request import AuditRequest
 from expunge.audit.requesters import (
@@ -65,6 +67,7 @@ __all__ = [
     "LookupResult",
     "PublishVotes",
     "PublishedModels",
+    "Recomputation",
     "RetrainScheme",
     "Scenario",
     "Scheme",
@@ -76,8 +79,10 @@ __all__ = [
     "alpha_lower_bound",
     "attack_lookup",
     "audit",
+    "choose_shards",
     "clopper_pearson",
     "copy_deployment",
+    "current_environment",
     "digits_task",
     "label_only_scenario",
     "load_digits",
@@ -85,6 +90,7 @@ __all__ = [
     "make_pairs",
     "make_scheme",
     "membership_scenario",
+    "recompute",
     "sign_test",
     "slow_down_scenario",
     "small_zeros_and_ones_task",

@@ -1,4 +1,4 @@
-"""`expunge audit`."""
+"""`expunge audit`: play attacks against a scheme, or train a deployment's shards again and compare bits."""
 
 from __future__ import annotations
 
@@ -8,24 +8,51 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.folders import refuse_inside
-from expunge.cli.output import Trust, console, page_can_be_written, progress, show_json, show_table
-from expunge.core.errors import ExpungeError, InputError
+from expunge.cli.create import say
+from expunge.cli.folders import importable_from_here, refuse_inside, settle
+from expunge.cli.output import AsJson, Trust, console, page_can_be_written, progress, show_json, show_table
+from expunge.core.errors import ExpungeError, InputError, ParameterError
 
 if TYPE_CHECKING:
-    from expunge.audit import AuditReport
+    from expunge.audit import AuditReport, Recomputation
 
 _ALARM_EXIT = 1
+_MOST_NAMED = 20
 
 
-@app.command()
-def audit(
+class _AuditGroup(TyperGroup):
+    """`expunge audit SCENARIO …` is short for `expunge audit play SCENARIO …`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the name of the command that plays scenarios, unless another one is named."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["play", *args]
+        return super().parse_args(ctx, args)
+
+
+_commands = typer.Typer(cls=_AuditGroup, no_args_is_help=True)
+app.add_typer(_commands, name="audit")
+
+
+@_commands.callback()
+def audit() -> None:
+    """Attack an unlearning scheme, or check a deployment by training shards again.
+
+    `expunge audit lookup --scheme sisa` plays a scenario; `expunge audit play --help` lists scenarios and options.
+
+    `expunge audit recompute churn/` compares the models in service with what the recipe gives.
+    """
+
+
+@_commands.command()
+def play(
     scenario: Annotated[str, typer.Argument(help="lookup, label-only, white-box, membership or slow-down.")],
     scheme: Annotated[
         str | None,
@@ -203,3 +230,103 @@ def _tell(report: AuditReport, html: Path | None) -> None:
     console.print(f"[bold]{report.verdict[:1].upper() + report.verdict[1:]}.[/bold]")
     if html is not None:
         console.print(f"The report is in {html}.", markup=False)
+
+
+@_commands.command()
+def recompute(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="The deployment's folder, or a bundle of `expunge export --for-audit`.",
+            show_default=False,
+            file_okay=False,
+        ),
+    ],
+    shards: Annotated[
+        str, typer.Option(metavar="N", help="How many shards to train again, drawn at random; or all.")
+    ] = "20",
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The auditor's seed for drawing them.  [default: the system's randomness]"),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write the result into the folder's log; it must not be served meanwhile.")
+    ] = False,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train shards again from the records and the recipe, and compare their bits with the models in service.
+
+    Nothing that an update left behind is used, so nobody has to trust the code that made the updates. The exit code is
+    1 if a shard differs, or if the key is not the one that the log committed to.
+
+    Example: `expunge audit recompute churn/ --shards all`
+    """
+    from expunge.audit import recompute as run
+    from expunge.folder.disclosure import count_shards
+
+    wanted = _number_of_shards(shards)
+    settle(source)
+    if trust:
+        importable_from_here()
+    num_shards = count_shards(source)
+    total = num_shards if wanted == "all" else min(wanted, num_shards)
+    try:
+        with progress("training shards again", max(1, total)) as advance:
+            found = run(source, shards=wanted, seed=seed, trust=trust or (), record=record, advance=advance)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing was changed") from None
+    if as_json:
+        show_json(found.to_dict())
+    else:
+        _tell_recomputation(found, recorded=record)
+    if not found.agrees:
+        raise typer.Exit(_ALARM_EXIT)
+
+
+def _number_of_shards(text: str) -> int | Literal["all"]:
+    if text == "all":
+        return "all"
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise ParameterError(f"--shards must be a whole number of at least 1, or all, got {text!r:.80}")
+    return int(text)
+
+
+def _tell_recomputation(found: Recomputation, *, recorded: bool) -> None:
+    console.print(found.verdict, style="bold green" if found.agrees else "bold red", markup=False)
+    drawn = "" if len(found.checked) == found.num_shards else f", drawn {_how(found)}"
+    say(
+        f"{found.name}, generation {found.generation}, round {found.round}: {found.num_records:,} records, "
+        f"{len(found.checked):,} of {found.num_shards:,} shards trained again{drawn}, {found.num_agreeing:,} agree."
+    )
+    if found.different:
+        named = ", ".join(map(str, found.different[:_MOST_NAMED]))
+        more = f" and {len(found.different) - _MOST_NAMED:,} more" if len(found.different) > _MOST_NAMED else ""
+        say(f"Shards that differ: {named}{more}. Keep these numbers inside: they depend on the key.")
+    say(_key_words(found))
+    if found.signed_by is not None:
+        say(f"The bundle is signed by the key {found.signed_by}: compare it with the operator's.")
+    for name, there, here in found.changed:
+        say(f"The models were trained with {name} {there}; here it is {here}.")
+    if found.environment == "not recorded" and found.agrees:
+        say("Which environment the models were trained in is not recorded; the bits are the same here.")
+    for title, sentences in (("What this shows", found.shows), ("What it does not show", found.does_not_show)):
+        console.print(f"\n[bold]{title}[/bold]")
+        for sentence in sentences:
+            say(sentence)
+    if recorded:
+        console.print("\nThe result is in the log.")
+
+
+def _how(found: Recomputation) -> str:
+    return "by the system's randomness" if found.seed is None else f"with the seed {found.seed}"
+
+
+def _key_words(found: Recomputation) -> str:
+    told = f"(commitment {found.commitment[:16]}…)"
+    return {
+        "matches": f"The key is the one that the log committed to {told}.",
+        "differs": f"The key is not the one that the log committed to {told}.",
+        "not recorded": f"The log holds no commitment to the key {told}.",
+    }[found.key]

@@ -5,7 +5,8 @@
     link_i   = SHA-256(link_{i-1} digest_i)
 
 Entries hold public facts only: `EVENTS` lists the facts that each event may tell. A fact on the list depends on the
-secret randomness only if a certificate tells it too (see `facts`). An event that shows the end of a retraining is dated
+secret randomness only if a certificate tells it too (see `facts`). Two exceptions: `commitment`, a one-way hash of the
+recipe key, and the verdict of a recomputation (`agrees`). An event that shows the end of a retraining is dated
 by the clock tick (`TICKED`).
 
 A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests.
@@ -32,20 +33,21 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
             {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "publisher", "tick_seconds"}
-            | {"software", "fingerprint", "max_generations", "max_predictions", "key_commitment"}
+            | {"software", "fingerprint", "max_generations", "max_predictions", "commitment"}
         ),
         "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
-        "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
+        "generation": frozenset({"generation", "round", "reason", "commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
+        "recomputed": frozenset({"generation", "round", "num_checked", "num_different", "agrees"}),
     }
 )
 
 #: Events that show the end of a retraining: their time is rounded up to the deployment's clock tick.
-TICKED: Final = frozenset({"applied", "generation"})
+TICKED: Final = frozenset({"applied", "generation", "recomputed"})
 
 
 @dataclass(frozen=True, slots=True)

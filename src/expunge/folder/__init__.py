@@ -1,6 +1,7 @@
 """Deployments in a folder: created, opened, crash-safe, with requests, true erasure and certificates."""
 
 from expunge.folder.deployment import DurableDeployment, DurableStatus
+from expunge.folder.disclosure import Disclosure, ModelCommitment, disclose, export_for_audit
 from expunge.folder.inspection import Contents, DeploymentView, contents, open_view
 from expunge.folder.opening import create, open
 from expunge.folder.policy import ApplyPolicy
@@ -10,11 +11,15 @@ __all__ = [
     "ApplyPolicy",
     "Contents",
     "DeploymentView",
+    "Disclosure",
     "DurableDeployment",
     "DurableStatus",
+    "ModelCommitment",
     "Request",
     "contents",
     "create",
+    "disclose",
+    "export_for_audit",
     "open",
     "open_view",
 ]

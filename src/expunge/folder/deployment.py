@@ -32,7 +32,7 @@ from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, RecordId, Update, as_batch, deletions
 from expunge.evidence import Certificate
-from expunge.folder.evidence import CurrentFacts, Evidence
+from expunge.folder.evidence import CurrentFacts, Evidence, commitment_facts
 from expunge.folder.fronts import Admission, moved_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.policy import ApplyPolicy
@@ -610,13 +610,8 @@ class RoundWriter:
             if is_new:
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
                 done = self._evidence.clock.done()
-                self._evidence.ledger.write(
-                    "generation",
-                    done,
-                    generation=generation,
-                    round=round_,
-                    key_commitment=staged.state.key.commitment,
-                )
+                facts = commitment_facts(staged.state.key)
+                self._evidence.ledger.write("generation", done, generation=generation, round=round_, **facts)
             for one, _ in self.applying:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])

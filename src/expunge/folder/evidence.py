@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from expunge import evidence
 from expunge.core.files import write_new
 from expunge.core.guarantee import Guarantee
+from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Request, RequestBook
@@ -107,6 +108,11 @@ class LedgerBook:
         return evidence.Excerpt.of(
             evidence.genesis(self._deployment), [evidence.Entry(**json.loads(row[0])) for row in rows]
         )
+
+
+def commitment_facts(key: RecipeKey) -> dict[str, str]:
+    """The log's commitment to the recipe key. A key made from a seed has none: seeds could be tried one by one."""
+    return {"commitment": key.commitment} if key.is_system else {}
 
 
 class Evidence:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from expunge.core.errors import FormatError, StoreError
 from expunge.core.guarantee import Guarantee
@@ -163,6 +163,7 @@ def open_view(path: str | os.PathLike[str]) -> DeploymentView:
 
 
 _ATTEMPTS = 5
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,8 @@ def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iter
     """
     store = Store.open(Path(path), read_only=True)
     try:
-        found, at = _unchanged(store, tuple(trust))
+        trusted = tuple(trust)
+        found, at = read_unchanged(store, lambda: _read(store, trusted))
         yield found
         if store.form.is_mapped and store.position != at:
             raise StoreError(f"{store.folder} was changed while its records were read; read it again")
@@ -242,8 +244,8 @@ def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iter
         store.close()
 
 
-def _unchanged(store: Store, trusted: tuple[str, ...]) -> tuple[Contents, Position]:
-    """Read the contents between two switches, and return them with the position that they belong to.
+def read_unchanged(store: Store, read: Callable[[], Found]) -> tuple[Found, Position]:
+    """Read between two switches, and return what was read with the position that it belongs to.
 
     A switch overwrites rows, so a read that meets one is repeated. The database is not held open for longer: a reader
     would keep the serving process from erasing.
@@ -252,7 +254,7 @@ def _unchanged(store: Store, trusted: tuple[str, ...]) -> tuple[Contents, Positi
         at = store.position
         try:
             with store.explain_errors(), store.database.snapshot():
-                found = _read(store, trusted)
+                found = read()
         except Exception:  # records that are overwritten while they are read may fail in any way
             if store.position == at:
                 raise

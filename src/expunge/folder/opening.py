@@ -28,7 +28,7 @@ from expunge.core.version import __version__
 from expunge.folder.codec import decode, encode, encode_model
 from expunge.folder.configuration import dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
-from expunge.folder.evidence import Clock, LedgerBook, make_keys
+from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.store import FolderLock, Store, recover_replacement
@@ -242,7 +242,7 @@ def _write_down(
             max_generations=facts["settings"]["max_generations"],
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
-            key_commitment=inside.state.key.commitment,
+            **commitment_facts(inside.state.key),
         )
 
 
@@ -374,7 +374,7 @@ def _vacant(path: str | os.PathLike[str]) -> Path:
 def _under_construction(folder: Path) -> Iterator[Path]:
     """Make a folder beside the final one. Rename it when it is complete, and remove it after an error."""
     absolute = folder.absolute()
-    _remove_abandoned(absolute)
+    remove_abandoned(absolute)
     partial = absolute.with_name(f".{absolute.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
@@ -396,7 +396,7 @@ def _under_construction(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _remove_abandoned(folder: Path) -> None:
+def remove_abandoned(folder: Path) -> None:
     """Remove what killed attempts to create this folder left behind: it holds people's data."""
     for partial in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.partial"):
         try:

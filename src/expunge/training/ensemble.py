@@ -30,7 +30,7 @@ from expunge.training.learners.warnings import silenced
 from expunge.training.recipe import Recipe, first_slices
 from expunge.training.sampling import Sampler, Slots
 
-__all__ = ["EnsembleState", "UpdateReport", "learn", "update"]
+__all__ = ["EnsembleState", "UpdateReport", "learn", "retrain", "update"]
 
 Advance = Callable[[int], None]
 _BATCHES_PER_WORKER = 8
@@ -297,6 +297,50 @@ def update(
         change=None if renumbered else change,
     )
     return replace(blank, models=tuple(models)), report
+
+
+def retrain(
+    state: EnsembleState,
+    shards: Sequence[int],
+    *,
+    executor: Executor | None = None,
+    advance: Advance = ignore_progress,
+) -> list[Model]:
+    """Train some shards again from their contents alone, by the code that `learn` and `update` train with.
+
+    The models of the state are not used, not even as checkpoints. If the state is A_ϱ(D), the result equals its models
+    bit for bit (T6).
+
+    Parameters
+    ----------
+    state
+        The records, the recipe and the shards. It needs no models.
+    shards
+        The numbers of the shards.
+    executor, advance
+        As in `learn`.
+
+    Returns
+    -------
+    list of Model
+        A model for every one of the shards, in their order.
+
+    Raises
+    ------
+    TrainingError
+        If the learner fails on a shard; the error names the shard.
+
+    Examples
+    --------
+    >>> from expunge import Recipe, RecipeKey, Records, learn
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> records = Records.build([[0.0], [1.0], [2.0]], ["no", "yes", "yes"])
+    >>> state = learn(records, Recipe(LookupTableLearner(), 2, key=RecipeKey.from_seed(0)))
+    >>> len(retrain(state, [1]))
+    1
+    """
+    blank = replace(state, models=())
+    return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)
 
 
 def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dict[int, Slots]:

@@ -1,0 +1,393 @@
+"""Recomputation: train shards again from the records and the recipe, and compare bits with what is in service.
+
+Under the exact promise (T6) every model is a function of the records that are left and of the recipe with its key ζ. So
+whoever holds these can find out whether updates did what they should, without trusting the code that did them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from math import comb
+from typing import Any, Literal
+
+import numpy as np
+import sklearn
+from threadpoolctl import threadpool_info
+
+from expunge.core.checks import require_count
+from expunge.core.errors import ParameterError
+from expunge.core.randomness import Randomness
+from expunge.core.words import in_digits, plural
+from expunge.folder.codec import encode_model
+from expunge.folder.disclosure import Disclosure, disclose, is_bundle, recording
+from expunge.training.ensemble import Advance, ignore_progress, retrain
+
+DEFAULT_SHARDS = 20
+KeyCheck = Literal["matches", "differs", "not recorded"]
+EnvironmentCheck = Literal["same", "different", "not recorded"]
+_FRACTIONS = (Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4))
+_EVERY = (
+    "Every shard was checked: one stale model would have been found. Nothing in these models depends on a record that "
+    "is not among these, unless the recipe itself was chosen by looking at it."
+)
+_NOT_SERVED = (
+    "It does not show that these models are what answers people, or all that does: only that they are kept here."
+)
+_NOT_COMPLETE = "It does not show that the records are complete, or that a deleted record is in no other copy."
+_NOT_RANDOM_KEY = (
+    "It does not show that the key was not picked among many: that it was drawn once is the operator's word."
+)
+_NOT_FRONT = "It does not check what stands before the models (noise, a router, a student), or the log of requests."
+_NOT_FRESH = (
+    "It compares with training by the same recipe, key included. It says nothing about training with fresh randomness: "
+    "no (alpha, beta, gamma) follows from it."
+)
+_CHOSEN_LATE = (
+    "It counts only if the auditor chose the shards, and chose them after the models were committed to: an operator "
+    "who knows the choice beforehand can repair those shards alone."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """What a recomputation found. Which shards differ depends on ζ: under (α,β,γ) keep it inside.
+
+    Parameters
+    ----------
+    name
+        The deployment's name.
+    source
+        What was read: a deployment's folder or a bundle.
+    generation, round
+        The moment that the models belong to.
+    num_records, num_shards
+        The number of records, and of shards (k).
+    checked
+        The shards that were trained again, ascending.
+    different
+        Those whose model in service is another one, ascending.
+    seed
+        The auditor's seed that the shards were chosen with; None for the system's randomness.
+    key
+        Whether ζ fits the commitment in the deployment's log.
+    commitment
+        The commitment to the key that was used.
+    environment
+        Whether this machine and its libraries are those that the models were trained with.
+    changed
+        What differs in the environment: by name, the value recorded and the value here.
+    signed_by
+        The fingerprint of the key that signed the bundle; None for a folder.
+
+    Examples
+    --------
+    >>> found = Recomputation("churn", "folder", 1, 0, 900, 100, tuple(range(20)), ())
+    >>> found.agrees
+    True
+    >>> found.chance_of_detection(10)
+    Fraction(144127874, 159277783)
+    """
+
+    name: str
+    source: Literal["folder", "bundle"]
+    generation: int
+    round: int
+    num_records: int
+    num_shards: int
+    checked: tuple[int, ...]
+    different: tuple[int, ...]
+    seed: int | None = None
+    key: KeyCheck = "matches"
+    commitment: str = ""
+    environment: EnvironmentCheck = "same"
+    changed: tuple[tuple[str, str, str], ...] = ()
+    signed_by: str | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every model that was checked is the recipe's, and the key is the one that was committed to."""
+        return not self.different and self.key != "differs"
+
+    @property
+    def num_agreeing(self) -> int:
+        """How many of the shards that were checked agree."""
+        return len(self.checked) - len(self.different)
+
+    def chance_of_detection(self, num_stale: int) -> Fraction:
+        """The exact chance that shards drawn like these include one of so many stale ones (hypergeometric).
+
+        Parameters
+        ----------
+        num_stale
+            How many of the k shards are not what the recipe gives.
+
+        Returns
+        -------
+        Fraction
+            1 − C(k − s, m) / C(k, m), which is at least 1 − (1 − s/k)^m.
+
+        Raises
+        ------
+        ParameterError
+            If it is not a number from 0 to k.
+        """
+        stale = require_count("num_stale", num_stale, least=0, most=self.num_shards)
+        rest, drawn = self.num_shards - stale, len(self.checked)
+        return 1 - Fraction(comb(rest, drawn), comb(self.num_shards, drawn))
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        every = "every shard" if len(self.checked) == self.num_shards else "every shard that was checked"
+        if self.key == "differs":
+            return "The key is not the one that the log committed to: these models do not follow from that recipe."
+        if not self.different:
+            return f"The recomputation agrees: the model of {every} is, bit for bit, what the recipe gives."
+        return (
+            f"The recomputation does not agree: {plural(len(self.different), 'model')} of {len(self.checked):,} in "
+            "service are not what the recipe gives on these records."
+        )
+
+    @property
+    def shows(self) -> tuple[str, ...]:
+        """What the result shows, in sentences."""
+        if not self.agrees:
+            return tuple(self._explanations())
+        if len(self.checked) == self.num_shards:
+            return (_EVERY,)
+        counts = dict.fromkeys([1, *(-int(-share * self.num_shards // 1) for share in _FRACTIONS)])
+        lines = [
+            f"If {count:,} of the {self.num_shards:,} {'shard' if self.num_shards == 1 else 'shards'} had not been "
+            f"trained again as it should, this would have been found with a probability "
+            f"of at least {_percent(self.chance_of_detection(count))}."
+            for count in sorted(counts)
+        ]
+        return tuple(lines)
+
+    def _explanations(self) -> list[str]:
+        lines = []
+        if self.different and self.environment == "different":
+            lines.append(
+                "The environment is not the one that the models were trained in, which can change last bits. Repeat "
+                "the recomputation there before you conclude anything."
+            )
+        if self.different and self.environment == "not recorded":
+            lines.append(
+                "The environment that the models were trained in is not recorded. Other libraries or another processor "
+                "can change last bits: repeat the recomputation where the models were trained."
+            )
+        if self.different:
+            lines.append(
+                "In the same environment this means that a model is stale or was changed, that records were changed, "
+                "or that the learner is not deterministic."
+            )
+        return lines
+
+    @property
+    def does_not_show(self) -> tuple[str, ...]:
+        """What the result does not show, in sentences."""
+        return (_CHOSEN_LATE, _NOT_SERVED, _NOT_COMPLETE, _NOT_RANDOM_KEY, _NOT_FRONT, _NOT_FRESH)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "agrees": self.agrees,
+            "verdict": self.verdict,
+            "name": self.name,
+            "source": self.source,
+            "generation": self.generation,
+            "round": self.round,
+            "num_records": self.num_records,
+            "num_shards": self.num_shards,
+            "num_checked": len(self.checked),
+            "num_agreeing": self.num_agreeing,
+            "checked": list(self.checked),
+            "different": list(self.different),
+            "seed": self.seed,
+            "key": self.key,
+            "commitment": self.commitment,
+            "environment": self.environment,
+            "changed": [list(each) for each in self.changed],
+            "signed_by": self.signed_by,
+            "shows": list(self.shows),
+            "does_not_show": list(self.does_not_show),
+        }
+
+
+def choose_shards(num_shards: int, shards: int | Literal["all"], *, seed: int | None = None) -> list[int]:
+    """Draw shards at random, without replacement.
+
+    Parameters
+    ----------
+    num_shards
+        k.
+    shards
+        How many; "all", or more than k, means all of them.
+    seed
+        The auditor's seed. Without one the operating system draws.
+
+    Returns
+    -------
+    list of int
+        The shards, ascending.
+
+    Raises
+    ------
+    ParameterError
+        If `shards` is neither a positive number nor "all", or the seed is not a number that is not negative.
+
+    Examples
+    --------
+    >>> choose_shards(3, 20)
+    [0, 1, 2]
+    >>> choose_shards(100, 3, seed=7) == choose_shards(100, 3, seed=7)
+    True
+    """
+    wanted = num_shards if shards == "all" else require_count("shards", shards)
+    rng = Randomness.from_system() if seed is None else Randomness.from_seed(require_count("seed", seed, least=0))
+    return sorted(rng.permutation(num_shards)[:wanted].tolist())
+
+
+def recompute(
+    source: str | os.PathLike[str],
+    *,
+    shards: int | Literal["all"] = DEFAULT_SHARDS,
+    seed: int | None = None,
+    trust: Sequence[str] = (),
+    record: bool = False,
+    advance: Advance = ignore_progress,
+) -> Recomputation:
+    """Train shards chosen at random again, and compare the bytes of their models with those in service (T6).
+
+    Membership, order, slices and seeds are derived from the key ζ and the records; nothing that an update left behind
+    is used. Nothing is changed, and another process may be serving the folder.
+
+    If s of k shards are stale and m are checked, this is found with probability 1 − C(k−s, m)/C(k, m), at least
+    1 − (1 − s/k)^m, provided that the shards are chosen by the auditor and after the models were committed to. It does
+    not show that these models are what is served, that the records are complete, or that ζ was not picked among many.
+
+    Parameters
+    ----------
+    source
+        A deployment's folder, or a bundle of `export_for_audit`.
+    shards
+        How many shards to check; "all", or more than there are, means all of them.
+    seed
+        The auditor's seed that the shards are chosen by. Without one the operating system draws.
+    trust
+        The modules or classes of your own that the folder was created with.
+    record
+        Whether to write the result into the folder's log. No other process may then have the folder open.
+    advance
+        Called with the number of models trained since the last call.
+
+    Returns
+    -------
+    Recomputation
+        Which shards agree, and what that shows.
+
+    Raises
+    ------
+    FormatError
+        If the source is neither a deployment nor a bundle, has another format version, or is damaged; or if a bundle
+        was changed after it was signed.
+    ParameterError
+        If an option is wrong, or the result for a bundle is to be recorded.
+    ModelFormatError
+        If the learner is made of code that is not trusted.
+    TrainingError
+        If a shard cannot be trained.
+    FolderBusyError
+        If the result is to be recorded, and another process has the folder open.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> import expunge
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> with expunge.create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority") as deployment:
+    ...     receipt = deployment.delete([7])
+    >>> recompute(path, shards="all").agrees
+    True
+    """
+    if record and is_bundle(source):
+        raise ParameterError("a result is recorded in a deployment's folder, and this is a bundle")
+    choose_shards(1, shards, seed=seed)  # refuses wrong options before anything is read
+    with recording(source) if record else nullcontext() as write:
+        found = disclose(source, shards=lambda k: choose_shards(k, shards, seed=seed))
+        result = _compared(found, seed, trust, advance)
+        if write is not None:
+            write(len(result.checked), len(result.different), result.agrees)
+    return result
+
+
+def _compared(found: Disclosure, seed: int | None, trust: Sequence[str], advance: Advance) -> Recomputation:
+    state, checked, different = found.state(trust=trust), tuple(found.models), []
+    for shard, model in zip(checked, retrain(state, checked, advance=advance), strict=True):
+        served = found.models[shard]
+        if served is None or not served.opens_to(encode_model(state.learner, model, trusted=tuple(trust))):
+            different.append(shard)
+    key: KeyCheck = "matches" if found.commitment == found.key.commitment else "differs"
+    changed = _changes(found.environment or {}, current_environment())
+    return Recomputation(
+        name=found.name,
+        source=found.source,
+        generation=found.generation,
+        round=found.round,
+        num_records=len(found.records),
+        num_shards=found.num_shards,
+        checked=checked,
+        different=tuple(different),
+        seed=seed,
+        key="not recorded" if found.commitment is None else key,
+        commitment=found.key.commitment,
+        environment="not recorded" if not found.environment else "different" if changed else "same",
+        changed=changed,
+        signed_by=found.signed_by,
+    )
+
+
+def current_environment() -> dict[str, str]:
+    """What the last bits of a model may depend on, here: Python, libraries, linear algebra, and the processor.
+
+    Returns
+    -------
+    dict of str
+        By name: python, numpy, scikit-learn, blas and processor.
+    """
+    libraries = sorted(
+        {
+            " ".join(str(each.get(name, "")) for name in ("internal_api", "version", "architecture")).strip()
+            for each in threadpool_info()
+            if each.get("user_api") == "blas"
+        }
+    )
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scikit-learn": sklearn.__version__,
+        "blas": ", ".join(libraries),
+        "processor": platform.machine(),
+    }
+
+
+def _changes(recorded: Mapping[str, Any], here: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """What is another one here, among the names that both know."""
+    common = sorted(recorded.keys() & here.keys())
+    return tuple((name, str(recorded[name]), here[name]) for name in common if str(recorded[name]) != here[name])
+
+
+def _percent(chance: Fraction) -> str:
+    """Write a lower bound on a probability as a percentage, rounded down."""
+    value = Context(prec=50, rounding=ROUND_FLOOR).divide(Decimal(100 * chance.numerator), Decimal(chance.denominator))
+    digits = 3 if chance < Fraction(99, 100) else 5
+    return f"{in_digits(value, digits, ROUND_FLOOR)}%"

@@ -1,0 +1,625 @@
+"""What an auditor needs to train shards again: records, recipe, key ζ, and commitments to the models in service.
+
+`disclose` reads it from a deployment's folder, or from a bundle that `export_for_audit` wrote for somebody who does not
+have the folder. A bundle is a folder:
+
+    manifest.json    the recipe with ζ, the schema, the commitments, and the SHA-256 of every other file
+    signature.json   the deployment's signature of the manifest
+    learner          the encoded learner
+    records/         the records as columns, as in a deployment's folder
+
+A commitment to a model is SHA-256 of 32 random bytes (the salt) and of the model's bytes. Without the salt it tells
+nothing about the model. Reading a bundle runs no code that is not trusted by name, and reads no file outside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from expunge.core.checks import require_count, require_flag, require_text
+from expunge.core.errors import ExpungeError, FormatError, InputError, StoreError
+from expunge.core.files import flush_file, write_new
+from expunge.core.prf import RecipeKey
+from expunge.core.records import Records
+from expunge.core.version import __version__
+from expunge.evidence import PublicKey, SigningKey
+from expunge.folder.codec import Encoded, decode
+from expunge.folder.configuration import load_settings
+from expunge.folder.evidence import Evidence
+from expunge.folder.inspection import read_unchanged
+from expunge.folder.opening import remove_abandoned
+from expunge.folder.store import FolderLock, Store
+from expunge.folder.store.columns import Form
+from expunge.folder.store.ensembles import load_classes, read_key, read_records
+from expunge.folder.store.files import explain_errors
+from expunge.folder.store.slabs import RecordFolder
+from expunge.training.ensemble import EnsembleState
+from expunge.training.recipe import Recipe
+from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
+
+FORMAT: Final = 1
+_KIND: Final = "expunge audit bundle"
+_SIGNED: Final = b"expunge audit bundle 1\x00"
+_MANIFEST, _SIGNATURE, _LEARNER, _RECORDS = "manifest.json", "signature.json", "learner", "records"
+_SALT_BYTES: Final = 32
+_MOST_BYTES: Final = 256 * 2**20  # of a manifest
+_COLUMNS: Final = frozenset({"features", "labels", "ids", "subjects", "weights"})
+
+Choose = Callable[[int], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCommitment:
+    """A commitment to the stored bytes of one model, with the salt that opens it.
+
+    Parameters
+    ----------
+    format
+        The format of the bytes.
+    salt
+        32 random bytes.
+    digest
+        SHA-256 of the salt and the bytes.
+
+    Examples
+    --------
+    >>> from expunge.folder.codec import encode
+    >>> model, other = encode([1, 2]), encode([1, 3])
+    >>> commitment = ModelCommitment.of(model)
+    >>> commitment.opens_to(model), commitment.opens_to(other)
+    (True, False)
+    """
+
+    format: str
+    salt: bytes = field(repr=False)
+    digest: bytes
+
+    @classmethod
+    def of(cls, model: Encoded) -> Self:
+        """Commit to a model with a fresh salt."""
+        salt = secrets.token_bytes(_SALT_BYTES)
+        return cls(model.format, salt, _commit(salt, model.data))
+
+    def opens_to(self, model: Encoded) -> bool:
+        """Whether the model is, byte for byte, the one that was committed to."""
+        return self.format == model.format and self.digest == _commit(self.salt, model.data)
+
+
+def _commit(salt: bytes, data: bytes) -> bytes:
+    return hashlib.sha256(salt + data).digest()
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """A deployment at one moment, as an auditor sees it. It holds people's records and the secret key ζ.
+
+    Parameters
+    ----------
+    name, deployment
+        The deployment's name, and the id that its log is bound to.
+    generation, round
+        The moment.
+    records
+        The records that are there, copied into memory.
+    key
+        ζ.
+    commitment
+        The commitment to ζ that the log of a folder holds; None if there is none.
+    num_shards
+        k.
+    sampler
+        How records are assigned to shards.
+    learner
+        The learner, encoded.
+    models
+        Commitments to models in service, by shard. None stands for a model whose file is missing.
+    environment
+        The environment that the models were trained in, if that is recorded.
+    signed_by
+        The fingerprint of the key that signed a bundle; None for a folder.
+    """
+
+    name: str
+    deployment: str
+    generation: int
+    round: int
+    records: Records = field(repr=False)
+    key: RecipeKey
+    commitment: str | None
+    num_shards: int
+    sampler: Sampler
+    learner: Encoded = field(repr=False)
+    models: Mapping[int, ModelCommitment | None] = field(repr=False)
+    environment: Mapping[str, Any] | None = None
+    signed_by: str | None = None
+
+    @property
+    def source(self) -> Literal["folder", "bundle"]:
+        """Where it was read from."""
+        return "folder" if self.signed_by is None else "bundle"
+
+    def state(self, *, trust: Sequence[str] = ()) -> EnsembleState:
+        """The records and the recipe with the shards that follow from them, without models.
+
+        Parameters
+        ----------
+        trust
+            The modules or classes of the operator's own that the learner is made of.
+
+        Returns
+        -------
+        EnsembleState
+            The state; its `models` are empty.
+
+        Raises
+        ------
+        ModelFormatError
+            If the learner is made of code that is not trusted.
+        """
+        learner = decode(self.learner.format, self.learner.data, trusted=tuple(trust))
+        recipe = Recipe(learner, self.num_shards, self.sampler, self.key).for_classes(self.records.classes)
+        return EnsembleState(self.records, recipe, recipe.members(self.records), ())
+
+
+def every_shard(num_shards: int) -> Sequence[int]:
+    """Choose all shards."""
+    return range(num_shards)
+
+
+def is_bundle(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder is an audit bundle, and not a deployment.
+
+    Parameters
+    ----------
+    path
+        The folder.
+
+    Returns
+    -------
+    bool
+        Whether it has a manifest.
+    """
+    return (Path(path) / _MANIFEST).is_file()
+
+
+def count_shards(path: str | os.PathLike[str]) -> int:
+    """How many shards a deployment's folder, or a bundle, has.
+
+    Parameters
+    ----------
+    path
+        The folder or bundle.
+
+    Returns
+    -------
+    int
+        k.
+
+    Raises
+    ------
+    FormatError
+        If it is neither, or is damaged.
+    """
+    if is_bundle(path):
+        manifest, _ = _read_manifest(Path(path))
+        with _explained(Path(path)):
+            return require_count("num_shards", manifest["recipe"]["num_shards"], most=2**31)
+    store = Store.open(Path(path), read_only=True)
+    try:
+        return _num_shards(store)
+    finally:
+        store.close()
+
+
+def disclose(path: str | os.PathLike[str], *, shards: Choose = every_shard) -> Disclosure:
+    """Read what an auditor needs, as of one moment and without changing anything.
+
+    Another process may be serving the folder. The records are copied into memory.
+
+    Parameters
+    ----------
+    path
+        A deployment's folder, or a bundle.
+    shards
+        Given k, the shards whose models are looked at; all of them by default.
+
+    Returns
+    -------
+    Disclosure
+        Records, recipe, key and commitments.
+
+    Raises
+    ------
+    FormatError
+        If it is neither a deployment nor a bundle, has another format version, or is damaged; or if a bundle was
+        changed after it was signed.
+    StoreError
+        If the folder changes faster than it can be read.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from expunge.folder import create
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> found = disclose(path)
+    >>> len(found.records), sorted(found.models)
+    (20, [0, 1, 2])
+    """
+    if is_bundle(path):
+        return _from_bundle(Path(path), shards)
+    store = Store.open(Path(path), read_only=True)
+    try:
+        return read_unchanged(store, lambda: _from_folder(store, shards))[0]
+    finally:
+        store.close()
+
+
+def _from_folder(store: Store, shards: Choose) -> Disclosure:
+    settings, position = load_settings(store.fact("settings")), store.position
+    learner = store.object("learner")
+    if learner is None:
+        raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
+    num_shards = _num_shards(store)
+    return Disclosure(
+        name=store.fact("name"),
+        deployment=store.fact("deployment"),
+        generation=position.generation,
+        round=position.round,
+        records=read_records(store).compacted(),  # a copy in memory
+        key=read_key(store),
+        commitment=_recorded_commitment(store),
+        num_shards=num_shards,
+        sampler=settings.make_sampler(settings.inclusion_probability),
+        learner=Encoded(*learner),
+        models={shard: _committed(store, shard) for shard in shards(num_shards)},
+        environment=_recorded_environment(store),
+    )
+
+
+def _num_shards(store: Store) -> int:
+    return require_count("n_shards", load_settings(store.fact("settings")).n_shards)
+
+
+def _committed(store: Store, shard: int) -> ModelCommitment | None:
+    """Commit to the bytes that are in service: those in the file, whatever the database says about them."""
+    row = store.database.row("SELECT file, format FROM shards WHERE shard = ?", (shard,))
+    try:
+        data = b"" if row is None else (store.folder / "models" / Path(row[0]).name).read_bytes()
+    except FileNotFoundError:
+        row = None
+    return None if row is None else ModelCommitment.of(Encoded(row[1], data))
+
+
+def _recorded_commitment(store: Store) -> str | None:
+    """The commitment to the key in force: that of the log's last entry that has one."""
+    for (text,) in store.database.rows("SELECT entry FROM ledger ORDER BY sequence DESC"):
+        entry = json.loads(text)
+        if entry["event"] in ("created", "generation"):
+            found: str | None = entry["facts"].get("commitment")
+            return found
+    return None
+
+
+def _recorded_environment(store: Store) -> Mapping[str, Any] | None:
+    row = store.database.row("SELECT value FROM facts WHERE name = 'environment'")
+    found = None if row is None else json.loads(row[0])
+    return found if isinstance(found, dict) else None
+
+
+def export_for_audit(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> Disclosure:
+    """Write a bundle with which somebody else can train any shard again, without the deployment's folder.
+
+    The bundle holds people's records and the secret key ζ. Give it to nobody but the auditor, over a channel that you
+    would send the records over, and have it deleted after the audit: deletions do not reach it.
+
+    Parameters
+    ----------
+    path
+        The deployment's folder. Another process may be serving it.
+    out
+        Where the bundle goes. Nothing may be there. It appears complete, or not at all.
+
+    Returns
+    -------
+    Disclosure
+        What the bundle holds.
+
+    Raises
+    ------
+    FormatError
+        If the folder is not a deployment, or is damaged.
+    StoreError
+        If `out` is taken, lies in the deployment's folder, or cannot be written to.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from expunge.folder import create
+    >>> home = pathlib.Path(tempfile.mkdtemp())
+    >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    >>> create(home / "churn", GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> found = export_for_audit(home / "churn", home / "bundle")
+    >>> disclose(home / "bundle").source
+    'bundle'
+    """
+    target = Path(out).absolute()
+    _require_free(target, Path(path))
+    store = Store.open(Path(path), read_only=True)
+    try:
+        found, form, extra = read_unchanged(store, lambda: _to_export(store))[0]
+        key = SigningKey.load(store.folder / "keys" / "signing.pem")
+    finally:
+        store.close()
+    missing = [shard for shard, model in found.models.items() if model is None]
+    if missing:
+        raise FormatError(f"{path} is damaged: a model in service has no file")
+    with explain_errors(target), _under_construction(target) as partial:
+        _write_bundle(partial, found, form, extra, key)
+    return found
+
+
+def _to_export(store: Store) -> tuple[Disclosure, Form, dict[str, Any]]:
+    schema = {
+        "classes": store.fact("classes"),
+        "classes_declared": store.fact("classes_declared"),
+        "columns": store.fact("provenance").get("columns"),
+    }
+    return _from_folder(store, every_shard), store.form, schema
+
+
+def _require_free(target: Path, folder: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise StoreError(f"{target} exists already; choose another name for the bundle, or remove it first")
+    if not target.parent.is_dir():
+        raise StoreError(f"there is no folder {target.parent} to write the bundle to")
+    if folder.resolve() in target.resolve().parents:
+        raise StoreError(f"{target} lies in the deployment's folder; write the bundle elsewhere")
+
+
+@contextmanager
+def _under_construction(target: Path) -> Iterator[Path]:
+    """Make a bundle beside its place and rename it when it is complete. What a killed attempt left is removed."""
+    remove_abandoned(target)
+    workshop = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    workshop.mkdir(mode=0o700)
+    lock = FolderLock(workshop)
+    try:
+        partial = workshop / "bundle"
+        partial.mkdir(mode=0o700)
+        yield partial
+        flush_file(partial)
+        partial.rename(target)
+        flush_file(target.parent)
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+        lock.release()
+
+
+def _write_bundle(path: Path, found: Disclosure, form: Form, schema: dict[str, Any], key: SigningKey) -> None:
+    RecordFolder.write(path / _RECORDS, form, [found.records.blocks[0]])
+    write_new(path / _LEARNER, found.learner.data)
+    independent = isinstance(found.sampler, IndependentSampler)
+    manifest = {
+        "kind": _KIND,
+        "format": FORMAT,
+        "software": f"expunge {__version__}",
+        "name": found.name,
+        "deployment": found.deployment,
+        "generation": found.generation,
+        "round": found.round,
+        "recipe": {
+            "key": found.key.secret.hex(),
+            "key_is_from_system": found.key.is_system,
+            "num_shards": found.num_shards,
+            "sampling": "independent" if independent else "partition",
+            "inclusion_probability": found.sampler.inclusion_probability(found.num_shards) if independent else None,
+            "learner_format": found.learner.format,
+        },
+        "commitment": found.commitment,
+        "schema": {**schema, "form": form.to_json(), "allow_missing": found.records.allow_missing},
+        "environment": found.environment,
+        "num_records": len(found.records),
+        "models": [
+            [model.format, model.salt.hex(), model.digest.hex()]
+            for _, model in sorted(found.models.items())
+            if model is not None
+        ],
+        "files": {name: _digest_of(path / name) for name in _files_of(form)},
+    }
+    text = json.dumps(manifest, sort_keys=True, indent=1).encode("ascii")
+    signature = {"public_key": key.public_key.to_pem(), "signature": key.sign(_SIGNED + text).hex()}
+    write_new(path / _SIGNATURE, json.dumps(signature, indent=1).encode("ascii"))
+    write_new(path / _MANIFEST, text)
+
+
+def _files_of(form: Form) -> list[str]:
+    kinds = [
+        (column.name, kind) for column in form.columns for kind in (["slab"] if column.dtype else ["slab", "heap"])
+    ]
+    return [_LEARNER, *(f"{_RECORDS}/{name}.{kind}" for name, kind in kinds)]
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what a malformed bundle provokes into one line."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise FormatError(f"the bundle {path} cannot be read: {error.strerror or error}") from None
+    except (ExpungeError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        detail = next(iter(str(error).splitlines()), "")
+        raise FormatError(f"the bundle {path} is malformed: {type(error).__name__}: {detail:.200}") from None
+
+
+def _read_manifest(path: Path) -> tuple[dict[str, Any], PublicKey]:
+    """Read the manifest, after its signature and before anything else."""
+    with _explained(path):
+        text, signature = _read_small(path / _MANIFEST), json.loads(_read_small(path / _SIGNATURE))
+        key = PublicKey.from_pem(signature["public_key"].encode("ascii"))
+        if not key.verifies(bytes.fromhex(signature["signature"]), _SIGNED + text):
+            raise FormatError(
+                f"the bundle {path} was changed after it was signed: {_MANIFEST} does not fit its signature"
+            )
+        manifest = json.loads(text)
+        if manifest.get("kind") != _KIND:
+            raise FormatError(f"{path} is no audit bundle")
+        if manifest["format"] != FORMAT:
+            raise FormatError(
+                f"the bundle {path} has format {manifest['format']!r:.20}; this version of expunge reads {FORMAT}"
+            )
+        return manifest, key
+
+
+def _read_small(path: Path) -> bytes:
+    if path.is_symlink():
+        raise FormatError(f"{path} is a link: a bundle has none")
+    with path.open("rb") as stream:
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise FormatError(f"{path} is too large")
+    return data
+
+
+def _from_bundle(path: Path, shards: Choose) -> Disclosure:
+    manifest, key = _read_manifest(path)
+    with _explained(path):
+        schema, recipe = manifest["schema"], manifest["recipe"]
+        form = _require_sound(Form.from_json(schema["form"]))
+        _check_files(path, manifest["files"], form)
+        num_shards = require_count("num_shards", recipe["num_shards"])
+        models = [_read_commitment(row) for row in manifest["models"]]
+        if len(models) != num_shards:
+            raise InputError(f"there are {len(models)} commitments for {num_shards} shards")
+        return Disclosure(
+            name=require_text("name", manifest["name"]),
+            deployment=require_text("deployment", manifest["deployment"]),
+            generation=require_count("generation", manifest["generation"]),
+            round=require_count("round", manifest["round"], least=0),
+            records=_read_bundled_records(path, manifest, form),
+            key=RecipeKey(bytes.fromhex(recipe["key"]), is_system=require_flag("key", recipe["key_is_from_system"])),
+            commitment=manifest["commitment"],
+            num_shards=num_shards,
+            sampler=_sampler_of(recipe),
+            learner=Encoded(recipe["learner_format"], (path / _LEARNER).read_bytes()),
+            models={shard: models[shard] for shard in shards(num_shards)},
+            environment=manifest["environment"],
+            signed_by=key.fingerprint,
+        )
+
+
+def _sampler_of(recipe: Mapping[str, Any]) -> Sampler:
+    match recipe["sampling"]:
+        case "independent":
+            return IndependentSampler(recipe["inclusion_probability"])
+        case "partition":
+            return PartitionSampler()
+    raise InputError(f"there is no sampling {recipe['sampling']!r:.80}")
+
+
+def _read_commitment(row: Any) -> ModelCommitment:
+    form, salt, digest = row
+    found = ModelCommitment(require_text("format", form), bytes.fromhex(salt), bytes.fromhex(digest))
+    if len(found.salt) != _SALT_BYTES or len(found.digest) != hashlib.sha256().digest_size:
+        raise InputError("a commitment has a salt and a digest of 32 bytes each")
+    return found
+
+
+def _require_sound(form: Form) -> Form:
+    """Refuse columns that a store does not make: names of other files, or types that hold pointers."""
+    for column in form.columns:
+        known = column.name in _COLUMNS or column.name.removeprefix("feature-").isascii()
+        if not known or not column.name.replace("-", "").isalnum():
+            raise InputError(f"there is no column {column.name!r:.80}")
+        if column.dtype is not None and np.dtype(column.dtype).kind not in "fiubcmM":
+            raise InputError(f"column {column.name} has the type {column.dtype!r:.80}")
+    return form
+
+
+def _check_files(path: Path, files: Mapping[str, str], form: Form) -> None:
+    expected = _files_of(form)
+    if sorted(files) != sorted(expected):
+        raise InputError("its list of files does not fit its columns")
+    for name in expected:
+        if (path / name).is_symlink() or (path / name).parent.is_symlink():
+            raise FormatError(f"{path / name} is a link: a bundle has none")
+        if _digest_of(path / name) != files[name]:
+            raise FormatError(f"the bundle {path} was changed after it was signed: {name} has another digest")
+
+
+def _read_bundled_records(path: Path, manifest: Mapping[str, Any], form: Form) -> Records:
+    schema, size = manifest["schema"], require_count("num_records", manifest["num_records"], least=0)
+    for column in form.columns:
+        if (path / _RECORDS / f"{column.name}.slab").stat().st_size != size * column.width:
+            raise InputError(f"column {column.name} has another length than {size} records")
+    classes = load_classes(schema["classes"])
+    block = RecordFolder(path / _RECORDS, form).read(size)
+    if len(block.labels) and (block.labels.min() < 0 or block.labels.max() >= len(classes)):
+        raise InputError("a record has a label that is no class")
+    allowed = require_flag("allow_missing", schema["allow_missing"])
+    found = Records.restored(block, dead=(), classes=classes, allow_missing=allowed, layout=form.layout)
+    return replace(found.compacted(), layout=form.layout)
+
+
+@contextmanager
+def recording(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int, bool], None]]:
+    """Hold a folder for a recomputation, and write its result into the folder's log.
+
+    Under an (α,β,γ) promise (independent shards) the entry tells the verdict only: how many of the chosen shards differ
+    may depend on ζ. The entry is dated by a clock tick.
+
+    Parameters
+    ----------
+    path
+        The deployment's folder. No other process may have it open, also not for serving.
+
+    Yields
+    ------
+    callable
+        `write(num_checked, num_different, agrees)` appends the entry.
+
+    Raises
+    ------
+    FolderBusyError
+        If another process has the folder open.
+    FormatError
+        If it is not a deployment, or is damaged.
+    """
+    store = Store.open(Path(path))
+    try:
+        evidence = Evidence(store)
+
+        def write(num_checked: int, num_different: int, agrees: bool) -> None:
+            position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"
+            facts: dict[str, Any] = {"generation": position.generation, "round": position.round, "agrees": agrees}
+            told = facts | {"num_checked": num_checked} | ({} if is_independent else {"num_different": num_different})
+            with store.database.transaction():
+                evidence.ledger.write("recomputed", evidence.clock.done(), **told)
+
+        with evidence.clock.work():
+            yield write
+    finally:
+        store.close()

@@ -1,0 +1,362 @@
+"""Recomputation: sound folders agree, and every way to break a folder is found."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import sqlite3
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.naive_bayes import GaussianNB
+
+import expunge
+from expunge import Randomness, RecipeKey
+from expunge.audit import Recomputation, choose_shards, recompute
+from expunge.core.errors import FolderBusyError, FormatError, ModelFormatError, ParameterError
+from expunge.core.words import is_on_tick
+from expunge.evidence import verify
+from expunge.folder import open_view
+from expunge.folder.codec import encode_model
+from expunge.folder.disclosure import disclose
+from expunge.folder.store import Store
+from expunge.training import ensemble
+from expunge.training.learners import LookupTableLearner, SlicedScikitLearner
+
+SHARDS = 6
+
+
+@pytest.fixture
+def folder():
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name) / "clinic"
+
+
+def make(folder, learner=None, *, sampling="partition", size=120, **options):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(size, 3))
+    y = np.where(X[:, 0] + rng.normal(size=size) > 0, "yes", "no")
+    ids = [f"p{i}" for i in range(size)]
+    options = {"n_shards": SHARDS, "mechanism": "majority", "sampling": sampling, "ids": ids, **options}
+    return expunge.create(folder, SGDClassifier() if learner is None else learner, X, y, **options)
+
+
+def write_model(folder, shard, data):
+    """Replace a model's file, and the digest that the folder keeps of it."""
+    with sqlite3.connect(folder / "state.db") as database:
+        (name,) = database.execute("SELECT file FROM shards WHERE shard = ?", (shard,)).fetchone()
+        database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (hashlib.sha256(data).digest(), shard))
+    database.close()
+    (folder / "models" / name).write_bytes(data)
+
+
+def model_bytes(folder, shard):
+    store = Store.open(folder, read_only=True)
+    (name,) = store.database.row("SELECT file FROM shards WHERE shard = ?", (shard,))
+    store.close()
+    return (folder / "models" / name).read_bytes()
+
+
+def shard_of(folder, record):
+    state = disclose(folder).state()
+    (shard,) = state.shards_of(state.records.slot_of(record))
+    return shard
+
+
+def frame(size):
+    rng = np.random.default_rng(3)
+    return pd.DataFrame({"x": rng.normal(size=size), "colour": pd.Categorical(rng.choice(["red", "blue"], size))})
+
+
+@pytest.mark.parametrize(
+    ("learner", "options"),
+    [
+        (SGDClassifier(), {"sampling": "independent", "inclusion_probability": 0.4}),
+        (RandomForestClassifier(3), {}),
+        (SlicedScikitLearner(SGDClassifier(), num_slices=3), {"classes": ["no", "yes"]}),
+        (LogisticRegression(), {"n_jobs": 2}),
+    ],
+    ids=["independent", "forest", "slices", "processes"],
+)
+def test_a_folder_agrees_after_many_updates(folder, learner, options):
+    people = [f"h{i // 3}" for i in range(120)]
+    rng, counter = np.random.default_rng(1), itertools.count()
+    with make(folder, learner, subjects=people, weights=rng.random(120), **options) as deployment:
+        alive = [f"p{i}" for i in range(120)]
+        for _ in range(12):
+            gone = [alive.pop(int(rng.integers(len(alive)))) for _ in range(2)]
+            deployment.delete(gone)
+            came = f"new{next(counter)}"
+            deployment.add(rng.normal(size=(1, 3)), ["yes"], [came], weights=[0.5])
+            alive.append(came)
+        deployment.add(rng.normal(size=(1, 3)), ["no"], [gone[0]], readmit=True)
+        deployment.delete(subjects=[deployment.inside.state.records.subjects_of(np.arange(120))[60]])
+        seen = []
+        found = recompute(folder, shards="all", advance=seen.append)  # while it is open for serving
+    assert found.agrees
+    assert found.different == ()
+    assert found.checked == tuple(range(SHARDS))
+    assert found.key == "matches"
+    assert sum(seen) == SHARDS
+    assert found.num_records == len(disclose(folder).records) < 120 - 24 + 12 + 1
+    assert found.round == 26
+    assert recompute(folder, shards="all").agrees
+
+
+def test_a_folder_agrees_after_a_new_generation(folder):
+    with make(folder) as deployment:
+        deployment.retrain()
+        deployment.delete(["p3"])
+    found = recompute(folder, shards="all")
+    assert (found.agrees, found.key, found.generation) == (True, "matches", 2)
+
+
+def test_nothing_is_changed(folder):
+    make(folder).close()
+
+    def fingerprint():
+        return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.name.endswith(("-shm", "-wal"))}
+
+    before = fingerprint()
+    recompute(folder)
+    assert fingerprint() == before
+
+
+def test_a_model_that_was_replaced_is_found(folder):
+    make(folder).close()
+    write_model(folder, 2, model_bytes(folder, 3))
+    found = recompute(folder, shards="all")
+    assert found.different == (2,)
+    assert not found.agrees
+    assert found.num_agreeing == SHARDS - 1
+    assert "1 model of 6 in service are not" in found.verdict
+    assert expunge.open(folder).close() is None  # the folder itself does not notice
+
+
+def test_one_bit_of_a_model_is_found(folder):
+    make(folder, GaussianNB()).close()
+    state = disclose(folder).state()
+    model = ensemble.retrain(state, [4])[0]
+    model.estimator.theta_[0, 0] = np.nextafter(model.estimator.theta_[0, 0], np.inf)
+    write_model(folder, 4, encode_model(state.learner, model).data)
+    assert recompute(folder, shards="all").different == (4,)
+
+
+def test_a_model_file_that_is_missing_or_damaged_is_found(folder):
+    make(folder).close()
+    for path in (folder / "models").glob("00001-*"):
+        path.unlink()
+    for path in (folder / "models").glob("00005-*"):
+        path.write_bytes(b"nonsense")
+    assert recompute(folder, shards="all").different == (1, 5)
+
+
+def test_an_update_that_forgot_to_retrain_is_found(folder, monkeypatch):
+    deployment = make(folder)
+    stale = shard_of(folder, "p7")
+    with monkeypatch.context() as broken:
+        broken.setattr(ensemble, "_by_shard", lambda *_: {})  # the records go, the models stay
+        deployment.delete(["p7"])
+    deployment.close()
+    found = recompute(folder, shards="all")
+    assert found.different == (stale,)
+    hits = [bool(recompute(folder, shards=2, seed=seed).different) for seed in range(30)]
+    assert hits == [stale in choose_shards(SHARDS, 2, seed=seed) for seed in range(30)]
+    assert any(hits)
+    assert not all(hits)
+
+
+def test_an_update_that_kept_the_order_of_arrival_is_found(folder, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(RecipeKey, "order", lambda self, shard, names: np.arange(len(names)))
+        make(folder).close()
+    assert recompute(folder, shards="all").different == tuple(range(SHARDS))
+
+
+def test_models_with_another_seed_are_found(folder, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(RecipeKey, "seed", lambda self, shard, slice, digest: 1)
+        make(folder).close()
+    assert recompute(folder, shards="all").different == tuple(range(SHARDS))
+
+
+def test_a_record_that_was_changed_in_the_store_is_found(folder):
+    make(folder).close()
+    touched = shard_of(folder, "p9")
+    path = folder / "records" / "000001" / "features.slab"
+    table = np.fromfile(path, dtype=np.float64).reshape(-1, 3)
+    table[9, 1] += 1e-9
+    path.write_bytes(table.tobytes())
+    assert recompute(folder, shards="all").different == (touched,)
+
+
+def test_another_key_than_the_one_that_was_committed_to_is_found(folder, monkeypatch):
+    """An operator who trains everything by a key of his choice, after the first one was published."""
+    make(folder, LookupTableLearner()).close()
+    chosen = RecipeKey.from_seed(5)
+    found = disclose(folder)
+    state = type(found)(**{**found.__dict__, "key": chosen}).state()
+    for shard, model in enumerate(ensemble.retrain(state, range(SHARDS))):
+        write_model(folder, shard, encode_model(state.learner, model).data)
+    with sqlite3.connect(folder / "state.db") as database:
+        database.execute("UPDATE recipe SET secret = ?", (chosen.secret,))
+    database.close()
+    result = recompute(folder, shards="all")
+    assert result.different == ()
+    assert result.key == "differs"
+    assert not result.agrees
+    assert "not the one that the log committed to" in result.verdict
+
+
+def test_an_old_log_has_no_commitment(folder):
+    make(folder, LookupTableLearner()).close()
+    with sqlite3.connect(folder / "state.db") as database:
+        database.execute("UPDATE ledger SET entry = json_remove(entry, '$.facts.commitment')")
+    database.close()
+    result = recompute(folder, shards=1)
+    assert (result.agrees, result.key) == (True, "not recorded")
+
+
+def test_a_folder_agrees_after_a_label_is_gone_with_its_last_record(folder):
+    """The name of the label is erased then; models of shards that never had it do not change a bit."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.array(["a very rare label", *(["no", "yes"] * 30)][:60])
+    with expunge.create(folder, LogisticRegression(), X, y, n_shards=4, mechanism="majority") as deployment:
+        deployment.delete([0])
+        assert recompute(folder, shards="all").agrees
+    assert "a very rare label" not in disclose(folder).records.classes.tolist()
+    with expunge.open(folder) as deployment:
+        deployment.delete([7])
+        assert recompute(folder, shards="all").agrees
+        deployment.add(X[:1], ["a very rare label"], [100])
+    assert recompute(folder, shards="all").agrees
+
+
+def test_data_frames_agree(folder):
+    table, y = frame(80), np.arange(80) % 2
+    from expunge.training.learners.named import named_learner
+
+    learner = named_learner("logistic", columns={"x": "number", "colour": "category"})
+    with expunge.create(folder, learner, table, y, n_shards=3, mechanism="majority") as deployment:
+        deployment.delete([3, 4])
+        deployment.add(table.iloc[:1], [1], [900])
+    assert recompute(folder, shards="all").agrees
+
+
+@pytest.mark.parametrize(("shards", "stale", "drawn"), [(6, 1, 2), (7, 3, 3), (5, 0, 2), (5, 5, 1), (6, 2, 6)])
+def test_the_chance_of_detection_is_exact(shards, stale, drawn):
+    draws = list(itertools.combinations(range(shards), drawn))
+    hits = sum(any(shard < stale for shard in draw) for draw in draws)
+    found = Recomputation("x", "folder", 1, 0, 9, shards, tuple(range(drawn)), ())
+    assert found.chance_of_detection(stale) == Fraction(hits, len(draws))
+    assert float(found.chance_of_detection(stale)) >= 1 - (1 - stale / shards) ** drawn - 1e-12
+
+
+@pytest.mark.parametrize(("shards", "drawn"), [(1000, 20), (677, 20), (37, 5), (3000, 2999), (2, 1)])
+def test_what_it_shows_is_never_rounded_up(shards, drawn):
+    found = Recomputation("x", "folder", 1, 0, 9, shards, tuple(range(drawn)), ())
+    for sentence in found.shows:
+        stale, percent = re.fullmatch(r"If ([\d,]+) of the .* of at least ([\d.]+)%\.", sentence).groups()
+        exact = 100 * found.chance_of_detection(int(stale.replace(",", "")))
+        assert exact - Fraction(1, 10) < Fraction(percent) <= exact
+    assert any("answers people" in each for each in found.does_not_show)
+    assert any("picked among many" in each for each in found.does_not_show)
+
+
+def test_shards_are_drawn_evenly():
+    """Each of 8 shards is in a draw of 3 with probability 3/8; false alarms below 1e-6 (8 bounds of 5.5 sigma)."""
+    draws = 4000
+    counts = np.bincount(np.concatenate([choose_shards(8, 3, seed=seed) for seed in range(draws)]), minlength=8)
+    assert np.abs(counts - draws * 3 / 8).max() < 5.5 * np.sqrt(draws * 3 / 8 * 5 / 8)
+    assert len({tuple(choose_shards(10**6, 3)) for _ in range(5)}) == 5  # the system's randomness
+
+
+@pytest.mark.parametrize("sampling", ["partition", "independent"])
+def test_the_result_goes_into_the_log(folder, sampling):
+    make(folder, LookupTableLearner(), sampling=sampling, size=30).close()
+    recompute(folder, shards=4, seed=1, record=True)
+    write_model(folder, 0, model_bytes(folder, 1))
+    recompute(folder, shards="all", record=True)
+    with open_view(folder) as view:
+        certificate = view.certificate()
+    assert verify(certificate.to_json()).wrong == ()
+    entries = [entry for entry in certificate.ledger.entries if entry.event == "recomputed"]
+    first, second = (dict(entry.facts) for entry in entries)
+    common = {"generation": 1, "round": 0}
+    # With independent shards the number depends on ζ and may matter to an (α,β,γ) promise: the verdict only.
+    told = [{"num_different": 0}, {"num_different": 1}] if sampling == "partition" else [{}, {}]
+    assert first == {**common, "num_checked": 4, "agrees": True, **told[0]}
+    assert second == {**common, "num_checked": 6, "agrees": False, **told[1]}
+    assert all(is_on_tick(entry.at, tick_seconds=60) for entry in entries)
+    expunge.open(folder).close()
+
+
+def test_a_folder_that_is_being_served_is_not_recorded_in(folder):
+    with make(folder, LookupTableLearner(), size=30):
+        trained = []
+        with pytest.raises(FolderBusyError, match="is in use"):
+            recompute(folder, record=True, advance=trained.append)
+        assert trained == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shards": 0}, "shards must be an integer >= 1, got 0"),
+        ({"shards": "some"}, "shards must be"),
+        ({"seed": -1}, "seed must be an integer >= 0, got -1"),
+    ],
+)
+def test_wrong_options_are_named(folder, options, message):
+    with pytest.raises(ParameterError, match=message):
+        recompute(folder, **options)
+
+
+def test_what_is_no_deployment_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(FormatError):
+            recompute(path)
+
+
+class Stranger(GaussianNB):
+    """A classifier of somebody's own."""
+
+
+def test_code_of_ones_own_must_be_trusted(folder):
+    make(folder, Stranger(), trust=[__name__]).close()
+    with pytest.raises(ModelFormatError):
+        recompute(folder)
+    assert recompute(folder, shards="all", trust=[__name__]).agrees
+
+
+def test_a_key_from_a_seed_is_not_committed_to(folder):
+    """Whoever reads the log could otherwise try one seed after another."""
+    make(folder, LookupTableLearner(), size=30, rng=Randomness.from_seed(3)).close()
+    assert recompute(folder, shards="all").key == "not recorded"
+    assert recompute(folder, shards="all").agrees
+
+
+@pytest.mark.parametrize("recorded", ["same", "different", "not recorded"])
+def test_the_environment_is_compared(folder, recorded):
+    from expunge.audit import current_environment
+
+    make(folder, LookupTableLearner(), size=30).close()
+    write_model(folder, 0, model_bytes(folder, 1))
+    if recorded != "not recorded":
+        store = Store.open(folder)
+        change = {} if recorded == "same" else {"numpy": "1.0"}
+        store.write_fact("environment", {**current_environment(), **change, "gpu": "none"})
+        store.close()
+    found = recompute(folder, shards="all")
+    assert found.environment == recorded
+    assert [name for name, _, _ in found.changed] == (["numpy"] if recorded == "different" else [])
+    words = {"same": "In the same environment", "different": "Repeat", "not recorded": "is not recorded"}
+    assert words[recorded] in found.shows[0]
