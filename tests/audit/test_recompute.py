@@ -219,7 +219,7 @@ def test_another_key_than_the_one_that_was_committed_to_is_found(folder, monkeyp
 def test_an_old_log_has_no_commitment(folder):
     make(folder, LookupTableLearner()).close()
     with sqlite3.connect(folder / "state.db") as database:
-        database.execute("UPDATE ledger SET entry = json_remove(entry, '$.facts.commitment')")
+        database.execute("UPDATE ledger SET entry = json_remove(entry, '$.facts.key_commitment')")
     database.close()
     result = recompute(folder, shards=1)
     assert (result.agrees, result.key) == (True, "not recorded")

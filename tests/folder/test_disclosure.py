@@ -251,6 +251,6 @@ def test_the_log_commits_to_every_key_in_force(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "clinic", read_only=True)
     entries = [json.loads(row[0]) for row in store.database.rows("SELECT entry FROM ledger ORDER BY sequence")]
     store.close()
-    told = [entry["facts"]["commitment"] for entry in entries if entry["event"] in ("created", "generation")]
+    told = [entry["facts"]["key_commitment"] for entry in entries if entry["event"] in ("created", "generation")]
     assert told == [first, second]
     assert first != second

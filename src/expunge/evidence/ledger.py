@@ -5,8 +5,8 @@
     link_i   = SHA-256(link_{i-1} digest_i)
 
 Entries hold public facts only: `EVENTS` lists the facts that each event may tell. A fact on the list depends on the
-secret randomness only if a certificate tells it too (see `facts`). Two exceptions: `commitment`, a one-way hash of the
-recipe key, and the verdict of a recomputation (`agrees`). An event that shows the end of a retraining is dated
+secret randomness only if a certificate tells it too (see `facts`). Two exceptions: `key_commitment`, a one-way hash of
+the recipe key, and the verdict of a recomputation (`agrees`). An event that shows the end of a retraining is dated
 by the clock tick (`TICKED`).
 
 A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests.
@@ -33,12 +33,12 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
             {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "publisher", "tick_seconds"}
-            | {"software", "fingerprint", "max_generations", "max_predictions", "commitment"}
+            | {"software", "fingerprint", "max_generations", "max_predictions", "key_commitment"}
         ),
         "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
-        "generation": frozenset({"generation", "round", "reason", "commitment"}),
+        "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),

@@ -310,7 +310,7 @@ def _recorded_commitment(store: Store) -> str | None:
     for (text,) in store.database.rows("SELECT entry FROM ledger ORDER BY sequence DESC"):
         entry = json.loads(text)
         if entry["event"] in ("created", "generation"):
-            found: str | None = entry["facts"].get("commitment")
+            found: str | None = entry["facts"].get("key_commitment")
             return found
     return None
 

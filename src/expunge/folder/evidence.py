@@ -112,7 +112,7 @@ class LedgerBook:
 
 def commitment_facts(key: RecipeKey) -> dict[str, str]:
     """The log's commitment to the recipe key. A key made from a seed has none: seeds could be tried one by one."""
-    return {"commitment": key.commitment} if key.is_system else {}
+    return {"key_commitment": key.commitment} if key.is_system else {}
 
 
 class Evidence:
