@@ -119,7 +119,7 @@ def test_an_exhausted_generation_stays_so_after_reopening(folders: Any, closes: 
     new = deployment.inside.state.key
     assert new != key
     entries = [json.loads(entry) for (entry,) in deployment._store.database.rows("SELECT entry FROM ledger")]
-    told = [one["facts"]["commitment"] for one in entries if one["event"] in ("created", "generation")]
+    told = [one["facts"]["key_commitment"] for one in entries if one["event"] in ("created", "generation")]
     assert told == [key.commitment, new.commitment]
     [(stored,)] = deployment._store.database.rows("SELECT secret FROM recipe")
     assert stored == new.secret  # and the old key is gone: no other row can hold it
