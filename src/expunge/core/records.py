@@ -259,6 +259,8 @@ class Records:
         Whether features may hold NaN or infinity.
     layout
         The kind of container and its columns, as `features.describe` gives them.
+    has_weights
+        Whether records carry weights, declared by giving them when the dataset is made.
 
     Examples
     --------
