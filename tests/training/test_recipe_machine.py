@@ -42,7 +42,7 @@ from expunge.training.learners import (
     ScikitLearner,
     SlicedScikitLearner,
 )
-from expunge.training.learners.named import learner_names, named_learner
+from expunge.training.learners.named import exact_names, learner_names, named_learner
 from expunge.training.recipe import Recipe, digest_contents
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 
@@ -281,7 +281,6 @@ def torch_learner():
 
 
 TAKES_WEIGHTS = {"logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "tree", "forest", "extra-trees", "boosting"}
-NUMBERS_ONLY = {name for name in learner_names() if name.endswith("-exact")}
 FLOATS, HALVES, WHOLE = arrays(np.float64), arrays(np.float32), arrays(np.int64)
 HALF = IndependentSampler(0.5)
 
@@ -296,7 +295,17 @@ SCENARIOS |= {
         named_learner(name, columns=KINDS, **QUICK.get(name, {})), frame, sampler=HALF
     )
     for name in learner_names()
-    if name not in NUMBERS_ONLY
+}
+SCENARIOS |= {
+    f"{name}, {kind}": lambda name=name, table=table, shards=shards: Scenario(
+        named_learner(name), table, sampler=HALF, num_shards=shards
+    )
+    for name in exact_names()
+    for kind, table, shards in [("arrays", FLOATS, 3), ("sparse", sparse, 3)]
+}
+SCENARIOS |= {
+    f"{name}, one shard": lambda name=name: Scenario(AbstainingLearner(named_learner(name)), WHOLE, num_shards=1)
+    for name in exact_names()
 }
 SCENARIOS |= {
     "texts": lambda: Scenario(ScikitLearner(make_pipeline(CountVectorizer(), BernoulliNB())), texts),

@@ -260,7 +260,7 @@ class Records:
     layout
         The kind of container and its columns, as `features.describe` gives them.
     has_weights
-        Whether records carry weights.
+        Whether records carry weights, declared by giving them when the dataset is made.
 
     Examples
     --------

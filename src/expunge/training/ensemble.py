@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,9 +285,17 @@ def update(
         blank = blank.compacted()
     if writer is not None:
         writer.start(blank, None if renumbered else change)
-    trained = _train(blank, touched, firsts, executor or Serial(), advance, writer)
     models = list(state.models)
-    for shard, model in zip(touched, trained, strict=True):
+    refitted = _refit(state, records, leaving, coming)
+    for shard, model in refitted.items():
+        models[shard] = model
+        if writer is not None:
+            writer.add(shard, model)
+        advance(1)
+    left = [(shard, first) for shard, first in zip(touched, firsts, strict=True) if shard not in refitted]
+    rest = [shard for shard, _ in left]
+    trained = _train(blank, rest, [first for _, first in left], executor or Serial(), advance, writer)
+    for shard, model in zip(rest, trained, strict=True):
         models[shard] = model
     report = UpdateReport(
         touched=touched,
@@ -341,6 +349,28 @@ def retrain(
     """
     blank = replace(state, models=())
     return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)
+
+
+def _refit(
+    state: EnsembleState, records: Records, leaving: dict[int, Slots], coming: dict[int, Slots]
+) -> dict[int, Model]:
+    """New models of touched shards by the learner's `refit`, where it has one; it gives what training would."""
+    found: dict[int, Model] = {}
+    none, learner = np.empty(0, dtype=np.uint32), cast("Any", state.learner)
+    if not hasattr(getattr(learner, "learner", learner), "refit"):  # one that may abstain stands before another
+        return found
+    for shard in sorted(leaving.keys() | coming.keys()):
+        removed = state.recipe.changed_rows(shard, state.records, leaving.get(shard, none))
+        added = state.recipe.changed_rows(shard, records, coming.get(shard, none))
+        try:
+            with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
+                model = learner.refit(state.models[shard], removed, added)
+        except Exception as error:
+            message = f"updating the model of shard {shard} failed: {type(error).__name__}: {error}"
+            raise TrainingError(message, shard) from error
+        if model is not None:
+            found[shard] = model
+    return found
 
 
 def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dict[int, Slots]:

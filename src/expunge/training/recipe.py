@@ -132,6 +132,15 @@ class Recipe:
             return ShardData(shard, X, y, weights, self.key.seed(shard, 0, digest_contents(X, y, weights)))
         return self._sliced(shard, X, y, weights, self.slices(shard, names))
 
+    def changed_rows(self, shard: int, records: Records, slots: Slots) -> ShardData:
+        """Some rows of a shard, for a learner that updates a model by them: no seed, for nothing is drawn."""
+        X, y, weights = records.gather(slots)
+        order = self.key.order(shard, id_names(records.ids_of(slots), self.key))
+        if weights is not None:
+            order = order[weights[order] != 0]
+            weights = weights[order]
+        return ShardData(shard, take(X, order), y[order], weights, 0)
+
     def shared_contents(
         self, shard: int, records: Records, slots: Slots, rows: SharedRows, places: Slots
     ) -> SharedShard:

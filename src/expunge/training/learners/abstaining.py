@@ -120,6 +120,18 @@ class AbstainingLearner:
             return Abstainer()
         return model
 
+    def refit(self, model: Model, removed: protocol.ShardData, added: protocol.ShardData) -> Model | None:
+        """The learner's updated model; None, so that the shard is trained, if it abstains, fails or cannot."""
+        if isinstance(model, Abstainer) or not hasattr(self.learner, "refit"):
+            return None
+        try:
+            changed: Model | None = self.learner.refit(model, removed, added)
+        except Exception as error:
+            if _is_machine_error(error):
+                raise
+            return None
+        return changed
+
     def fit_many(self, shards: Sequence[protocol.ShardData | protocol.SharedShard]) -> list[Model]:
         """Train all shards together if the learner can, and one by one if that fails."""
         if hasattr(self.learner, "fit_many"):

@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -33,6 +34,8 @@ from sklearn.utils import get_tags
 from expunge.core.checks import require_choice
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, is_frame
+from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+from expunge.training.learners.exact import ExactLearner
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
 
@@ -72,6 +75,46 @@ _RECIPES: Mapping[str, _Recipe] = {
         lambda: MLPClassifier(hidden_layer_sizes=(64,), max_iter=300), "neural network with one hidden layer of 64"
     ),
 }
+
+
+_EXACT: Mapping[str, Callable[..., Any]] = {
+    "ridge-exact": RidgeFallback,
+    "naive-bayes-exact": GaussianNaiveBayes,
+    "neighbours-exact": partial(NearestNeighbours, num_neighbours=5),
+}
+
+
+def exact_names() -> tuple[str, ...]:
+    """Short names of the learners that delete without any training: for numbers without gaps, in one shard.
+
+    Returns
+    -------
+    tuple of str
+        The names. They are no pipelines, so they are not among `learner_names()`.
+
+    Examples
+    --------
+    >>> exact_names()
+    ('ridge-exact', 'naive-bayes-exact', 'neighbours-exact')
+    """
+    return tuple(_EXACT)
+
+
+def _make_exact(
+    name: str, columns: Mapping[str, ColumnKind] | None, fills_gaps: bool, options: Mapping[str, Any]
+) -> ExactLearner:
+    for column, kind in (columns or {}).items():
+        if kind != "number":
+            raise ParameterError(f"learner {name!r} uses numbers only, and column {column!r} holds categories")
+    if fills_gaps:
+        raise ParameterError(f"learner {name!r} uses numbers without gaps, and values may be missing here")
+    try:
+        return ExactLearner(_EXACT[name](**options))
+    except TypeError:
+        made = _EXACT[name]()
+        known = ", ".join(sorted(each.name for each in fields(made)))
+        wrong = next(option for option in options if not hasattr(made, option))
+        raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {known}") from None
 
 
 def learner_names() -> dict[str, str]:
@@ -152,13 +195,13 @@ class LearnerSpec:
 
 def named_learner(
     name: str, *, columns: Mapping[str, ColumnKind] | None = None, fills_gaps: bool = False, **options: Any
-) -> ScikitLearner:
+) -> ScikitLearner | ExactLearner:
     """Make the learner of a short name.
 
     Parameters
     ----------
     name
-        One of `learner_names()`.
+        One of `learner_names()` or `exact_names()`.
     columns
         The kind of every column of a table, in order; None for arrays and tables of numbers.
     fills_gaps
@@ -169,23 +212,27 @@ def named_learner(
 
     Returns
     -------
-    ScikitLearner
+    ScikitLearner or ExactLearner
         The learner.
 
     Raises
     ------
     ParameterError
-        If there is no such learner, the classifier has no such option or refuses its value, or a column has no kind.
+        If there is no such learner, an exact learner is asked for categories or gaps, the classifier has no
+        such option or refuses its value, or a column has no kind.
 
     Examples
     --------
     >>> named_learner("logistic", C=0.1).estimator.steps[-1]
     ('logisticregression', LogisticRegression(C=0.1, max_iter=1000))
     """
+    if name in _EXACT:
+        return _make_exact(name, columns, fills_gaps, options)
     recipe = _RECIPES.get(name)
     if recipe is None:
+        known = ", ".join([*_RECIPES, *_EXACT])
         raise ParameterError(
-            f"unknown learner {name!r}: use one of {', '.join(_RECIPES)}, or package.module:factory for one of your own"
+            f"unknown learner {name!r}: use one of {known}, or package.module:factory for one of your own"
         )
     classifier = _configure(name, recipe.classifier(), options)
     if columns is None or "category" not in columns.values():

@@ -10,6 +10,9 @@ A learner may also have the following attributes. They are optional and found by
 - `shards_at_once` is a number: `fit_many` is fastest with a multiple of so many shards.
 - `shares_rows`, if true, lets `fit_many` get `SharedShard`s, whose rows are positions in one table that all share.
 - `make_voter(models, num_classes)` returns a `Voter`, which computes the votes of all shards together.
+- `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
+  gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
+  with the seed 0, because such a learner draws nothing.
 - `for_classes(classes)` returns the learner that trains on the labels themselves instead of their codes.
 - `dump_model(model)` and `load_model(parts)` turn a model into a dictionary of arrays, numbers and texts, and back, so
   that a deployment on disk can store it.
