@@ -3,6 +3,7 @@
     ExpungeError
     ├── InputError (also ValueError)      the caller's input is wrong; nothing was changed
     │   ├── ParameterError                an option has an impossible value
+    │   │   └── NotPublishedError         (also AttributeError) the promise in force does not allow this to be published
     │   └── RecordError                   one record of a batch is at fault, and is named
     │       ├── UnknownRecordError        a deletion of an id (or subject) that is not there
     │       └── DuplicateRecordError      an addition of an id that is there already
@@ -39,6 +40,10 @@ class InputError(ExpungeError, ValueError):
 
 class ParameterError(InputError):
     """An option has an impossible value."""
+
+
+class NotPublishedError(ParameterError, AttributeError):
+    """The promise in force does not allow this to be published. As an AttributeError it is what `hasattr` looks for."""
 
 
 class RecordError(InputError):
