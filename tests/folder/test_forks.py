@@ -58,7 +58,7 @@ ACTS: dict[str, Callable[[DurableDeployment], object]] = {
     "delete": lambda deployment: deployment.delete([1]),
     "submit": lambda deployment: deployment.submit([expunge.Delete(1)]),
     "apply": lambda deployment: deployment.apply(),
-    "retrain": lambda deployment: deployment.retrain(),
+    "retrain": lambda deployment: deployment.rekey(),
     "cancel": lambda deployment: deployment.cancel("x"),
     "status": lambda deployment: deployment.status,
     "certificate": lambda deployment: deployment.certificate(),

@@ -121,11 +121,11 @@ def test_an_exhausted_generation_stays_so_after_reopening(folders: Any, closes: 
 
 def test_generations_past_the_last_one_retrain_at_every_update(folders: Any) -> None:
     deployment = folders.make(max_generations=2)
-    deployment.retrain()
+    deployment.rekey()
     deployment = folders.reopen(deployment)
     deployment.delete([0])
     assert deployment.status.generation == 2
-    deployment.retrain()
+    deployment.rekey()
     for record in (1, 2, 3):
         deployment = folders.reopen(deployment)
         before = deployment.status.generation
@@ -167,7 +167,7 @@ def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, fol
 def test_retraining_leaves_no_files_of_the_generation_before(folder: Path, folders: Any) -> None:
     deployment = folders.make()
     before = {path.name for path in (folder / "models").iterdir()}
-    deployment.retrain()
+    deployment.rekey()
     after = {path.name for path in (folder / "models").iterdir()}
     assert len(before) == len(after) == 4
     assert before.isdisjoint(after)
@@ -223,7 +223,7 @@ def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch:
 
     monkeypatch.setattr(DirtyFlag, "prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        deployment.retrain()
+        deployment.rekey()
     asking.join(60)
     assert len(answers) == 1
     # The query was answered by the old generation, which has a budget of its own.

@@ -69,7 +69,7 @@ def test_a_view_follows_what_happens(folder: Path) -> None:
             status = view.status
             assert (status.round, status.num_records) == (record + 1, 19 - record)
             assert status.budget.predictions >= record + 1
-        deployment.retrain()
+        deployment.rekey()
         assert view.status.generation == 2
         assert view.status.budget.predictions == 0  # the new generation's books, not the old one's
         assert view.certificate().publication.predictions_published == 0

@@ -391,7 +391,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def retrain(self) -> None:
-        self.deployment.retrain()
+        self.deployment.rekey()
         self.model.start_generation()
 
     @rule(data=st.data())

@@ -37,7 +37,9 @@ from expunge.training.sampling import IndependentSampler, PartitionSampler, Samp
 
 SamplingName = Literal["independent", "partition"]
 NOISE_NAMES = tuple(name for name in MECHANISM_NAMES if name != Majority.name)
-_NO_LABELS_ONLY = "which publishes labels only: anything more would say more about the models than it accounts for"
+ONLY_LABELS = (
+    "which publishes labels only, because anything more would reveal more than it accounts for; use promise='exact'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,9 +712,9 @@ def refusal(promise: Promise, what: str) -> str:
     Examples
     --------
     >>> refusal(Consensus(), "predict_proba")[:50]
-    "no predict_proba under the promise 'consensus', wh"
+    "no predict_proba under promise='consensus', which "
     """
-    return f"no {what} under the promise {promise.name!r}, {_NO_LABELS_ONLY}; use promise='exact' for it"
+    return f"no {what} under promise={promise.name!r}, {ONLY_LABELS}"
 
 
 def as_budget(budget: PrivacyBudget | tuple[float, float] | None) -> PrivacyBudget | None:

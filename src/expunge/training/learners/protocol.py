@@ -114,10 +114,10 @@ class Learner(Protocol):
 
     It trains the shards of an ensemble. The classes are sorted, so "high" is code 0 and "low" is code 1:
 
-    >>> from expunge import IndependentSampler, Randomness, Records, learn
+    >>> from expunge import IndependentSampler, Recipe, RecipeKey, Records, learn
     >>> records = Records.build([[0.0], [1.0], [8.0], [9.0]], ["low", "low", "high", "high"])
-    >>> sampler, rng = IndependentSampler(probability=1.0), Randomness.from_seed(0)
-    >>> state = learn(records, ClassMeansLearner(), num_shards=3, sampler=sampler, rng=rng)
+    >>> recipe = Recipe(ClassMeansLearner(), 3, IndependentSampler(probability=1.0), RecipeKey.from_seed(0))
+    >>> state = learn(records, recipe)
     >>> state.count_votes(np.array([[2.0], [7.0]]))
     array([[0, 3],
            [3, 0]])
@@ -437,7 +437,7 @@ def mean_opinion(models: Sequence[Model], X: Features, num_classes: int, opinion
             total[has_one] += table[has_one]
             count += has_one
     with np.errstate(invalid="ignore"):
-        return cast("Floats", total / count[:, np.newaxis])
+        return total / count[:, np.newaxis]
 
 
 def _opinion(ask: Any, X: Features, num_classes: int) -> Floats:

@@ -73,12 +73,12 @@ class ScikitModel:
             return np.asarray(labels, dtype=np.int64)
         return match_codes(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
 
-    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     def probabilities(self, X: Features, num_classes: int) -> Floats:
         """The estimator's `predict_proba` by class code; 0 for a class that it never saw."""
         return self.spread(self.estimator.predict_proba(X), num_classes)
 
-    @available_if(lambda self: hasattr(self.estimator, "decision_function"))
+    @available_if(lambda self: hasattr(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
     def scores(self, X: Features, num_classes: int) -> Floats:
         """The estimator's `decision_function` by class code.
 
@@ -109,7 +109,8 @@ class ScikitLearner:
 
     Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed. An
     estimator without one is assumed to be deterministic. Every parameter named `n_jobs` that is set becomes 1: shards
-    are what is trained in parallel. A shard with a single class gets a `ConstantModel`; the estimator is not trained. Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
+    are what is trained in parallel. A shard with a single class gets a `ConstantModel`; the estimator is not trained.
+    Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
 
     Parameters
     ----------

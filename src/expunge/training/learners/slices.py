@@ -44,13 +44,13 @@ class SlicedModel:
         """The vote of the model after the last slice."""
         return self.final.predict(X)
 
-    @available_if(lambda self: hasattr(self.final, "probabilities"))
+    @available_if(lambda self: hasattr(self.final, "probabilities"))  # type: ignore[untyped-decorator]
     def probabilities(self, X: Features, num_classes: int) -> Floats:
         """Those of the model after the last slice."""
         found: Floats = self.final.probabilities(X, num_classes)  # type: ignore[attr-defined]
         return found
 
-    @available_if(lambda self: hasattr(self.final, "scores"))
+    @available_if(lambda self: hasattr(self.final, "scores"))  # type: ignore[untyped-decorator]
     def scores(self, X: Features, num_classes: int) -> Floats:
         """Those of the model after the last slice."""
         found: Floats = self.final.scores(X, num_classes)  # type: ignore[attr-defined]
