@@ -399,7 +399,7 @@ def test_who_interrupts_between_disk_and_memory_has_to_open_again(
             deployment.delete([0, 1]) if act == "delete" else deployment.rekey()
     for again in (
         deployment.apply,
-        deployment.retrain,
+        deployment.rekey,
         lambda: deployment.delete([3]),
         lambda: deployment.submit([Delete(3)]),
         lambda: deployment.predict(X[:2]),
@@ -423,7 +423,7 @@ def test_who_interrupts_the_switch_in_memory_has_to_open_again(folders: Any, mon
         patch.setattr("expunge.folder.deployment.DurableJournal", interrupt)
         with pytest.raises(KeyboardInterrupt):
             deployment.rekey()
-    for again in (deployment.retrain, lambda: deployment.predict(X[:2])):
+    for again in (deployment.rekey, lambda: deployment.predict(X[:2])):
         with pytest.raises(StoreError, match="open it again"):
             again()
     folders.reopen(deployment).close()

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,10 +71,9 @@ def _temporary() -> Iterator[Path]:
 def measure(size: Size, folder: Path, *, advance: Advance) -> list[Line]:
     """Predictions and deletions, in a folder and in memory."""
     X, y = make_records(size.num_records)
-    options: dict[str, Any] = {"n_shards": size.num_shards, "mechanism": "exponential", "max_predictions": _MANY}
     noise = Noise("exponential", max_predictions=_MANY)
     model = UnlearningClassifier(LogisticRegression(), n_shards=size.num_shards, promise=noise).fit(X, y)
-    with create(folder / "small", LogisticRegression(), X, y, **options) as durable:
+    with create(folder / "small", LogisticRegression(), X, y, n_shards=size.num_shards, promise=noise) as durable:
         predictions = [
             *_predictions(model, durable, 1, size.calls, size, advance),
             *_predictions(model, durable, size.rows, 5, size, advance),

@@ -177,6 +177,8 @@ class DurableDeployment(Deployment):
         Where models are trained; in this process if it is None.
     advance
         Called with the number of models trained since the last call.
+    key
+        The recipe key; from `rng` if it is None.
     """
 
     _store: Store

@@ -146,7 +146,7 @@ def test_slices_cannot_abstain():
 def test_in_a_folder_no_request_waits_for_a_record_that_breaks_training(tmp_path):
     X, y = make_data()
     scaled = make_pipeline(StandardScaler(), LogisticRegression())
-    options = {"n_shards": 9, "inclusion_probability": 0.4, "mechanism": "majority", "rng": Randomness.from_seed(2)}
+    options = {"n_shards": 9, "inclusion_probability": 0.4, "promise": "unguarded", "rng": Randomness.from_seed(2)}
     labels = np.array(["no", "yes"])[y]
     bad = np.full((1, 3), POISON)
     with expunge.create(tmp_path / "plain", scaled, X, labels, **options) as deployment:

@@ -20,7 +20,8 @@ from expunge.privacy.mechanisms.consensus import plurality
 from expunge.serving.publishing.front import DirectRound, RoundContext
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
 
-NOT_CLAIMED = "the exact promise lets everything be published, so no bound holds for what is published about the key"
+_UNBOUNDED = "the exact promise lets everything be published, so what is published about the key has no bound"
+NOT_CLAIMED = f"(α,β,γ)-unlearning is not claimed: {_UNBOUNDED}"
 _DECLINED = -1
 
 
