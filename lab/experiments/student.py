@@ -30,6 +30,7 @@ from sklearn.pipeline import make_pipeline
 
 from expunge import UnlearningClassifier
 from expunge.core.randomness import Randomness
+from expunge.serving.promises import Student
 from expunge.serving.publishing import ConsensusPublisher, RoundContext, StudentFront, StudentRound
 from expunge.training.execution import Serial
 from expunge.training.learners import ScikitLearner
@@ -102,22 +103,20 @@ def make_student(pool: Any, landmarks: int) -> ScikitLearner:
 def run(name: str, data: Data, sizes: Sizes) -> dict[str, Any]:
     """One dataset: the first round, the ways of teaching, the rounds of deletions."""
     started = time.perf_counter()
-    front = StudentFront(
-        data.pool, make_student(data.pool, sizes.landmarks), num_throw_away=sizes.num_throw_away, self_training=0
-    )
+    student = make_student(data.pool, sizes.landmarks)
+    promise = Student(data.pool, student=student, num_throw_away=sizes.num_throw_away, max_predictions=10**6)
     base = RidgeClassifier(alpha=3.0)
     model = UnlearningClassifier(
         base,
         n_shards=sizes.num_shards,
         inclusion_probability=sizes.inclusion_probability,
-        publish=front,
-        max_predictions=10**6,
+        promise=promise,
         random_state=SEED,
     ).fit(data.X, data.y)
     fitted = time.perf_counter() - started
     found = first_round(model, data, base)
     print(name, found, flush=True)
-    found["students"] = compare_teaching(model, data, front)
+    found["students"] = compare_teaching(model, data, promise.make_front(base))
     print(name, found["students"], flush=True)
     found["deletions"] = delete_in_rounds(model, data, sizes)
     target = model.guarantee()

@@ -30,7 +30,8 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.preprocessing import scale
 
 from expunge import UnlearningClassifier
-from expunge.serving.publishing import RoutedRound, RouterFront
+from expunge.serving.promises import Consensus, Promise, Router
+from expunge.serving.publishing import RoutedRound
 from expunge.training.fallback import Fallback, NearestNeighbours, RidgeFallback
 from expunge_lab.datasets import load_mnist
 from results import add_options, chosen_folder, save
@@ -129,16 +130,20 @@ def run(name: str, data: Data, ways: dict[str, Way]) -> dict[str, Any]:
 
 def serve(data: Data, way: Way) -> dict[str, Any]:
     """Ask until the generation is dirty or everything is asked; then go on, for the accuracies."""
-    front: Any = "direct"
+    promise: Promise = Consensus()
     if way.fallback is not None:
-        front = RouterFront(
-            way.fallback, num_queries=way.queries, dirty_chance=0.05, num_throw_away=200, calibration_size=4000
+        promise = Router(
+            fallback=way.fallback,
+            num_queries=way.queries,
+            dirty_chance=0.05,
+            num_throw_away=200,
+            calibration_size=4000,
         )
     model = UnlearningClassifier(
         RidgeClassifier(alpha=data.alpha),
         n_shards=NUM_SHARDS,
         inclusion_probability=data.inclusion_probability,
-        publish=front,
+        promise=promise,
         random_state=SEED,
     ).fit(data.X, data.y)
     alone = RidgeClassifier(alpha=data.alpha).fit(data.X, data.y)

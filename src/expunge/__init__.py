@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from expunge.privacy.accounting import PrivacyBudget
     from expunge.serving.deployment import Deployment
     from expunge.serving.estimator import UnlearningClassifier
+    from expunge.serving.promises import Consensus, Exact, Noise, Router, Student, Unguarded
     from expunge.theory.planning import Plan, plan
     from expunge.training.ensemble import EnsembleState, learn, update
     from expunge.training.recipe import Recipe
@@ -27,13 +28,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "Add": "core.records",
     "AddMany": "core.records",
+    "Consensus": "serving.promises",
     "Delete": "core.records",
     "DeleteSubject": "core.records",
     "Deployment": "serving.deployment",
     "EnsembleState": "training.ensemble",
+    "Exact": "serving.promises",
     "ExpungeError": "core.errors",
     "Guarantee": "core.guarantee",
     "IndependentSampler": "training.sampling",
+    "Noise": "serving.promises",
     "PartitionSampler": "training.sampling",
     "Plan": "theory.planning",
     "PrivacyBudget": "privacy.accounting",
@@ -41,6 +45,9 @@ _HOMES = {
     "Recipe": "training.recipe",
     "RecipeKey": "core.prf",
     "Records": "core.records",
+    "Router": "serving.promises",
+    "Student": "serving.promises",
+    "Unguarded": "serving.promises",
     "UnlearningClassifier": "serving.estimator",
     "create": "folder",
     "learn": "training.ensemble",
@@ -52,13 +59,16 @@ _HOMES = {
 __all__ = [
     "Add",
     "AddMany",
+    "Consensus",
     "Delete",
     "DeleteSubject",
     "Deployment",
     "EnsembleState",
+    "Exact",
     "ExpungeError",
     "Guarantee",
     "IndependentSampler",
+    "Noise",
     "PartitionSampler",
     "Plan",
     "PrivacyBudget",
@@ -66,6 +76,9 @@ __all__ = [
     "Recipe",
     "RecipeKey",
     "Records",
+    "Router",
+    "Student",
+    "Unguarded",
     "UnlearningClassifier",
     "__version__",
     "create",

@@ -104,7 +104,7 @@ def run_demo(folder: Path, *, rng: Randomness, progress: Progress) -> DemoReport
             subjects=data.subjects[kept],
             n_shards=NUM_SHARDS,
             inclusion_probability=INCLUSION_PROBABILITY,
-            mechanism="majority",
+            promise="unguarded",
             rng=rng,
             advance=advance,
         )

@@ -16,6 +16,7 @@ from expunge.cli import app
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.randomness import Randomness
 from expunge.folder import create, open_view
+from expunge.serving.promises import Noise
 
 
 def fingerprint(folder):
@@ -41,8 +42,7 @@ def folder(tmp_path_factory):
         y,
         ids=[f"p{i}" for i in range(120)],
         n_shards=4,
-        mechanism="exponential",
-        budget=(1.0, 1e-6),
+        promise=Noise("exponential", budget=(1.0, 1e-6)),
         rng=Randomness.from_seed(1),
     )
     made.delete(["p0", "p61"])

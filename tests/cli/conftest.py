@@ -123,7 +123,7 @@ def create(files, expunge):
 @pytest.fixture(scope="session")
 def first_churn(tmp_path_factory, create):
     folder = tmp_path_factory.mktemp("made") / "churn"
-    create(f"{folder}/", "--learner", "logistic", "--shards", "10")
+    create(f"{folder}/", "--learner", "logistic", "--shards", "10", "--promise", "consensus")
     return folder
 
 

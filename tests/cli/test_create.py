@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import expunge as library
-from expunge.cli.create import LEARNERS, MECHANISMS
-from expunge.privacy.mechanisms import MECHANISM_NAMES
+from expunge.cli.create import LEARNERS, MECHANISMS, PROMISES
+from expunge.serving.promises import NOISE_NAMES, PROMISE_NAMES
 from expunge.training.learners.named import learner_names
 
 
@@ -22,12 +22,27 @@ COLUMNS = ("--label", "churned", "--id", "customer_id", "--subject", "household"
 
 
 # A target that few shards meet, so that the tests are fast.
-EASY = ("--alpha", "12", "--beta", "0.01", "--gamma", "0.01", "--max-predictions", "5", "--generations", "1")
+EASY = (
+    "--promise",
+    "consensus",
+    "--alpha",
+    "12",
+    "--beta",
+    "0.01",
+    "--gamma",
+    "0.01",
+    "--max-predictions",
+    "5",
+    "--generations",
+    "1",
+)
 
 
 def test_the_guarantee_in_force_is_told(tmp_path, files, expunge):
     done = create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, *EASY, "--shards", "40")
-    assert "Guarantee in force: (12, 0.01, 0.01)-unlearning, by T4" in done.words
+    assert "exact: promised." in done.words
+    assert "(α,β,γ): promised." in done.words
+    assert "(12, 0.01, 0.01)-close to what retraining gives, by T4" in done.words
     assert "at most 163,000 times as likely" in done.words
     assert "over the one generation" in done.words
     made = expunge("status", tmp_path / "a", "--json").json["guarantee"]
@@ -36,9 +51,10 @@ def test_the_guarantee_in_force_is_told(tmp_path, files, expunge):
 
 def test_no_guarantee_is_told_with_what_would_change_it(tmp_path, files, expunge):
     cases = {
-        ("--mechanism", "majority"): "--mechanism consensus",
-        ("--sampling", "partition"): "--sampling independent",
-        ("--alpha", "0.001"): "a weaker target",
+        ("--promise", "unguarded"): "--promise consensus",
+        ("--promise", "noise"): "--promise consensus",
+        ("--promise", "consensus", "--sampling", "partition"): "--sampling independent",
+        ("--promise", "consensus", "--alpha", "0.001"): "a weaker target",
     }
     for place, (options, words) in enumerate(cases.items()):
         done = create(expunge, tmp_path / str(place), files / "train.csv", *COLUMNS, *options, "--json")
@@ -48,7 +64,30 @@ def test_no_guarantee_is_told_with_what_would_change_it(tmp_path, files, expunge
 
 def test_names_that_complete_are_those_that_exist():
     assert tuple(learner_names()) == LEARNERS
-    assert ("consensus", *MECHANISM_NAMES) == MECHANISMS
+    assert NOISE_NAMES == MECHANISMS
+    assert {*PROMISE_NAMES, "student"} == {*PROMISES}
+
+
+def test_the_exact_promise_is_the_default(tmp_path, files, expunge):
+    folder = tmp_path / "a"
+    done = expunge("create", folder, "--data", files / "train.csv", *COLUMNS)
+    assert "10 shards" in done.words
+    assert "exact: promised." in done.words
+    assert "bit for bit" in done.words
+    assert "(α,β,γ): not claimed." in done.words
+    assert "What would change that" not in done.words
+    expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv")
+    expunge("delete", folder, "--id", "7")
+    assert "predictions: without a limit, and not counted" in expunge("status", folder).words
+    found = expunge("status", folder, "--json").json
+    assert [(each["name"], each["claimed"]) for each in found["promise"]] == [("exact", True), ("(α,β,γ)", False)]
+    assert (found["generation"], found["round"], found["advice"]) == (1, 1, "")
+    with library.open(folder) as deployment:
+        assert deployment.is_exact
+        assert deployment.inside.models_trained == 11
+        assert not deployment.inside.state.sampler.is_independent
+        said = deployment.certificate().statements
+    assert "(α,β,γ)-unlearning is not claimed" in said.headline
 
 
 def test_options_reach_the_deployment(tmp_path, files, expunge):
@@ -58,6 +97,8 @@ def test_options_reach_the_deployment(tmp_path, files, expunge):
         folder,
         files / "train.csv",
         *COLUMNS,
+        "--promise",
+        "noise",
         "--mechanism",
         "exponential",
         "--epsilon",
@@ -143,13 +184,13 @@ def test_missing_numbers_later(tmp_path, files, expunge):
 
 
 def test_a_student_or_a_router_may_answer(tmp_path, files, expunge):
-    create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, "--publish", "student", "--pool", files / "new.csv")
+    create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, "--promise", "student", "--pool", files / "new.csv")
     expunge("predict", tmp_path / "a", "--data", files / "new.csv")
     with library.open(tmp_path / "a") as deployment:
         assert deployment.student is not None
-    create(expunge, tmp_path / "b", files / "train.csv", *COLUMNS, "--publish", "router")
+    create(expunge, tmp_path / "b", files / "train.csv", *COLUMNS, "--promise", "router")
     expunge("predict", tmp_path / "b", "--data", files / "new.csv")
-    assert "pool" in create(expunge, tmp_path / "c", files / "train.csv", *COLUMNS, "--publish", "student", code=2).err
+    assert "pool" in create(expunge, tmp_path / "c", files / "train.csv", *COLUMNS, "--promise", "student", code=2).err
 
 
 def test_slices(tmp_path, files, expunge):
@@ -257,11 +298,16 @@ def test_bad_files_make_nothing(message, tmp_path, expunge):
         (("--learner", "no_such_module:x"), "no_such_module"),
         (("--shards", "many"), "--shards must be a whole number"),
         (("--delta", "1e-6"), "--delta needs --epsilon"),
-        (("--epsilon", "1"), "budget is for noisy mechanisms"),
-        (("--mechanism", "magic"), "mechanism must be one of"),
+        (("--epsilon", "1"), "--epsilon is not for --promise exact"),
+        (("--alpha", "1"), "--alpha, --beta and --gamma are not for --promise exact"),
+        (("--promise", "consensus", "--epsilon", "1"), "--epsilon is not for --promise consensus"),
+        (("--promise", "consensus", "--mechanism", "laplace"), "--mechanism is not for --promise consensus"),
+        (("--promise", "magic"), "--promise must be one of exact, consensus"),
+        (("--promise", "noise", "--mechanism", "magic"), "mechanism must be one of"),
+        (("--shards", "auto"), "--shards auto plans for a target"),
         (("--apply", "sometimes"), "apply must be now"),
         (("--sampling", "magic"), "sampling must be"),
-        (("--on-exhausted", "magic"), "on_exhausted must be"),
+        (("--promise", "noise", "--on-exhausted", "magic"), "on_exhausted must be"),
         (("--on-failure", "magic"), "--on-failure must be raise or abstain, got 'magic'"),
         (("--on-failure", "abstain", "--slices", "2", "--learner", "naive-bayes"), "slices cannot abstain"),
         (
@@ -269,16 +315,27 @@ def test_bad_files_make_nothing(message, tmp_path, expunge):
             "--slices does not go with --learner forest: RandomForestClassifier",
         ),
         (
-            ("--shards", "4", "--mechanism", "confident", "--epsilon", "1", "--on-exhausted", "refuse"),
+            (
+                "--shards",
+                "4",
+                "--promise",
+                "noise",
+                "--mechanism",
+                "confident",
+                "--epsilon",
+                "1",
+                "--on-exhausted",
+                "refuse",
+            ),
             "does not cover a single prediction",
         ),
         (("--ignore", "churned"), "both --label and --ignore"),
         (("--class", "no"), "yes"),
         (("--subject", "nope"), "no column 'nope'"),
         (("--ignore", "salry"), "--ignore: "),
-        (("--pool", "new.csv"), "--pool is for --publish student"),
+        (("--pool", "new.csv"), "--pool and --promise student need each other"),
         (("--shards", "99999999999999999999"), "--shards must be a whole number from 1 to 10,000,000"),
-        (("--mechanism", "exponential", "--accountant", "magic"), "by its name (paper, basic, "),
+        (("--promise", "noise", "--accountant", "magic"), "accountant must be one of paper, basic, "),
     ],
 )
 def test_bad_options_are_named(options, words, tmp_path, files, expunge):

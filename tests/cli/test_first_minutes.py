@@ -30,10 +30,11 @@ def test_the_first_ten_minutes(ending, tmp_path, monkeypatch, expunge, people, w
 
     made = expunge(
         *("create", "churn/", "--data", train.name, "--label", "churned", "--id", "customer_id"),
-        *("--subject", "household", "--learner", "logistic", "--shards", "12"),
+        *("--subject", "household", "--learner", "logistic", "--shards", "12", "--promise", "consensus"),
     )
     assert "300 records, 12 shards, classes no, yes" in made.words
-    assert "No guarantee is in force" in made.words
+    assert "exact: promised." in made.words
+    assert "(α,β,γ): not claimed." in made.words
     assert "--shards 6" in made.words  # what would change that
 
     expunge("predict", "churn/", "--data", new.name, "--out", answers.name)

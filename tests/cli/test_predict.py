@@ -71,7 +71,7 @@ def test_ids_are_carried_over_as_they_are(churn, tmp_path, expunge):
 
 def test_declined_answers_are_empty(tmp_path, files, create, expunge):
     folder = tmp_path / "a"
-    create(folder, "--shards", "5", "--mechanism", "confident")
+    create(folder, "--shards", "5", "--promise", "noise", "--mechanism", "confident")
     expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv")
     answers = pd.read_csv(tmp_path / "answers.csv", keep_default_na=False)["prediction"]
     assert set(answers) <= {"no", "yes", ""}
@@ -79,7 +79,7 @@ def test_declined_answers_are_empty(tmp_path, files, create, expunge):
 
 def test_a_spent_budget_refuses_the_whole_file(tmp_path, files, create, expunge):
     folder = tmp_path / "a"
-    spent = ("--mechanism", "exponential", "--max-predictions", "10", "--on-exhausted", "refuse")
+    spent = ("--promise", "noise", "--max-predictions", "10", "--on-exhausted", "refuse")
     create(folder, "--shards", "5", *spent)
     done = expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv", code=2)
     assert "budget" in done.err
@@ -106,7 +106,7 @@ def test_a_deployment_that_retrains_now_has_done_so_when_the_command_ends(tmp_pa
     folder, program = tmp_path / "a", [sys.executable, "-m", "expunge"]
     made = (
         *("create", folder, "--data", files / "train.csv", "--label", "churned", "--id", "customer_id", "--ignore"),
-        *("household", "--shards", "5", "--mechanism", "exponential", "--max-predictions", "24"),
+        *("household", "--shards", "5", "--promise", "noise", "--max-predictions", "24"),
         *("--on-exhausted", "retrain_now"),
     )
     asked = ("predict", folder, "--data", files / "new.csv")

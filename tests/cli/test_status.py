@@ -13,7 +13,8 @@ def test_status_in_words(churn, files, expunge):
     assert "300 records in 10 shards" in done.words
     assert "0 applied, 0 pending, 0 cancelled; new ones are applied at once" in done.words
     assert "predictions in this generation: 25" in done.words
-    assert "No guarantee is in force" in done.words
+    assert "exact: promised." in done.words
+    assert "(α,β,γ): not claimed." in done.words
     assert "What would change that: about" in done.words
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 import expunge
 from expunge.folder import DurableDeployment
+from expunge.serving.promises import Noise, Promise
 from expunge.training.learners import LookupTableLearner
 
 PROCESSES = Path(__file__).parent / "processes"
@@ -47,10 +49,14 @@ class Folders:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def make(self, learner: Any = None, **options: Any) -> DurableDeployment:
+    def make(self, learner: Any = None, *, kind: type[Promise] = Noise, **options: Any) -> DurableDeployment:
+        """Options that belong to the promise go into it; the others are those of `create`."""
         X = np.arange(60, dtype=np.float32).reshape(30, 2)
-        options = {"n_shards": 4, "mechanism": "exponential", **options}
-        return expunge.create(self.folder, learner or LookupTableLearner(), X, np.arange(30) % 3, **options)
+        own = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+        promise = kind(**{name: value for name, value in options.items() if name in own})
+        rest = {"n_shards": 4, **{name: value for name, value in options.items() if name not in own}}
+        learner = learner or LookupTableLearner()
+        return expunge.create(self.folder, learner, X, np.arange(30) % 3, promise=promise, **rest)
 
     @staticmethod
     def reopen(deployment: DurableDeployment) -> DurableDeployment:

@@ -50,7 +50,7 @@ def test_use_after_closing_is_one_clear_line(folders: Any) -> None:
         lambda: deployment.delete([1]),
         lambda: deployment.submit([Delete(1)]),
         lambda: deployment.apply(),
-        lambda: deployment.retrain(),
+        lambda: deployment.rekey(),
         lambda: deployment.cancel("x"),
         lambda: deployment.certificate(),
         lambda: deployment.requests(),
@@ -278,7 +278,7 @@ def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folders: Any, monkeyp
         if request is not None:
             assert certificate.request is not None
             assert certificate.request.state == state
-    deployment.retrain()
+    deployment.rekey()
     row = deployment._store.database.row("SELECT entry FROM ledger ORDER BY sequence DESC LIMIT 1")
     assert row is not None
     assert f'"at":"{done}"' in row[0]
@@ -308,7 +308,7 @@ def test_the_date_is_that_of_the_beginning_however_long_the_training_takes(
     assert verify(certificate.to_json()).wrong == ()
     assert verify(deployment.certificate().to_json()).wrong == ()
     now[0] = 1_900_010_099.5
-    deployment.retrain()
+    deployment.rekey()
     row = deployment._store.database.row("SELECT entry FROM ledger ORDER BY sequence DESC LIMIT 1")
     assert row is not None
     later = 1_900_010_400 if seconds < 301 else 1_900_010_700 if seconds < 601 else 1_900_011_300
@@ -396,10 +396,10 @@ def test_who_interrupts_between_disk_and_memory_has_to_open_again(
     with monkeypatch.context() as patch:
         patch.setattr(steps, "on_step", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            deployment.delete([0, 1]) if act == "delete" else deployment.retrain()
+            deployment.delete([0, 1]) if act == "delete" else deployment.rekey()
     for again in (
         deployment.apply,
-        deployment.retrain,
+        deployment.rekey,
         lambda: deployment.delete([3]),
         lambda: deployment.submit([Delete(3)]),
         lambda: deployment.predict(X[:2]),
@@ -422,8 +422,8 @@ def test_who_interrupts_the_switch_in_memory_has_to_open_again(folders: Any, mon
     with monkeypatch.context() as patch:
         patch.setattr("expunge.folder.deployment.DurableJournal", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            deployment.retrain()
-    for again in (deployment.retrain, lambda: deployment.predict(X[:2])):
+            deployment.rekey()
+    for again in (deployment.rekey, lambda: deployment.predict(X[:2])):
         with pytest.raises(StoreError, match="open it again"):
             again()
     folders.reopen(deployment).close()

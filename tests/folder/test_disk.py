@@ -28,7 +28,7 @@ from expunge.training.learners import LookupTableLearner
 
 PROCESSES = Path(__file__).parent / "processes"
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
-OPTIONS = {"n_shards": 3, "inclusion_probability": 1.0, "mechanism": "majority"}
+OPTIONS = {"n_shards": 3, "inclusion_probability": 1.0, "promise": "unguarded"}
 
 
 def small_disk(disk: Path, mode: str, amounts: list[int]) -> Any:
@@ -244,7 +244,7 @@ from sklearn.naive_bayes import GaussianNB
 X = np.random.default_rng(0).normal(size=(300, 1))
 with expunge.create(
     sys.argv[1], GaussianNB(), X, np.arange(300) % 2, n_shards=300, inclusion_probability=0.05,
-    target=expunge.Guarantee(8.0, 0.05, 0.05), max_predictions=1000, max_generations=3,
+    promise=expunge.Consensus(target=expunge.Guarantee(8.0, 0.05, 0.05), max_predictions=1000, max_generations=3),
 ) as deployment:
     execute = deployment._store.database.execute
 

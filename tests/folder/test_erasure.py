@@ -34,7 +34,7 @@ from expunge.folder.store.slabs import RecordFolder
 from expunge.training.learners import LookupTableLearner
 
 NUM_PEOPLE = 40
-OPTIONS = {"n_shards": 5, "inclusion_probability": 1.0, "mechanism": "majority"}
+OPTIONS = {"n_shards": 5, "inclusion_probability": 1.0, "promise": "unguarded"}
 PROCESSES = Path(__file__).parent / "processes"
 
 

@@ -24,7 +24,7 @@ Y = np.arange(20) % 2
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Any:
-    options = {"n_shards": 3, "mechanism": "exponential", "max_predictions": 6400}
+    options = {"n_shards": 3, "promise": expunge.Noise("exponential", max_predictions=6400)}
     made = expunge.create(tmp_path / "folder", LookupTableLearner(), X, Y, **options)
     yield made
     made.close()
@@ -58,7 +58,7 @@ ACTS: dict[str, Callable[[DurableDeployment], object]] = {
     "delete": lambda deployment: deployment.delete([1]),
     "submit": lambda deployment: deployment.submit([expunge.Delete(1)]),
     "apply": lambda deployment: deployment.apply(),
-    "retrain": lambda deployment: deployment.retrain(),
+    "retrain": lambda deployment: deployment.rekey(),
     "cancel": lambda deployment: deployment.cancel("x"),
     "status": lambda deployment: deployment.status,
     "certificate": lambda deployment: deployment.certificate(),
@@ -125,7 +125,7 @@ import os, sys, numpy as np, expunge
 from expunge.training.learners import LookupTableLearner
 X = np.arange(40.0).reshape(20, 2)
 deployment = expunge.create(sys.argv[1], LookupTableLearner(), X, np.arange(20) % 2, n_shards=3, apply="manual",
-                            mechanism="exponential", max_predictions=6400)
+                            promise=expunge.Noise("exponential", max_predictions=6400))
 deployment.predict(X[:3])
 deployment.delete([1])
 with deployment._store.database.transaction():

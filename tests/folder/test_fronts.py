@@ -15,6 +15,7 @@ from expunge import Add, Delete, Guarantee, Randomness
 from expunge.core.errors import InputError, ParameterError, RecordError
 from expunge.folder import DurableDeployment
 from expunge.folder.codec import encode
+from expunge.serving.promises import Consensus, Router, Student
 from expunge.serving.publishing import DirectFront, RoutedRound, RouterFront, StudentFront, StudentRound
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 
@@ -22,11 +23,12 @@ RNG = np.random.default_rng(0)
 Y = np.arange(120) % 2
 X = RNG.normal(size=(120, 3)) + 3 * Y[:, None]
 POOL = RNG.normal(size=(40, 3)) + 3 * (np.arange(40) % 2)[:, None]
-GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 0.3, "target": Guarantee(8.0, 0.05, 0.05)}
+GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 0.3}
+LIMITS: dict[str, Any] = {"target": Guarantee(8.0, 0.05, 0.05), "max_generations": 3, "max_predictions": 1000}
 
 
 def make(folder: Path, **options: Any) -> DurableDeployment:
-    options = {**GATE, "max_generations": 3, "max_predictions": 1000, "rng": Randomness.from_seed(1), **options}
+    options = {**GATE, "rng": Randomness.from_seed(1), **options}
     return expunge.create(folder, GaussianNB(), X, Y, **options)
 
 
@@ -36,7 +38,7 @@ def reopened(deployment: DurableDeployment) -> DurableDeployment:
 
 
 def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment = make(folder, publish="student", pool=POOL)
+    deployment = make(folder, promise=Student(POOL, **LIMITS))
     before, taught = deployment.status, deployment.student
     assert before.budget.predictions >= len(taught.kept) > 0
     answers = deployment.predict(X)
@@ -61,8 +63,8 @@ def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytes
 def test_a_student_that_may_not_be_kept_is_trained_again(folder: Path) -> None:
     """It was taught with coins that people may have chosen their deletions by."""
     centres = np.array([[0.1, 0.1, 0.1], [3.1, 3.1, 3.1]])
-    front = StudentFront(centres, expunge.training.learners.as_learner(GaussianNB()), selection_share=0.0)
-    deployment = make(folder, publish=front)
+    promise = Student(centres, selection_share=0.0, **LIMITS)
+    deployment = make(folder, promise=promise)
     deployment.delete([1])
     assert not deployment.student.was_trained  # every point of the pool, with the labels of before
     deployment = reopened(deployment)
@@ -82,7 +84,7 @@ def test_a_student_that_may_not_be_kept_is_trained_again(folder: Path) -> None:
 
 
 def test_a_lesson_is_paid_for_on_the_disk_before_it_is_given(folder: Path) -> None:
-    deployment = make(folder, publish="student", pool=POOL)
+    deployment = make(folder, promise=Student(POOL, **LIMITS))
     deployment.delete([1])
     reserved, _, _ = deployment._store.reserved(deployment.status.generation)
     assert reserved >= deployment.status.budget.predictions > 0
@@ -93,7 +95,7 @@ def test_a_lesson_is_paid_for_on_the_disk_before_it_is_given(folder: Path) -> No
 def test_a_router_is_kept_and_not_calibrated_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, fallback: Any
 ) -> None:
-    deployment = make(folder, publish="router", fallback=fallback)
+    deployment = make(folder, promise=Router(fallback=fallback, **LIMITS))
     serving = deployment.inside.serving
     assert isinstance(serving, RoutedRound)
     deployment.predict(X[:10])
@@ -112,7 +114,7 @@ def test_a_router_is_kept_and_not_calibrated_again(
 
 
 def test_a_calibration_at_the_extremes_is_kept(folder: Path) -> None:
-    deployment = make(folder, publish=RouterFront(threshold=np.inf))
+    deployment = make(folder, promise=Router(threshold=np.inf, **LIMITS))
     serving = deployment.inside.serving
     deployment = reopened(deployment)
     found = deployment.inside.serving
@@ -126,7 +128,7 @@ def test_a_calibration_at_the_extremes_is_kept(folder: Path) -> None:
 @pytest.mark.parametrize("fallback", [NearestNeighbours(num_neighbours=3), GaussianNaiveBayes(), RidgeFallback()])
 def test_a_router_goes_on_after_the_records_were_written_anew(folder: Path, fallback: Any) -> None:
     """An id of another kind has all records rewritten, in other slots than the fallback knew them by."""
-    deployment = make(folder, publish=RouterFront(fallback, threshold=0.0), n_shards=5)
+    deployment = make(folder, promise=Router(fallback=fallback, threshold=0.0, **LIMITS), n_shards=5)
     deployment.delete([0, 5, 17])
     deployment.update([Add(id="late", features=X[0] + 0.25, label=0)])
     assert deployment.records.num_slots == len(deployment.records)  # rewritten
@@ -143,8 +145,8 @@ def test_a_router_goes_on_after_the_records_were_written_anew(folder: Path, fall
 
 def test_a_public_point_is_refused_when_it_is_asked_for(folder: Path) -> None:
     """Once accepted it could never be applied, nor anything that waits with it."""
-    front = StudentFront(POOL, expunge.training.learners.as_learner(GaussianNB()), pool_ids=("public 1",))
-    deployment = make(folder, publish=front, apply="manual")
+    promise = Student(POOL, pool_ids=("public 1",), **LIMITS)
+    deployment = make(folder, promise=promise, apply="manual")
     for found in (deployment, None):
         deployment = reopened(deployment) if found is None else deployment
         with pytest.raises(RecordError, match="record 'mine' is also in the public pool"):
@@ -164,7 +166,9 @@ def test_a_public_point_is_refused_when_it_is_asked_for(folder: Path) -> None:
 def test_a_record_that_no_fallback_takes_is_refused_when_it_is_asked_for(
     folder: Path, wrong: dict[str, Any], words: str
 ) -> None:
-    deployment = make(folder, publish=RouterFront(threshold=0.0), n_shards=3, apply="manual", weights=np.ones(len(X)))
+    deployment = make(
+        folder, promise=Router(threshold=0.0, **LIMITS), n_shards=3, apply="manual", weights=np.ones(len(X))
+    )
     fine: dict[str, Any] = {"id": "mine", "features": X[0] + 0.5, "label": 0}
     with pytest.raises(RecordError, match=words):
         deployment.submit([Delete(2), Add(**{**fine, **wrong})])
@@ -178,29 +182,34 @@ def test_only_fronts_of_this_package_are_kept(folder: Path) -> None:
         def open_round(self, opening: Any) -> Any:
             return DirectFront().open_round(opening)
 
+    class Strange(Consensus):
+        def make_front(self, learner: Any) -> Any:
+            return Own()
+
     with pytest.raises(ParameterError, match="publishes direct, by router or by student"):
-        make(folder, publish=Own())
+        make(folder, promise=Strange())
 
 
 def test_a_front_that_holds_code_is_refused(folder: Path) -> None:
-    front = StudentFront(POOL, expunge.training.learners.as_learner(GaussianNB()), augment=lambda rows, _: rows)
+    promise = Student(POOL, augment=lambda rows, _: rows, **LIMITS)
     with pytest.raises(expunge.ExpungeError):
-        make(folder, publish=front)
+        make(folder, promise=promise)
     assert list(folder.parent.iterdir()) == []
 
 
 def test_a_pool_of_another_form_is_refused(folder: Path) -> None:
     with pytest.raises(InputError):
-        make(folder, publish="student", pool=POOL[:, :2])
+        make(folder, promise=Student(POOL[:, :2], **LIMITS))
     assert list(folder.parent.iterdir()) == []
 
 
 def test_a_student_front_is_read_as_it_was(folder: Path) -> None:
-    front = StudentFront(POOL, expunge.training.learners.as_learner(GaussianNB()), dirty_chance=0.2, num_throw_away=50)
-    deployment = reopened(make(folder, publish=front))
+    promise = Student(POOL, dirty_chance=0.2, num_throw_away=50, **LIMITS)
+    deployment = reopened(make(folder, promise=promise))
     found = deployment._front
     assert isinstance(found, StudentFront)
     assert np.array_equal(found.pool, POOL)
+    front = promise.make_front(GaussianNB())
     same = {"pool": POOL, "student": front.student}  # arrays are equal to themselves only
     assert replace(found, **same) == replace(front, **same)  # type: ignore[arg-type]
     deployment.close()

@@ -19,8 +19,10 @@ from expunge.evidence import verify
 from expunge.folder import DurableDeployment
 from expunge.folder.store.store import DirtyFlag
 from expunge.privacy.accounting import ACCOUNTANT_NAMES
-from expunge.privacy.mechanisms import MECHANISM_NAMES, mechanism
+from expunge.privacy.mechanisms import mechanism
 from expunge.privacy.mechanisms.consensus import ConsensusGate
+from expunge.serving.promises import NOISE_NAMES, Consensus, Exact, Router, Unguarded
+from expunge.training.fallback import RidgeFallback
 
 X = np.arange(60, dtype=np.float32).reshape(30, 2)
 Y = np.arange(30) % 3
@@ -34,15 +36,18 @@ GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 1.0, "target":
 @pytest.mark.parametrize(
     "options",
     [
-        *({"mechanism": name, "max_predictions": 50} for name in MECHANISM_NAMES),
+        *({"mechanism": name, "max_predictions": 50} for name in NOISE_NAMES),
+        *({"kind": kind} for kind in (Exact, Unguarded, Router)),
+        {"kind": Exact, "inclusion_probability": 0.5},
+        {"kind": Router, "fallback": RidgeFallback(penalty=3.0), "max_predictions": 9},
         *({"budget": (3.0, 1e-6), "accountant": name} for name in ACCOUNTANT_NAMES),
         *({"sampling": name} for name in ("partition", "independent")),
         *({"on_exhausted": how, "max_predictions": 5} for how in ("retrain_on_update", "retrain_now", "refuse")),
-        {"mechanism": mechanism("gaussian", sigma=3.0)} if "gaussian" in MECHANISM_NAMES else {},
+        {"mechanism": mechanism("gaussian", sigma=3.0)},
         {"inclusion_probability": 0.3, "max_generations": 7, "budget": (np.float32(2.0), 1e-5)},
         {"n_shards": "auto", "target": Guarantee(20.0, 0.4, 0.4), "max_predictions": np.int64(3)},
-        {"mechanism": "consensus", "max_predictions": 7},
-        {**GATE, "mechanism": "consensus", "max_predictions": 30, "on_exhausted": "retrain_now"},
+        {"kind": Consensus, "max_predictions": 7},
+        {**GATE, "kind": Consensus, "max_predictions": 30, "on_exhausted": "retrain_now"},
     ],
     ids=str,
 )
@@ -128,11 +133,11 @@ def test_an_exhausted_generation_stays_so_after_reopening(folders: Any, closes: 
 
 def test_generations_past_the_last_one_retrain_at_every_update(folders: Any) -> None:
     deployment = folders.make(max_generations=2)
-    deployment.retrain()
+    deployment.rekey()
     deployment = folders.reopen(deployment)
     deployment.delete([0])
     assert deployment.status.generation == 2
-    deployment.retrain()
+    deployment.rekey()
     for record in (1, 2, 3):
         deployment = folders.reopen(deployment)
         before = deployment.status.generation
@@ -142,7 +147,7 @@ def test_generations_past_the_last_one_retrain_at_every_update(folders: Any) -> 
 
 
 def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, folders: Any) -> None:
-    deployment = folders.make(**GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
+    deployment = folders.make(**GATE, kind=Consensus, max_predictions=1000, classes=[0, 1, 2])
     assert not deployment.guarantee().is_vacuous
     secret = deployment._publisher.secret
     deployment.predict(X[:3])
@@ -174,7 +179,7 @@ def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, fol
 def test_retraining_leaves_no_files_of_the_generation_before(folder: Path, folders: Any) -> None:
     deployment = folders.make()
     before = {path.name for path in (folder / "models").iterdir()}
-    deployment.retrain()
+    deployment.rekey()
     after = {path.name for path in (folder / "models").iterdir()}
     assert len(before) == len(after) == 4
     assert before.isdisjoint(after)
@@ -213,7 +218,7 @@ def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folder
 
 
 def gated(folders: Any) -> DurableDeployment:
-    return folders.make(**GATE, mechanism="consensus", max_predictions=1000, classes=[0, 1, 2])
+    return folders.make(**GATE, kind=Consensus, max_predictions=1000, classes=[0, 1, 2])
 
 
 def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +235,7 @@ def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch:
 
     monkeypatch.setattr(DirtyFlag, "prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        deployment.retrain()
+        deployment.rekey()
     asking.join(60)
     assert len(answers) == 1
     # The query was answered by the old generation, which has a budget of its own.

@@ -16,16 +16,23 @@ from expunge.core.errors import FormatError, RequestError, StoreError
 from expunge.evidence import verify
 from expunge.folder import DurableDeployment, contents, inspection, open_view
 from expunge.folder.store import Store, steps
+from expunge.serving.promises import Consensus, Noise
 from expunge.serving.publishing import DirectFront
 from expunge.training.learners import LookupTableLearner, ScikitLearner
 
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
 ROWS = np.arange(40.0).reshape(20, 2)
 OPTIONS: list[dict[str, Any]] = [
-    {"mechanism": "exponential", "max_predictions": 640, "n_shards": 3},
-    {"mechanism": "laplace", "n_shards": 3},
-    {"n_shards": 3, "sampling": "partition", "mechanism": "majority"},
-    {"n_shards": 100, "inclusion_probability": 1.0, "target": Guarantee(8.0, 0.05, 0.05), "max_generations": 3},
+    {"promise": Noise("exponential", max_predictions=640), "n_shards": 3},
+    {"promise": Noise("laplace"), "n_shards": 3},
+    {"promise": "exact", "n_shards": 3},
+    {"promise": "router", "n_shards": 3},
+    {"n_shards": 3, "sampling": "partition", "promise": "unguarded"},
+    {
+        "n_shards": 100,
+        "inclusion_probability": 1.0,
+        "promise": Consensus(target=Guarantee(8.0, 0.05, 0.05), max_generations=3),
+    },
 ]
 
 
@@ -69,7 +76,7 @@ def test_a_view_follows_what_happens(folder: Path) -> None:
             status = view.status
             assert (status.round, status.num_records) == (record + 1, 19 - record)
             assert status.budget.predictions >= record + 1
-        deployment.retrain()
+        deployment.rekey()
         assert view.status.generation == 2
         assert view.status.budget.predictions == 0  # the new generation's books, not the old one's
         assert view.certificate().publication.predictions_published == 0
@@ -120,7 +127,7 @@ def test_a_guarantee_that_was_tampered_with(folder: Path) -> None:
 @pytest.mark.parametrize("is_served", [False, True])
 def test_the_contents_are_those_of_the_deployment(tmp_path: Path, is_served: bool) -> None:
     folder = tmp_path / "clinic"
-    served = expunge.create(folder, GaussianNB(), ROWS, np.arange(20) % 2, n_shards=3, mechanism="exponential")
+    served = expunge.create(folder, GaussianNB(), ROWS, np.arange(20) % 2, n_shards=3, promise="noise")
     served.delete([4, 5])
     if not is_served:
         served.close()
@@ -130,7 +137,7 @@ def test_the_contents_are_those_of_the_deployment(tmp_path: Path, is_served: boo
         assert np.array_equal(found.records.gather(found.records.live_slots())[0], np.delete(ROWS, [4, 5], axis=0))
         assert isinstance(found.learner, ScikitLearner)
         assert isinstance(found.learner.estimator, GaussianNB)
-        assert (found.settings.n_shards, type(found.settings.mechanism).__name__) == (3, "ExponentialMechanism")
+        assert (found.settings.n_shards, type(found.settings.promise.mechanism).__name__) == (3, "ExponentialMechanism")
         assert isinstance(found.front, DirectFront)
     served.close()
 
@@ -145,7 +152,7 @@ TEXTS = [f"person-{number}" for number in range(20)]
 
 def serve(folder: Path, rows: object = ROWS) -> DurableDeployment:
     return expunge.create(
-        folder, LookupTableLearner(), rows, np.arange(20) % 2, ids=TEXTS, n_shards=3, mechanism="majority"
+        folder, LookupTableLearner(), rows, np.arange(20) % 2, ids=TEXTS, n_shards=3, promise="unguarded"
     )
 
 

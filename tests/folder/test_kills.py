@@ -112,7 +112,7 @@ def test_what_was_accepted_at_the_moment_of_an_interruption_is_known(tmp_path, m
         if step == "accept.done":
             raise KeyboardInterrupt
 
-    options = {"n_shards": 2, "mechanism": "majority", "apply": "manual"}
+    options = {"n_shards": 2, "promise": "unguarded", "apply": "manual"}
     deployment = expunge.create(tmp_path / "folder", LookupTableLearner(), np.eye(4), [0, 1, 0, 1], **options)
     with monkeypatch.context() as patch:
         patch.setattr(steps, "on_step", interrupt)

@@ -34,6 +34,7 @@ from expunge.core.prf import RecipeKey
 from expunge.evidence import Entry, Head, Line, check_ledger, genesis, verify
 from expunge.folder import DurableDeployment, open_view
 from expunge.folder.store import steps
+from expunge.serving.promises import Consensus, Noise
 from expunge.training.learners import as_learner
 from expunge.training.learners.lookup import LookupTableLearner
 
@@ -220,16 +221,19 @@ class Life(RuleBasedStateMachine):
     @initialize(
         texts=st.booleans(),
         people=st.booleans(),
-        mechanism=st.sampled_from(["consensus", "exponential", "exponential"]),
+        kind=st.sampled_from(["consensus", "noise", "exact"]),
         refuses=st.booleans(),
         declared=st.booleans(),
         apply=st.sampled_from(["manual", "at 1000"]),
     )
-    def create(self, texts: bool, people: bool, mechanism: str, refuses: bool, declared: bool, apply: str) -> None:
-        options: dict[str, Any] = {"mechanism": mechanism}
-        refuses = refuses and mechanism != "consensus"
-        if mechanism != "consensus":
-            options |= {"max_predictions": CAPACITY, "on_exhausted": "refuse" if refuses else "retrain_on_update"}
+    def create(self, texts: bool, people: bool, kind: str, refuses: bool, declared: bool, apply: str) -> None:
+        self.is_exact, refuses = kind == "exact", refuses and kind == "noise"
+        promise: Any = kind
+        if kind == "consensus":
+            promise = Consensus(max_generations=MAX_GENERATIONS)
+        if kind == "noise":
+            exhausted: Any = "refuse" if refuses else "retrain_on_update"
+            promise = Noise(max_predictions=CAPACITY, on_exhausted=exhausted, max_generations=MAX_GENERATIONS)
         ids = [f"id {n}" for n in range(8)] if texts else list(range(8))
         rows = [Row(n, SUBJECTS[n % 3] if people and n % 4 else None, 1.0) for n in range(8)]
         self.learner = LookupTableLearner() if self.kind == "array" else DummyClassifier(strategy="most_frequent")
@@ -245,14 +249,11 @@ class Life(RuleBasedStateMachine):
             n_shards=3,
             apply=apply,
             clock_seconds=60,
-            max_generations=MAX_GENERATIONS,
+            promise=promise,
             allow_missing=True,
-            **options,
         )
-        self.repeats_are_free = mechanism != "consensus"
-        self.model = Model(
-            dict(zip(ids, rows, strict=True)), refuses, math.inf if mechanism == "consensus" else CAPACITY
-        )
+        self.repeats_are_free = kind == "noise"
+        self.model = Model(dict(zip(ids, rows, strict=True)), refuses, CAPACITY if kind == "noise" else math.inf)
         self.promise = self.deployment.guarantee()
 
     # What people ask for.
@@ -393,7 +394,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def retrain(self) -> None:
-        self.deployment.retrain()
+        self.deployment.rekey()
         self.model.start_generation()
 
     @rule(data=st.data())

@@ -64,23 +64,25 @@ def test_an_empty_folder_may_be_there_and_parents_need_not(folder: Path) -> None
         assert found.status.name == "c"
 
 
+class Own:
+    """An accountant without a name of this package."""
+
+    name = "own"
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"n_shards": 0}, ParameterError),
         ({"n_shards": True}, ParameterError),
-        ({"mechanism": "nonsense"}, ParameterError),
+        ({"promise": "nonsense"}, ParameterError),
+        ({"promise": "student"}, ParameterError),
+        ({"promise": object()}, ParameterError),
+        ({"promise": expunge.Noise(accountant=Own())}, ParameterError),
         ({"sampling": IndependentSampler(0.5)}, ParameterError),
         ({"sampling": "sideways"}, ParameterError),
-        ({"accountant": "nobody"}, ParameterError),
-        ({"budget": (1.0, 1e-6)}, ParameterError),  # consensus takes a target
-        ({"on_exhausted": "shrug"}, ParameterError),
-        ({"max_predictions": -1}, ParameterError),
-        ({"max_predictions": 2.5}, ParameterError),
-        ({"max_generations": 0}, ParameterError),
-        ({"max_generations": "many"}, ParameterError),
-        ({"publish": "student"}, ParameterError),
-        ({"publish": object()}, ParameterError),
+        ({"sampling": "partition", "inclusion_probability": 0.5}, ParameterError),
+        ({"n_shards": "auto"}, ParameterError),  # the exact promise has no target to plan for
         ({"apply": "sometimes"}, ParameterError),
         ({"clock_seconds": 0}, ParameterError),
         ({"clock_seconds": 1.5}, ParameterError),

@@ -35,7 +35,7 @@ def deployment(tmp_path: Path) -> Iterator[DurableDeployment]:
         ids=NAMES,
         n_shards=8,
         inclusion_probability=0.9,
-        mechanism="majority",
+        promise="unguarded",
     )
     yield made
     made.close()

@@ -34,7 +34,12 @@ def folder() -> Iterator[Path]:
 
 
 def make(folder: Path, **options: Any) -> DurableDeployment:
-    options = {"n_shards": 3, "mechanism": "exponential", "max_predictions": 100_000, **options}
+    limits = {name: options.pop(name) for name in ("max_predictions", "on_exhausted") if name in options}
+    options = {
+        "n_shards": 3,
+        "promise": expunge.Noise("exponential", **{"max_predictions": 100_000, **limits}),
+        **options,
+    }
     return expunge.create(folder, LookupTableLearner(), X, Y, **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import pickle
 import sys
 import threading
@@ -25,7 +26,7 @@ from expunge.core.records import Add, Delete, Records
 from expunge.privacy.accounting import PrivacyBudget
 from expunge.privacy.mechanisms import ConfidentGaussianNoisyMax, ExponentialMechanism, Majority
 from expunge.serving.deployment import Deployment
-from expunge.serving.publishing import NoisyPublisher
+from expunge.serving.publishing import DirectFront, ExactFront, ExactPublisher, NoisyPublisher
 from expunge.theory import LARGEST_COUNT
 from expunge.training.learners import LookupTableLearner, ScikitLearner
 from expunge.training.sampling import IndependentSampler, PartitionSampler
@@ -250,10 +251,65 @@ def test_receipts_say_nothing_about_shards(data):
     assert len(deployment.records) == 194
 
 
-def test_retrain_starts_a_generation(data):
+def exact(data, **options):
+    records = Records.build(*data, subjects=[f"s{i // 4}" for i in range(len(data[1]))])
+    options = {"num_shards": 12, "sampler": PartitionSampler(), "rng": Randomness.from_seed(1), **options}
+    return Deployment(records, ScikitLearner(LogisticRegression()), publisher=ExactPublisher(), **options)
+
+
+def test_an_exact_deployment_is_never_used_up(data):
+    deployment = exact(data, max_generations=1)
+    key = deployment.inside.state.key
+    for place in range(4):
+        deployment.predict(rows(500, place))
+        deployment.predict_proba(rows(500, place))
+        budget = deployment.status.budget
+        assert (budget.exhausted, budget.spent, budget.predictions) == (False, 0.0, 0)
+        assert budget.predictions_left == math.inf
+        deployment.delete([place])
+        assert deployment.inside.last_report.num_retrained == 1
+    assert deployment.status.generation == 1
+    deployment.delete(subjects=["s9"])  # four records of one person are in one shard
+    assert deployment.inside.last_report.num_retrained == 1
+    deployment.rekey()
+    assert deployment.status.generation == 2
+    assert deployment.inside.state.key != key
+    key = deployment.inside.state.key
+    deployment.delete([100])  # after max_generations too, which has no meaning here
+    assert deployment.inside.last_report.num_retrained == 1
+    assert deployment.inside.state.key == key
+
+
+def test_a_copy_of_an_exact_deployment_carries_the_key(data):
+    deployment = exact(data)
+    copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(deployment))))
+    for each in (deployment, copy):
+        each.delete([5])
+        assert (each.status.generation, each.inside.last_report.num_retrained) == (1, 1)
+        assert each.inside.state.key == deployment.inside.state.key
+    np.testing.assert_array_equal(copy.predict_proba(rows(9)), deployment.predict_proba(rows(9)))
+
+
+def test_exact_parts_belong_together(data):
+    with pytest.raises(ParameterError, match="belong together"):
+        exact(data, front=DirectFront())
+    with pytest.raises(ParameterError, match="belong together"):
+        deploy(data, front=ExactFront())
+
+
+def test_exact_answers_need_the_layout_of_the_records(data):
+    deployment = exact(data)
+    for ask in (deployment.predict, deployment.predict_proba, deployment.decision_function):
+        with pytest.raises(ValueError, match="queries"):
+            ask(np.zeros((2, 9)))
+        with pytest.raises(ValueError, match="NaN"):
+            ask(np.array([[np.nan, 0.0, 0.0]]))
+
+
+def test_rekey_starts_a_generation(data):
     deployment = deploy(data)
     deployment.predict(rows(5))
-    deployment.retrain()
+    deployment.rekey()
     assert deployment.status.generation == 2
     assert deployment.status.budget.predictions == 0
 

@@ -13,11 +13,13 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.metrics import get_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -25,14 +27,16 @@ from expunge import Guarantee, PrivacyBudget, UnlearningClassifier
 from expunge.core.errors import (
     BudgetExhaustedError,
     DuplicateRecordError,
+    NotPublishedError,
     ParameterError,
     RecordError,
     UnknownRecordError,
 )
 from expunge.privacy.mechanisms import ExponentialMechanism
+from expunge.serving.promises import Consensus, Noise, Promise, Router, Student, Unguarded
 from expunge.training.learners import LookupTableLearner, SlicedScikitLearner
 
-PRIVATE = {"budget": (1.0, 1e-6), "n_shards": 12, "inclusion_probability": 0.5}
+PRIVATE = {"n_shards": 12, "inclusion_probability": 0.5}
 
 # Answers are random under a private mechanism (a unanimous vote is answered wrongly once in a hundred times), and these
 # checks demand particular answers. All others pass, because an answer is repeated without charge inside a round.
@@ -60,10 +64,14 @@ DECLINING = {
     "estimator",
     [
         UnlearningClassifier(random_state=0),
-        UnlearningClassifier(mechanism="majority", random_state=0),
-        UnlearningClassifier(DecisionTreeClassifier(), mechanism="majority", n_shards=7, random_state=0),
-        UnlearningClassifier(GaussianNB(), mechanism="majority", n_shards=25, inclusion_probability=0.3),
-        UnlearningClassifier(sampling="partition", mechanism="majority", n_shards=4),
+        UnlearningClassifier(n_shards=4),
+        UnlearningClassifier(DecisionTreeClassifier(), n_shards=7, random_state=0),
+        UnlearningClassifier(GaussianNB(), n_shards=25, inclusion_probability=0.3),
+        UnlearningClassifier(promise="consensus", random_state=0),
+        UnlearningClassifier(promise="unguarded", random_state=0),
+        UnlearningClassifier(DecisionTreeClassifier(), promise="unguarded", n_shards=7, random_state=0),
+        UnlearningClassifier(GaussianNB(), promise="unguarded", n_shards=25, inclusion_probability=0.3),
+        UnlearningClassifier(sampling="partition", promise="unguarded", n_shards=4),
     ],
     ids=str,
 )
@@ -76,7 +84,7 @@ def test_scikit_learns_own_checks_without_noise(estimator):
 
 @pytest.mark.parametrize("mechanism", ["exponential", "permute-and-flip", "laplace", "gaussian", "confident"])
 def test_scikit_learns_own_checks_under_private_mechanisms(mechanism):
-    estimator = UnlearningClassifier(mechanism=mechanism, **PRIVATE)
+    estimator = UnlearningClassifier(promise=Noise(mechanism, budget=(1.0, 1e-6)), **PRIVATE)
     expected = EXPECTED_FAILURES | (DECLINING if mechanism == "confident" else {})
     results = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=expected)
     assert [(r["check_name"], r["exception"]) for r in results if r["status"] == "failed"] == []
@@ -161,6 +169,21 @@ def test_pipelines_grid_search_clone_and_pickle(iris):
     np.testing.assert_array_equal(again.predict(iris[0]), model.predict(iris[0]))
     again.delete([2])
     assert 2 in model.deployment_.records
+
+
+def test_options_of_a_promise_are_searched_over(iris):
+    limits = [Consensus(max_predictions=7), Noise(budget=(5.0, 0.0))]
+    search = GridSearchCV(
+        UnlearningClassifier(n_shards=5, promise=Noise(max_predictions=3), random_state=0),
+        [{"promise__max_predictions": [5, 9], "promise__mechanism": ["exponential", "laplace"]}, {"promise": limits}],
+        cv=2,
+        error_score="raise",
+    ).fit(*iris)
+    assert len(search.cv_results_["params"]) == 6
+    assert search.estimator.promise.max_predictions == 3  # the caller's own object is not changed
+    options = UnlearningClassifier(promise=Student(iris[0][:3], student=GaussianNB())).get_params()
+    assert options["promise__student__var_smoothing"] == 1e-9
+    assert len(UnlearningClassifier().get_params(deep=False)) == 7
 
 
 def test_a_seed_repeats_a_run_and_none_does_not(iris):
@@ -259,14 +282,13 @@ def test_learners_of_other_kinds(iris):
         ({"n_shards": 0}, "n_shards.*0"),
         ({"n_shards": 2.5}, "n_shards.*2.5"),
         ({"inclusion_probability": 1.5}, "probability.*1.5"),
+        ({"n_shards": "auto"}, "plans for a target"),
         ({"sampling": "bogus"}, "sampling.*bogus"),
         ({"sampling": "partition", "inclusion_probability": 0.5}, "inclusion_probability"),
-        ({"mechanism": "bogus"}, "mechanism.*bogus"),
-        ({"mechanism": "exponential", "accountant": "bogus"}, "accountant.*bogus"),
-        ({"on_exhausted": "bogus"}, "on_exhausted.*bogus"),
-        ({"mechanism": "exponential", "budget": 3}, "budget.*3"),
-        ({"mechanism": "exponential", "budget": (-1, 0)}, "epsilon.*-1"),
-        ({"max_generations": 0}, "max_generations.*0"),
+        ({"promise": "bogus"}, "promise.*bogus"),
+        ({"promise": "student"}, "pool"),
+        ({"promise": Consensus}, "promise.*Consensus"),
+        ({"estimator": LogisticRegression(random_state=np.random.RandomState(0))}, "random_state holds a RandomState"),
         ({"estimator": 3}, "estimator.*3"),
         ({"n_jobs": 0}, "n_jobs"),
     ],
@@ -277,7 +299,8 @@ def test_bad_options_are_named(iris, options, culprit):
 
 
 def test_budget_and_guarantee(iris):
-    model = fitted(iris, mechanism=ExponentialMechanism(epsilon=0.05), budget=PrivacyBudget(0.2, 0.0), n_shards=30)
+    noise = Noise(ExponentialMechanism(epsilon=0.05), budget=PrivacyBudget(0.2, 0.0))
+    model = fitted(iris, promise=noise, n_shards=30)
     assert model.budget_.predictions_left == 4
     model.predict(iris[0][:3])
     assert model.budget_.spent == pytest.approx(0.15)
@@ -296,22 +319,25 @@ def test_budget_and_guarantee(iris):
 
 def test_refusing(iris):
     with pytest.raises(ParameterError, match="does not cover a single prediction"):
-        fitted(iris, mechanism="exponential", budget=(1.0, 0.0), on_exhausted="refuse")
-    model = fitted(iris, mechanism="exponential", budget=(20.0, 0.0), on_exhausted="refuse")
+        fitted(iris, promise=Noise(budget=(1.0, 0.0), on_exhausted="refuse"))
+    model = fitted(iris, promise=Noise("exponential", budget=(20.0, 0.0), on_exhausted="refuse"))
     assert 1 <= model.budget_.predictions_left < 100
     with pytest.raises(BudgetExhaustedError):
         model.predict(iris[0])
 
 
 def test_majority_is_vacuous_and_says_so(iris):
-    model = fitted(iris, mechanism="majority")
+    model = fitted(iris, promise="unguarded")
     assert model.guarantee().is_vacuous
     assert "majority" in model.guarantee().reason
     assert model.budget_.predictions_left == float("inf")
 
 
 def test_the_planner_chooses_the_shards(iris):
-    model = UnlearningClassifier(GaussianNB(), n_shards="auto", max_predictions=1000, random_state=0).fit(*iris)
+    planned = UnlearningClassifier(
+        GaussianNB(), n_shards="auto", promise=Consensus(max_predictions=1000), random_state=0
+    )
+    model = planned.fit(*iris)
     assert model.deployment_.status.num_shards > 300
     assert model.deployment_.inside.state.sampler.probability == 1.0  # there are fewer records than a shard wants
     assert not model.guarantee().is_vacuous
@@ -319,7 +345,7 @@ def test_the_planner_chooses_the_shards(iris):
 
 def test_a_declined_answer_counts_as_wrong(iris):
     X, y = iris
-    model = UnlearningClassifier(mechanism="confident", n_shards=20, random_state=0).fit(X, y)
+    model = UnlearningClassifier(promise=Noise("confident"), n_shards=20, random_state=0).fit(X, y)
     answers = model.predict(X)
     declined = np.array([answer is None for answer in answers.tolist()])
     assert declined.any()
@@ -330,3 +356,107 @@ def test_a_declined_answer_counts_as_wrong(iris):
     assert np.isfinite(cross_val_score(model, X, y, cv=2)).all()
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.score(X, y[:-1])
+
+
+def test_probabilities_are_the_mean_of_the_models(iris):
+    X, y = iris
+    model = UnlearningClassifier(LogisticRegression(max_iter=300), n_shards=4, random_state=0).fit(X, y)
+    models = model.export()
+    by_hand = np.mean([each.predict_proba(X) for each in models], axis=0)
+    np.testing.assert_allclose(model.predict_proba(X), by_hand, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(model.predict(X), by_hand.argmax(axis=1))
+    np.testing.assert_array_equal(model.decision_function(X).argmax(axis=1), by_hand.argmax(axis=1))
+    models[0].coef_[:] = 0.0  # an exported model is a copy
+    np.testing.assert_allclose(model.predict_proba(X), by_hand, rtol=0, atol=1e-15)
+    assert cross_val_score(model, X, y, cv=3, scoring="roc_auc_ovr").mean() > 0.97
+
+
+def test_exported_models_are_what_retraining_gives(iris):
+    """T6: after any history they equal, bit for bit, those of a fit on the records that are left."""
+    X, y = iris
+    model = UnlearningClassifier(n_shards=6, random_state=4).fit(X, y).delete([3, 77]).delete([149])
+    model.add(X[77:78], y[77:78], [77]).delete([5])
+    left = np.setdiff1d(np.arange(150), [3, 5, 149])
+    fresh = UnlearningClassifier(n_shards=6, random_state=4).fit(X[left], y[left], ids=left)
+    other = UnlearningClassifier(n_shards=6, random_state=5).fit(X[left], y[left], ids=left)
+    weights = [[each.coef_.tobytes() for each in one.export()] for one in (model, fresh, other)]
+    assert weights[0] == weights[1]
+    assert weights[0] != weights[2]
+
+
+def test_averages_rank_where_votes_do_not():
+    """Few positives: hardly a shard votes for them, though their probabilities rank well."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 4))
+    y = (X[:, 0] + X[:, 1] + 2.5 * rng.normal(size=4000) > 4.7).astype(int)
+    assert 0.02 < y.mean() < 0.08
+    train, test = slice(0, 3000), slice(3000, 4000)
+    model = UnlearningClassifier(n_shards=20, random_state=0).fit(X[train], y[train])
+    one = LogisticRegression().fit(X[train], y[train])
+    mean = get_scorer("roc_auc")(model, X[test], y[test])
+    votes = roc_auc_score(y[test], model.deployment_.inside.state.count_votes(X[test])[:, 1])
+    assert abs(mean - get_scorer("roc_auc")(one, X[test], y[test])) < 0.02
+    assert votes < 0.6 < mean
+
+
+def test_bases_without_probabilities(iris):
+    X, y = iris
+    svm = UnlearningClassifier(LinearSVC(), n_shards=4, random_state=0).fit(X, y)
+    shares = svm.predict_proba(X)
+    assert set(np.unique(shares)) <= {0.0, 0.25, 0.5, 0.75, 1.0}
+    np.testing.assert_array_equal(svm.predict(X), shares.argmax(axis=1))
+    by_hand = np.mean([each.decision_function(X) for each in svm.export()], axis=0)
+    np.testing.assert_allclose(svm.decision_function(X), by_hand, rtol=0, atol=1e-12)
+    two = y < 2
+    binary = UnlearningClassifier(LinearSVC(), n_shards=4, random_state=0).fit(X[two], y[two])
+    by_hand = np.mean([each.decision_function(X[two]) for each in binary.export()], axis=0)
+    np.testing.assert_allclose(binary.decision_function(X[two]), by_hand, rtol=0, atol=1e-12)
+    assert cross_val_score(binary, X[two], y[two], cv=2, scoring="roc_auc").mean() == 1.0
+    tree = UnlearningClassifier(DecisionTreeClassifier(), n_shards=4, random_state=0)
+    assert not hasattr(tree, "decision_function")
+    with pytest.raises(NotPublishedError, match="DecisionTreeClassifier has none"):
+        tree.decision_function(X)
+    assert cross_val_score(tree, X[two], y[two], cv=2, scoring="roc_auc").mean() > 0.95
+
+
+def test_no_shard_has_an_opinion(iris):
+    model = UnlearningClassifier(LookupTableLearner(), n_shards=3, random_state=0).fit(*iris)
+    unknown = iris[0][:2] + 100
+    assert model.predict(unknown).tolist() == [None, None]
+    assert np.isnan(model.predict_proba(unknown)).all()
+    assert model.delete(range(150)).predict(iris[0][:2]).tolist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    "promise", ["consensus", "unguarded", Noise(max_predictions=9), Router(threshold=0.0)], ids=lambda p: str(p)[:9]
+)
+def test_other_promises_publish_labels_only(iris, promise: str | Promise):
+    model = UnlearningClassifier(n_shards=3, promise=promise, random_state=0).fit(*iris)
+    calls = {
+        "predict_proba": lambda: model.predict_proba(iris[0]),
+        "decision_function": lambda: model.decision_function(iris[0]),
+        "export": lambda: model.export(),
+    }
+    for name, call in calls.items():
+        assert not hasattr(model, name)
+        with pytest.raises(NotPublishedError, match=rf"^no {name} under promise=.*labels only.*use promise='exact'$"):
+            call()
+        with pytest.raises(NotPublishedError, match=f"^no {name} under this promise"):
+            getattr(model.deployment_, name)(*([] if name == "export" else [iris[0]]))
+    exact, other = model.promise_
+    assert exact.is_claimed
+    assert not other.is_claimed  # three shards are too few for every one of them
+
+
+def test_the_promises_are_separate_statements(iris):
+    exact, other = fitted(iris).promise_
+    assert exact.is_claimed
+    assert "same recipe" in exact.compares_with
+    assert (other.is_claimed, other.statement) == (False, "not claimed")
+    assert "fresh randomness" in other.compares_with
+    assert fitted(iris).guarantee().is_vacuous
+    noise = Noise(ExponentialMechanism(epsilon=0.05), max_predictions=1)
+    exact, other = fitted(iris, promise=noise, n_shards=30).promise_
+    assert exact.is_claimed
+    assert other.is_claimed
+    assert isinstance(Unguarded(), Promise)

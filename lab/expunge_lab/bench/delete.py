@@ -59,7 +59,7 @@ def measure(
     deleting, retraining, fitting = race(
         [
             Task(delete_some, operations=size.deletions, repeatable=False),
-            Task(model.deployment_.retrain, repeatable=False),
+            Task(model.deployment_.rekey, repeatable=False),
             Task(lambda: LogisticRegression().fit(X, y)),
         ],
         repeats=size.repeats,

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from expunge.folder import DurableDeployment, create
 from expunge.folder import open as open_folder
 from expunge.serving.estimator import UnlearningClassifier
+from expunge.serving.promises import Noise
 from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import make_queries, make_records
 
@@ -71,9 +71,9 @@ def _temporary() -> Iterator[Path]:
 def measure(size: Size, folder: Path, *, advance: Advance) -> list[Line]:
     """Predictions and deletions, in a folder and in memory."""
     X, y = make_records(size.num_records)
-    options: dict[str, Any] = {"n_shards": size.num_shards, "mechanism": "exponential", "max_predictions": _MANY}
-    model = UnlearningClassifier(LogisticRegression(), **options).fit(X, y)
-    with create(folder / "small", LogisticRegression(), X, y, **options) as durable:
+    noise = Noise("exponential", max_predictions=_MANY)
+    model = UnlearningClassifier(LogisticRegression(), n_shards=size.num_shards, promise=noise).fit(X, y)
+    with create(folder / "small", LogisticRegression(), X, y, n_shards=size.num_shards, promise=noise) as durable:
         predictions = [
             *_predictions(model, durable, 1, size.calls, size, advance),
             *_predictions(model, durable, size.rows, 5, size, advance),

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from expunge.audit.scenario import Task
 from expunge.audit.schemes import DeploymentScheme, LearnerFactory
 from expunge.core.checks import require_count
-from expunge.core.errors import FormatError, InputError
+from expunge.core.errors import InputError
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.folder import contents
+from expunge.folder.configuration import Settings
 from expunge.serving.publishing import Front, StudentFront
-from expunge.serving.settings import Settings
 
 _HELD_OUT_SHARE = 5  # one record in five is held out, for the scenarios that need test points
 _FEWEST = 10
@@ -51,18 +51,16 @@ class DeploymentCopy:
     def scheme(self) -> DeploymentScheme:
         """Make the deployment's own scheme. Budget and threshold start anew in every arm of every trial."""
         settings = self.settings
-        if not isinstance(settings.n_shards, int):
-            raise FormatError(f"the folder does not say how many shards it has, but {settings.n_shards!r}")
         return DeploymentScheme(
             name="deployment",
             make_learner=LearnerFactory(self.task.learner),
-            sampler=settings.make_sampler(settings.inclusion_probability),
+            sampler=settings.make_sampler(),
             num_shards=settings.n_shards,
-            publisher=settings.make_publisher(
+            publisher=settings.promise.make_publisher(
                 settings.n_shards, self.task.records.num_classes, Randomness.from_seed(0)
             ),
             front=self.front,
-            max_generations=settings.max_generations,
+            max_generations=settings.promise.max_generations,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,27 +18,36 @@ from expunge.core.errors import ParameterError
 if TYPE_CHECKING:
     from expunge.core.guarantee import Guarantee
     from expunge.folder import DurableDeployment, DurableStatus
+    from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
 
 
-def tell_guarantee(guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
-    """Print what is promised, one sentence for each number; or that nothing is, why, and what would change that."""
+def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
+    """Print the promises, each by itself: what it says, and with what it compares; or that it is not claimed, and why.
+
+    The statements come from `promise`; the numbers of (α,β,γ) are told in one sentence each.
+    """
     from expunge.theory.planning.planner import explain_target
 
-    if guarantee.is_vacuous:
-        console.print(
-            "\n[bold]No guarantee is in force[/bold] about deleted records once people have seen predictions."
-        )
-        say(f"Why: {guarantee.reason}.")
-        advice = advice_for(guarantee, provenance)
-        if advice:
-            say(f"What would change that: {advice}")
-        return
-    claim = f"({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-unlearning"
-    console.print(f"\n[bold]Guarantee in force: {claim}[/bold], by {guarantee.theorem}.")
-    generations = provenance.get("wanted", {}).get("max_generations", guarantee.parameters.get("generations", 1))
-    for sentence in explain_target(guarantee, int(generations)):
-        say(sentence)
+    for each in promise:
+        if not each.is_claimed:
+            console.print(f"\n[bold]{each.name}: not claimed.[/bold]")
+            say(f"Why: {each.reason}.")
+            advice = advice_for(guarantee, provenance)
+            if advice:
+                say(f"What would change that: {advice}")
+            continue
+        console.print(f"\n[bold]{each.name}: promised.[/bold]")
+        say(each.statement)
+        say(f"It compares with {each.compares_with}.")
+        if each.limits:
+            say(each.limits)
+        if each.name != "exact":
+            generations = provenance.get("wanted", {}).get(
+                "max_generations", guarantee.parameters.get("generations", 1)
+            )
+            for sentence in explain_target(guarantee, int(generations)):
+                say(sentence)
 
 
 def say(sentence: str) -> None:
@@ -46,18 +56,18 @@ def say(sentence: str) -> None:
 
 
 def advice_for(guarantee: Guarantee, provenance: dict[str, Any]) -> str:
-    """How to get a guarantee that is not vacuous, for a deployment made by `expunge create`; empty if not needed."""
+    """How to get a guarantee that is not vacuous, for a deployment made by `expunge create`; empty if not wanted."""
     wanted = provenance.get("wanted")
-    if wanted is None or not guarantee.is_vacuous:
+    if wanted is None or not guarantee.is_vacuous or wanted["promise"] == "exact":
         return ""
     plan = (
         f"`expunge plan --records {wanted['num_records']} --shards {wanted['num_shards']} "
         f"--classes {wanted['num_classes']}` weighs all the ways."
     )
-    if wanted["sampling"] != "independent":
+    if wanted["sampling"] == "partition":
         return f"--sampling independent. {plan}"
-    if wanted["mechanism"] != "consensus":
-        return f"--mechanism consensus, or a --max-predictions that the noise can cover. {plan}"
+    if wanted["promise"] in ("noise", "unguarded"):
+        return f"--promise consensus, or noise with a --max-predictions that the noise can cover. {plan}"
     return f"{_more_shards(wanted)} {plan}"
 
 
@@ -92,11 +102,16 @@ LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
     *("tree", "forest", "extra-trees", "boosting", "mlp"),
 )
-MECHANISMS = ("consensus", "exponential", "permute-and-flip", "laplace", "gaussian", "confident", "majority")
+PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
+MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
 
 
 def _learners(incomplete: str) -> list[str]:
     return [name for name in LEARNERS if name.startswith(incomplete)]
+
+
+def _promises(incomplete: str) -> list[str]:
+    return [name for name in PROMISES if name.startswith(incomplete)]
 
 
 def _mechanisms(incomplete: str) -> list[str]:
@@ -136,15 +151,21 @@ def create(
         typer.Option("--allow-missing", help="Let later rows have missing numbers even if no row of FILE has."),
     ] = False,
     float32: Annotated[bool, typer.Option("--float32", help="Keep numbers in 4 bytes instead of 8.")] = False,
-    shards: Annotated[str, typer.Option(metavar="N", help="How many shards, with a model each; or auto.")] = "100",
+    shards: Annotated[str, typer.Option(metavar="N", help="How many shards, with a model each; or auto.")] = "10",
+    promise: Annotated[
+        str,
+        typer.Option(help=f"What is promised about deleted records: {', '.join(PROMISES)}.", autocompletion=_promises),
+    ] = "exact",
     probability: Annotated[
-        float | None, typer.Option(help="The chance that a record is in a shard.  [default: 1/shards]")
+        float | None, typer.Option(help="The chance that a record is in a shard, if independent.  [default: 1/shards]")
     ] = None,
-    sampling: Annotated[str, typer.Option(help="independent, or partition.")] = "independent",
+    sampling: Annotated[
+        str | None, typer.Option(help="independent, or partition.  [default: partition for exact, else independent]")
+    ] = None,
     mechanism: Annotated[
-        str, typer.Option(help=f"How answers are published: {', '.join(MECHANISMS)}.", autocompletion=_mechanisms)
-    ] = "consensus",
-    publish: Annotated[str, typer.Option(help="What answers: direct (the ensemble), router or student.")] = "direct",
+        str | None,
+        typer.Option(help=f"The noise: {', '.join(MECHANISMS)}.  [default: exponential]", autocompletion=_mechanisms),
+    ] = None,
     pool: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Public rows that a student learns from, with the same columns.")
     ] = None,
@@ -154,11 +175,15 @@ def create(
     max_predictions: Annotated[
         int | None, typer.Option(min=0, help="Answers in a generation, at most.  [default: 1000000 by consensus]")
     ] = None,
-    generations: Annotated[int, typer.Option(min=1, help="Full trainings that the guarantee is good for.")] = 100,
+    generations: Annotated[
+        int | None, typer.Option(min=1, help="Full trainings that the guarantee is good for.  [default: 100]")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget of a generation, for noise.")] = None,
     delta: Annotated[float | None, typer.Option(help="Its delta.  [default: 0]")] = None,
-    accountant: Annotated[str, typer.Option(help="How privacy losses are added up.")] = "best",
-    on_exhausted: Annotated[str, typer.Option(help="retrain_on_update, retrain_now or refuse.")] = "retrain_on_update",
+    accountant: Annotated[str | None, typer.Option(help="How privacy losses are added up.  [default: best]")] = None,
+    on_exhausted: Annotated[
+        str | None, typer.Option(help="retrain_on_update, retrain_now or refuse.  [default: retrain_on_update]")
+    ] = None,
     on_failure: Annotated[
         str, typer.Option(help="raise; or abstain: a shard that cannot be trained votes for nothing.")
     ] = "raise",
@@ -175,10 +200,10 @@ def create(
 ) -> None:
     """Train an ensemble on a file of records and keep it in a folder that honours deletion requests.
 
-    At the end it says what is promised. If nothing is promised, it says so, and what would change that.
+    At the end it says what is promised, one statement for each promise, and what is not claimed.
 
     Example: `expunge create churn/ --data train.csv --label churned --id customer_id --subject household
-    --learner logistic --shards 100`
+    --learner logistic --shards 10`
     """
     import numpy as np
 
@@ -188,12 +213,10 @@ def create(
     from expunge.tables import parse_classes
 
     policy = ApplyPolicy.parse(apply)
-    if pool is not None and publish != "student":
-        raise ParameterError(f"--pool is for --publish student, which learns from it, got --publish {publish}")
+    if (pool is not None) != (promise == "student"):
+        raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     options: dict[str, Any] = {
-        "sampling": sampling,
         "mechanism": mechanism,
-        "publish": publish,
         "target": _target(alpha, beta, gamma),
         "max_predictions": max_predictions,
         "max_generations": generations,
@@ -201,6 +224,7 @@ def create(
         "accountant": accountant,
         "on_exhausted": on_exhausted,
     }
+    given = {name: value for name, value in options.items() if value is not None}
     columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
     with replacing(folder, force=force) as place:
         schema, records = _read(data, columns, one_class=bool(classes), float32=float32)
@@ -214,8 +238,10 @@ def create(
             on_failure=on_failure,
         )
         if pool is not None:
-            options["pool"] = schema.unlabelled(read_columns(pool, schema))
-        wanted = _wanted(options, num_records=len(records.labels), num_classes=len(known))
+            given["pool"] = schema.unlabelled(read_columns(pool, schema))
+        promised = _promised(promise, given)
+        sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
+        wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
         wanted["num_shards"], chance = _sizes(shards, probability, wanted)
         with progress("training", wanted["num_shards"]) as advance:
             deployment = expunge.create(
@@ -229,6 +255,8 @@ def create(
                 classes=known if classes else None,
                 allow_missing=takes_missing,
                 n_shards=wanted["num_shards"],
+                promise=promised,
+                sampling=sampler,
                 inclusion_probability=chance,
                 apply=policy,
                 clock_seconds=clock,
@@ -236,7 +264,6 @@ def create(
                 n_jobs=jobs,
                 provenance={"columns": schema.to_dict(), "learner": learner, "slices": slices, "wanted": wanted},
                 advance=advance,
-                **options,
             )
         with deployment:
             found = _facts(deployment, schema, folder)
@@ -276,26 +303,51 @@ def _budget(epsilon: float | None, delta: float | None) -> tuple[float, float] |
     return epsilon, delta or 0.0
 
 
-def _wanted(options: dict[str, Any], *, num_records: int, num_classes: int) -> dict[str, Any]:
+def _promised(name: str, given: dict[str, Any]) -> Promise:
+    """The promise, with the options that were given for it; an error for options that it does not have."""
+    from dataclasses import fields
+
+    from expunge.serving import promises
+
+    if name not in PROMISES:
+        raise ParameterError(f"--promise must be one of {', '.join(PROMISES)}, got {name!r}")
+    kind: Any = promises.Student if name == "student" else type(promises.as_promise(name))
+    known = {each.name for each in fields(kind)}
+    strange = [option for option in given if option not in known]
+    if strange:
+        words = {
+            "target": "--alpha, --beta and --gamma are",
+            "budget": "--epsilon is",
+            "max_generations": "--generations is",
+        }
+        what = words.get(strange[0], f"--{strange[0].replace('_', '-')} is")
+        raise ParameterError(f"{what} not for --promise {name}: that promise has no such option")
+    made: Promise = kind(**given)
+    return made
+
+
+def _wanted(promise: Promise, sampling: str, *, num_records: int, num_classes: int) -> dict[str, Any]:
     """The options with the defaults filled in, as plain data that is kept with the deployment."""
     from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
 
-    target = options["target"] or DEFAULT_TARGET
-    most = options["max_predictions"]
+    target = promise.target or DEFAULT_TARGET
+    most = promise.max_predictions
     return {
         "num_records": num_records,
         "num_classes": num_classes,
-        "sampling": options["sampling"],
-        "mechanism": options["mechanism"],
+        "sampling": sampling,
+        "promise": promise.name,
         "target": [target.alpha, target.beta, target.gamma],
         "max_predictions": DEFAULT_MAX_PREDICTIONS if most is None else most,
-        "max_generations": options["max_generations"],
+        "max_generations": promise.max_generations,
     }
 
 
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
     """The number of shards and the inclusion probability; the planner chooses them for "auto"."""
     if shards == "auto":
+        if wanted["promise"] in ("exact", "unguarded"):
+            raise ParameterError(f"--shards auto plans for a target, and --promise {wanted['promise']} has none")
         from expunge.core.guarantee import Guarantee
         from expunge.theory.planning import recommend_shards
 
@@ -320,13 +372,15 @@ class _Made:
     status: DurableStatus
     classes: list[Any]
     schema: Schema
+    promise: tuple[Statement, ...]
     guarantee: Guarantee
     provenance: dict[str, Any]
 
 
 def _facts(deployment: DurableDeployment, schema: Schema, folder: Path) -> _Made:
     classes: list[Any] = deployment.classes.tolist()
-    return _Made(folder, deployment.status, classes, schema, deployment.guarantee(), deployment.provenance)
+    made, promise = deployment.provenance, deployment.promise
+    return _Made(folder, deployment.status, classes, schema, promise, deployment.guarantee(), made)
 
 
 def _show(made: _Made, *, as_json: bool) -> None:
@@ -339,6 +393,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
                 "shards": status.num_shards,
                 "classes": made.classes,
                 "columns": schema.to_dict(),
+                "promise": [each.to_dict() for each in made.promise],
                 "guarantee": made.guarantee.to_dict(),
                 "advice": advice_for(made.guarantee, made.provenance),
             }
@@ -354,7 +409,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
         numbers = len(schema.features) - len(texts)
         words = f"Learns from {numbers:,} column{'' if numbers == 1 else 's'} of numbers"
         console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
-    tell_guarantee(made.guarantee, provenance=made.provenance)
+    tell_promise(made.promise, made.guarantee, provenance=made.provenance)
 
 
 def _shortened(names: list[str], most: int = 10) -> str:

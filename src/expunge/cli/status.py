@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from expunge.cli.app import app
-from expunge.cli.create import advice_for, say, tell_guarantee
+from expunge.cli.create import advice_for, say, tell_promise
 from expunge.cli.folders import opened, settle
 from expunge.cli.output import AsJson, Folder, Trust, console, show_json
 
@@ -81,6 +81,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[s
         "requests": _counts(view),
         "apply": facts.apply,
         "budget": budget,
+        "promise": [each.to_dict() for each in view.promise],
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
     }
@@ -104,9 +105,11 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
         say(f"pending: {request}")
     if len(waiting) > _MOST_NAMED:
         say(f"and {len(waiting) - _MOST_NAMED:,} more, all of them with --json")
-    say(f"predictions in this generation: {budget.predictions:,}, {_left(facts)}")
-    guarantee = view.guarantee()
-    tell_guarantee(guarantee, provenance=view.provenance)
+    if view.promise_name == "exact":
+        say("predictions: without a limit, and not counted")
+    else:
+        say(f"predictions in this generation: {budget.predictions:,}, {_left(facts)}")
+    tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
 
 
 def _rule(apply: str) -> str:

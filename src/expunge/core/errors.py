@@ -3,7 +3,8 @@
     ExpungeError
     ├── InputError (also ValueError)      the caller's input is wrong; nothing was changed
     │   ├── ParameterError                an option has an impossible value
-    │   │   └── MissingExtraError         an optional package is not installed (also ImportError)
+    │   │   ├── MissingExtraError         an optional package is not installed (also ImportError)
+    │   │   └── NotPublishedError         (also AttributeError) the promise in force does not allow this to be published
     │   └── RecordError                   one record of a batch is at fault, and is named
     │       ├── UnknownRecordError        a deletion of an id (or subject) that is not there
     │       └── DuplicateRecordError      an addition of an id that is there already
@@ -44,6 +45,10 @@ class ParameterError(InputError):
 
 class MissingExtraError(ParameterError, ImportError):
     """An optional package is not installed; the message says how to install it."""
+
+
+class NotPublishedError(ParameterError, AttributeError):
+    """The promise in force does not allow this to be published. As an AttributeError it is what `hasattr` looks for."""
 
 
 class RecordError(InputError):

@@ -1,62 +1,128 @@
-"""A deployment's settings as plain data, so that a folder opens with the options that it was created with."""
+"""A deployment's promise and shards as plain data, so that a folder opens with the options that it was created with."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
-from expunge.core.checks import require_count
+from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
 from expunge.privacy.accounting import ACCOUNTANT_NAMES, Accountant
 from expunge.privacy.accounting import accountant as accountant_by_name
 from expunge.privacy.mechanisms import MECHANISM_NAMES
 from expunge.privacy.mechanisms import mechanism as mechanism_by_name
-from expunge.serving.publishing.publisher import require_limit
-from expunge.serving.settings import Settings, as_budget
+from expunge.serving.promises import (
+    Consensus,
+    Exact,
+    Noise,
+    Promise,
+    Router,
+    SamplingName,
+    Student,
+    Unguarded,
+    as_budget,
+)
+from expunge.training.sampling import Sampler
+
+_PLAIN: dict[str, type[Promise]] = {each.name: each for each in (Exact, Unguarded)}
+_CONSENSUS = (Consensus.name, Router.name, Student.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a folder knows about its promise and its shards.
+
+    Parameters
+    ----------
+    n_shards
+        k.
+    inclusion_probability
+        p; None for 1/k, and for a partition.
+    sampling
+        "independent" or "partition".
+    promise
+        What makes the publisher. A router or a student is stored as a front; here it is the `Consensus` behind it.
+    name
+        The short name of the promise, such as "router".
+    """
+
+    n_shards: int
+    inclusion_probability: float | None
+    sampling: SamplingName
+    promise: Promise
+    name: str
+
+    def make_sampler(self) -> Sampler:
+        """The sampler that draws the shards."""
+        return self.promise.make_sampler(self.sampling, self.inclusion_probability)
 
 
 def dump_settings(
-    settings: Settings, *, num_shards: int, probability: float | None, num_classes: int
+    promise: Promise, sampling: Any, *, num_shards: int, probability: float | None, num_classes: int
 ) -> dict[str, Any]:
     """Return the settings as plain data, with the values that were found for them. Options must have names."""
-    if not isinstance(settings.sampling, str):
-        raise ParameterError(f"a deployment on disk takes sampling by its name, got {settings.sampling!r}")
-    budget, is_independent = as_budget(settings.budget), settings.sampling == "independent"
-    target = settings.target
+    if isinstance(sampling, Sampler):
+        raise ParameterError(f"a deployment on disk takes sampling by its name, got {sampling!r}")
+    name = promise.sampling_name(sampling, probability)
     return {
         "n_shards": num_shards,
-        "inclusion_probability": None if probability is None or not is_independent else float(probability),
-        "sampling": settings.sampling,
-        "mechanism": _dump_mechanism(settings, num_shards, num_classes),
-        "target": None if target is None else [float(target.alpha), float(target.beta), float(target.gamma)],
-        "max_predictions": None if settings.max_predictions is None else require_limit(settings.max_predictions),
-        "budget": None if budget is None else [float(budget.epsilon), float(budget.delta)],
-        "accountant": _accountant_name(settings.accountant),
-        "on_exhausted": settings.on_exhausted,
-        "max_generations": require_count("max_generations", settings.max_generations),
+        "inclusion_probability": None if probability is None else float(probability),
+        "sampling": name,
+        "promise": {"name": promise.name, **_dump_options(promise, num_shards, num_classes)},
     }
+
+
+def _dump_options(promise: Promise, num_shards: int, num_classes: int) -> dict[str, Any]:
+    if not isinstance(promise, Consensus | Noise):
+        if type(promise) is not _PLAIN.get(promise.name):
+            raise ParameterError(f"a deployment on disk takes the promises of this package, got {promise!r}")
+        return {}
+    target, limit = promise.target, promise.max_predictions
+    found: dict[str, Any] = {
+        "target": None if target is None else [float(target.alpha), float(target.beta), float(target.gamma)],
+        "max_predictions": None if limit is None else int(limit),
+        "max_generations": require_count("max_generations", promise.max_generations),
+        "on_exhausted": promise.on_exhausted,
+    }
+    if isinstance(promise, Noise):
+        budget = as_budget(promise.budget)
+        found |= {
+            "mechanism": _dump_mechanism(promise, num_shards, num_classes),
+            "budget": None if budget is None else [float(budget.epsilon), float(budget.delta)],
+            "accountant": _accountant_name(promise.accountant),
+        }
+    return found
 
 
 def load_settings(data: dict[str, Any]) -> Settings:
     """Read what `dump_settings` wrote. The front is stored separately."""
     try:
-        target, mechanism = data["target"], data["mechanism"]
-        loaded = Settings(**{**data, "target": None, "mechanism": "consensus"})
-        return replace(
-            loaded,
-            target=None if target is None else Guarantee(*target),
-            budget=as_budget(data["budget"]),
-            mechanism=mechanism if isinstance(mechanism, str) else mechanism_by_name(mechanism[0], **mechanism[1]),
-        )
-    except (TypeError, KeyError, IndexError, InputError) as error:
+        rest = {name: value for name, value in data.items() if name != "promise"}
+        options = dict(data["promise"])
+        name = options.pop("name")
+        settings = Settings(promise=_load_promise(name, options), name=name, **rest)
+        require_count("n_shards", settings.n_shards)
+        settings.make_sampler()
+        return settings
+    except (TypeError, KeyError, IndexError, ValueError, InputError) as error:
         raise FormatError(f"the deployment's settings are damaged: {error}") from None
 
 
-def _dump_mechanism(settings: Settings, num_shards: int, num_classes: int) -> Any:
-    if settings.mechanism == "consensus":
-        return "consensus"
-    mechanism: Any = settings.make_mechanism(num_shards, num_classes)
+def _load_promise(name: str, options: dict[str, Any]) -> Promise:
+    require_choice("promise", name, (*_PLAIN, *_CONSENSUS, Noise.name))
+    if name in _PLAIN:
+        return _PLAIN[name](**options)
+    target = None if options["target"] is None else Guarantee(*options["target"])
+    if name != Noise.name:
+        return Consensus(**{**options, "target": target})
+    mechanism, parameters = options["mechanism"]
+    found = {"target": target, "mechanism": mechanism_by_name(mechanism, **parameters)}
+    return Noise(**{**options, **found, "budget": as_budget(options["budget"])})
+
+
+def _dump_mechanism(promise: Noise, num_shards: int, num_classes: int) -> Any:
+    mechanism: Any = promise.make_mechanism(num_shards, num_classes)
     parameters: dict[str, Any] = asdict(mechanism) if is_dataclass(mechanism) else {}  # type: ignore[arg-type]
     if mechanism.name not in MECHANISM_NAMES or mechanism_by_name(mechanism.name, **parameters) != mechanism:
         raise ParameterError(f"a deployment on disk takes the mechanisms of this package, got {mechanism!r}")

@@ -333,6 +333,10 @@ class DurableDeployment(Deployment):
         self._require_open()
         return super().predict_codes(X)
 
+    def _published_state(self, what: str) -> EnsembleState:
+        self._require_open()
+        return super()._published_state(what)
+
     def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
         """Check a request against everything accepted before it, and write it to the disk as pending."""
         updates = as_batch(batch)
@@ -422,10 +426,10 @@ class DurableDeployment(Deployment):
             predictions, capacity = self._publisher.status.predictions, self._publisher.capacity
             return CurrentFacts(self._generation, self._round, predictions, capacity, len(self._state.records))
 
-    def retrain(self, *, advance: Advance = ignore_progress) -> None:
-        """Retrain everything now with fresh randomness: a new generation of the same round."""
+    def rekey(self, *, advance: Advance = ignore_progress) -> None:
+        """Retrain everything now with a new key: a new generation of the same round."""
         with self._working():
-            super().retrain(advance=advance)
+            super().rekey(advance=advance)
             self._remove_replaced()
 
     def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:

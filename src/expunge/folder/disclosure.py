@@ -284,7 +284,7 @@ def _from_folder(store: Store, shards: Choose) -> Disclosure:
         key=read_key(store),
         commitment=_recorded_commitment(store),
         num_shards=num_shards,
-        sampler=settings.make_sampler(settings.inclusion_probability),
+        sampler=settings.make_sampler(),
         learner=Encoded(*learner),
         models={shard: _committed(store, shard) for shard in shards(num_shards)},
         environment=_recorded_environment(store),

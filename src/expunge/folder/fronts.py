@@ -25,7 +25,8 @@ _FRONT, _STUDENT, _LESSON = "front", "student", "lesson"
 
 def put_front(store: Store, front: Front, trusted: Sequence[str]) -> None:
     """Store the front when the folder is created."""
-    if not isinstance(front, publishing.DirectFront | publishing.RouterFront | publishing.StudentFront):
+    known = publishing.ExactFront | publishing.DirectFront | publishing.RouterFront | publishing.StudentFront
+    if not isinstance(front, known):
         raise ParameterError(f"a deployment on disk publishes direct, by router or by student, got {front!r}")
     encoded = encode(front, trusted=trusted)
     store.put_object(_FRONT, encoded.format, encoded.data)

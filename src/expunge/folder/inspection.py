@@ -13,7 +13,7 @@ from expunge.core.errors import FormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
 from expunge.evidence import Certificate
-from expunge.folder.configuration import load_settings
+from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.fronts import get_front
@@ -22,8 +22,8 @@ from expunge.folder.store import Store
 from expunge.folder.store.ensembles import load_classes, read_records
 from expunge.folder.store.requests import Request
 from expunge.folder.store.store import Position
+from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, Publisher
-from expunge.serving.settings import Settings
 from expunge.training.learners import Learner, SlicedLearner
 
 
@@ -104,6 +104,16 @@ class DeploymentView:
                 f"{self._store.folder}: the guarantee that was written down is damaged: {error}"
             ) from None
 
+    @property
+    def promise(self) -> tuple[Statement, ...]:
+        """What is promised about deleted records: separate statements, those that are not claimed included."""
+        return make_statements(self.guarantee())
+
+    @property
+    def promise_name(self) -> str:
+        """The short name of the promise, such as "exact" or "router"."""
+        return self._settings.name
+
     def request(self, request: str) -> Request:
         """Return a request as it stands now, by its id."""
         return self._evidence.requests.get(request)
@@ -154,7 +164,7 @@ def open_view(path: str | os.PathLike[str]) -> DeploymentView:
     >>> from expunge.folder import create
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
     >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> create(path, GaussianNB(), X, y, n_shards=3).close()
     >>> with open_view(path) as view:
     ...     view.status.round
     0
@@ -228,7 +238,7 @@ def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iter
     >>> from expunge.folder import create
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
     >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> create(path, GaussianNB(), X, y, n_shards=3).close()
     >>> with contents(path) as found:
     ...     found.settings.n_shards
     3

@@ -26,7 +26,7 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
 from expunge.folder.codec import decode, encode, encode_model
-from expunge.folder.configuration import dump_settings, load_settings
+from expunge.folder.configuration import Settings, dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import get_front, get_round, put_front, put_round
@@ -35,9 +35,9 @@ from expunge.folder.store import FolderLock, Store, recover_replacement
 from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
 from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.steps import report_step
+from expunge.serving.promises import Promise, SamplingName, as_promise
 from expunge.serving.publishing import Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
-from expunge.serving.settings import Settings
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
@@ -57,8 +57,10 @@ def create(
     weights: ArrayLike | None = None,
     classes: ArrayLike | None = None,
     allow_missing: bool = False,
-    n_shards: int | str = 100,
-    student: Any = None,
+    n_shards: int | str = 10,
+    promise: str | Promise = "exact",
+    sampling: SamplingName | None = None,
+    inclusion_probability: float | None = None,
     apply: str | ApplyPolicy = "now",
     clock_seconds: int = 60,
     trust: Sequence[str] = (),
@@ -66,7 +68,6 @@ def create(
     rng: Randomness | None = None,
     provenance: dict[str, Any] | None = None,
     advance: Advance = ignore_progress,
-    **settings: Any,
 ) -> DurableDeployment:
     """Train on the data and write everything to a new folder. The folder appears when it is complete, or not at all.
 
@@ -90,9 +91,14 @@ def create(
     allow_missing
         Whether features may be missing (NaN).
     n_shards
-        The number of shards k, or "auto": the planner chooses k and p for the target.
-    student
-        With `publish="student"`: the classifier or learner that is published; `learner` if it is None.
+        The number of shards k. "auto" lets the planner choose k and p for a promise with a target.
+    promise
+        What is promised about deleted records: "exact", "consensus", "router", "noise", "unguarded", or an object of
+        `expunge.serving.promises` with its own options.
+    sampling
+        "partition" or "independent"; what the promise needs if it is None.
+    inclusion_probability
+        The chance p of a record to be in a shard, for independent shards; 1/k if it is None.
     apply
         When requests are applied: "now", "every 3600s", "at 100" or "manual". See `ApplyPolicy`.
     clock_seconds
@@ -107,8 +113,6 @@ def create(
         Plain data about the origin of the records, kept with the deployment.
     advance
         Called with the number of models trained since the last call.
-    **settings
-        Further options, as in `UnlearningClassifier`.
 
     Returns
     -------
@@ -119,8 +123,6 @@ def create(
     ------
     InputError
         If an option or a record is wrong, or a record cannot be stored.
-    TypeError
-        If an option is unknown.
     ModelFormatError
         If the learner or its models cannot be stored. `trust` may help.
     TrainingError
@@ -135,9 +137,9 @@ def create(
     >>> from sklearn.naive_bayes import GaussianNB
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
     >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> with create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority") as deployment:
-    ...     deployment.delete([7]).state
-    'applied'
+    >>> with create(path, GaussianNB(), X, y, n_shards=3) as deployment:
+    ...     print(deployment.delete([7]).state, deployment.predict_proba(X[:2]).shape)
+    applied (2, 2)
     """
     folder, trusted = _vacant(path), tuple(trust)
     policy = ApplyPolicy.parse(apply)
@@ -145,7 +147,7 @@ def create(
     clock.tick()  # refuses a tick that is out of range
     begun = clock.now()  # before the training: the time that it takes is secret
     origin = _plain(provenance or {})
-    options, base = Settings(n_shards=n_shards, **_known(settings)), as_learner(learner)
+    promised, base = as_promise(promise), as_learner(learner)
     chance = rng or Randomness.from_system()
     key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
@@ -166,12 +168,13 @@ def create(
             copy=False,  # until they are written to files
         )
         labels = dump_classes(records.classes)
-        num_shards, probability = options.sizes(records)
+        num_shards, probability = promised.sizes(n_shards, inclusion_probability, records)
         _require_storable(base, records, trusted)
-        front = options.make_front(base if student is None else as_learner(student))
-        found = dump_settings(options, num_shards=num_shards, probability=probability, num_classes=records.num_classes)
+        front = promised.make_front(base)
+        sizes: dict[str, Any] = {"num_shards": num_shards, "num_classes": records.num_classes}
+        found = dump_settings(promised, sampling, probability=probability, **sizes)
         publisher = require_answers(
-            options.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
+            promised.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
         )
         with store.database.transaction():
             put_front(store, front, trusted)
@@ -182,11 +185,11 @@ def create(
             records,
             base,
             num_shards=num_shards,
-            sampler=options.make_sampler(probability),
+            sampler=promised.make_sampler(sampling, probability),
             publisher=publisher,
             rng=chance,
             front=front,
-            max_generations=options.max_generations,
+            max_generations=promised.max_generations,
             executor=make_executor(n_jobs),
             advance=advance,
             key=key,
@@ -239,7 +242,7 @@ def _write_down(
             num_shards=inside.state.num_shards,
             sampler=facts["settings"]["sampling"],
             tick_seconds=facts["clock_seconds"],
-            max_generations=facts["settings"]["max_generations"],
+            max_generations=deployment._max_generations,
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
             **commitment_facts(inside.state.key),
@@ -290,7 +293,7 @@ def open(
     >>> from sklearn.naive_bayes import GaussianNB
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
     >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> create(path, GaussianNB(), X, y, n_shards=3).close()
     >>> with open(path) as deployment:
     ...     deployment.status.num_records
     20
@@ -316,7 +319,7 @@ def open(
 def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> DurableDeployment:
     settings = load_settings(store.fact("settings"))
     learner = read_learner(store, trusted)
-    sampler = settings.make_sampler(settings.inclusion_probability)
+    sampler = settings.make_sampler()
     state = read_state(store, learner, sampler, trusted=trusted)
     report_step("open.read")
     publisher, reserved = restore_publisher(store, settings, state.records.num_classes)
@@ -332,7 +335,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
         rng=rng,
         front=front,
         serving=serving,
-        max_generations=settings.max_generations,
+        max_generations=settings.promise.max_generations,
         executor=executor,
         trusted=trusted,
         reserved=reserved,
@@ -350,8 +353,7 @@ def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLear
 
 def restore_publisher(store: Store, settings: Settings, num_classes: int) -> tuple[Publisher, int]:
     """Make the generation's publisher. Return it with the number of reserved predictions: these count as published."""
-    assert isinstance(settings.n_shards, int)
-    publisher = settings.make_publisher(
+    publisher = settings.promise.make_publisher(
         settings.n_shards, num_classes, Randomness.from_system(), cache_folder=store.folder / "design"
     )
     reserved, dirty, secret = store.reserved(store.position.generation)
@@ -416,13 +418,6 @@ def _plain(provenance: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ParameterError(f"provenance must be plain data: {error}") from None
     return found
-
-
-def _known(settings: dict[str, Any]) -> dict[str, Any]:
-    strange = sorted(settings.keys() - Settings.__dataclass_fields__.keys())
-    if strange:
-        raise TypeError(f"create got an unexpected option: {strange[0]}")
-    return settings
 
 
 def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) -> None:

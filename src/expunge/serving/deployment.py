@@ -4,10 +4,14 @@ A deployment owns the secret randomness, the current ensemble and the books. A g
 the next and starts with fresh randomness and empty books. A round is one applied batch of updates. A deployment
 releases predictions, receipts that say "applied", and facts that do not depend on the secret randomness. Everything
 else is under `inside`, for operators and audits.
+
+Under the exact promise (an `ExactPublisher`) there are no books: probabilities and models are released too, no
+generation is ever used up, and an update retrains the touched shards only. `rekey` alone starts a generation.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from collections.abc import Iterable, Sequence
@@ -19,17 +23,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.checks import require_count
-from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError
+from expunge.core.errors import BudgetExhaustedError, InputError, NotPublishedError, ParameterError
 from expunge.core.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
 from expunge.privacy.mechanisms import DECLINED
-from expunge.serving.publishing import BudgetStatus, DirectFront, Front, Publisher, Round, RoundContext, StudentRound
+from expunge.serving.promises import ONLY_LABELS, Statement, make_statements
+from expunge.serving.publishing import (
+    BudgetStatus,
+    DirectFront,
+    ExactFront,
+    ExactPublisher,
+    Front,
+    Publisher,
+    Round,
+    RoundContext,
+    StudentRound,
+)
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.execution import Executor, Serial
-from expunge.training.learners import Learner, SlicedLearner
+from expunge.training.learners import Learner, ScikitModel, SlicedLearner, SlicedModel
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
@@ -38,6 +53,7 @@ SEED_IS_SECRET = (
     "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
 )
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
+_SMALLEST = float(np.finfo(np.float64).tiny)
 _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
 RecordIds = Sequence[RecordId] | NDArray[Any]
@@ -139,16 +155,18 @@ class Deployment:
     num_shards
         The number of shards k.
     sampler
-        How shards are drawn. Only an independent sampler is covered by a guarantee.
+        How shards are drawn. Only an independent sampler is covered by an (α,β,γ) guarantee.
     publisher
-        The mechanism that releases predictions, with the books of the first generation.
+        The mechanism that releases predictions, with the books of the first generation. An `ExactPublisher` stands for
+        the exact promise.
     rng
         The source of all randomness. It is renewed from the operating system for every generation, unless it is a fixed
         seed.
     front
-        What answers queries: the ensemble (`DirectFront`, the default), a router or a student.
+        What answers queries: the ensemble (the default), a router or a student.
     max_generations
         The number of generations G that the certificate covers. After G generations every update is a full retraining.
+        Without a meaning under the exact promise.
     executor
         Where models are trained; one after the other in this process if None.
     advance
@@ -159,7 +177,8 @@ class Deployment:
     Raises
     ------
     ParameterError
-        If `max_generations` is not a positive integer, or the publisher is made for another number of shards.
+        If `max_generations` is not a positive integer, the publisher is made for another number of shards, or front and
+        publisher do not belong to the same promise.
     TrainingError
         If a shard's model cannot be trained.
 
@@ -235,7 +254,9 @@ class Deployment:
         self._lock = threading.RLock()  # taken second, for what takes no time
         self._background: threading.Thread | None = None
         self._background_error: BaseException | None = None
-        self._front = front or DirectFront()
+        self._front = front or (ExactFront() if self.is_exact else DirectFront())
+        if self.is_exact != isinstance(self._front, ExactFront):
+            raise ParameterError("an ExactFront and an ExactPublisher belong together: both, or neither")
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -246,6 +267,16 @@ class Deployment:
     def records(self) -> Records:
         """The dataset D^t as it is after the last applied update."""
         return self._state.records
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the exact promise alone is made, so that everything may be published."""
+        return isinstance(self._publisher, ExactPublisher)
+
+    @property
+    def promise(self) -> tuple[Statement, ...]:
+        """What is promised about deleted records: separate statements, those that are not claimed included."""
+        return make_statements(self.guarantee())
 
     @property
     def student(self) -> StudentRound:
@@ -270,7 +301,8 @@ class Deployment:
         """Release a class code for every row.
 
         All rows that were not answered before in this round are charged together, before any of them is drawn. An
-        answer that was already released is released again: that is post-processing, and free.
+        answer that was already released is released again: that is post-processing, and free. Under the exact promise
+        nothing is charged.
 
         Parameters
         ----------
@@ -289,10 +321,9 @@ class Deployment:
         BudgetExhaustedError
             If the generation's budget does not allow so many answers.
         """
-        records = self._state.records
-        rows = conform(as_features(X), records.layout)
-        if not records.allow_missing and len(missing := missing_rows(rows)):
-            raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
+        rows = self._queries(X)
+        if self.is_exact:
+            return self._serving.answer(rows)  # of one round, without waiting for anything
         with self._lock:
             if len(self._state.records) == 0:
                 return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # there is no record to learn from
@@ -300,6 +331,98 @@ class Deployment:
             if self._publisher.on_exhausted == "retrain_now" and self._publisher.must_retrain:
                 self._start_background_retraining()
             return answer
+
+    def _queries(self, X: Features) -> Features:
+        """Rows in the layout of the records; an error if they have another one."""
+        records = self._state.records
+        rows = conform(as_features(X), records.layout)
+        if not records.allow_missing and len(missing := missing_rows(rows)):
+            raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
+        return rows
+
+    def _published_state(self, what: str) -> EnsembleState:
+        """The state, under the exact promise; `what` else names in the error what may not be published."""
+        if not self.is_exact:
+            raise NotPublishedError(f"no {what} under this promise, {ONLY_LABELS}")
+        return self._state
+
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+        """The mean of the shards' probabilities, under the exact promise.
+
+        A class that a shard never saw has probability 0 there; shards without records are left out. Where a model has
+        no probabilities, these are the shares of the votes.
+
+        Parameters
+        ----------
+        X
+            The rows, in the layout of the records.
+
+        Returns
+        -------
+        ndarray of float64, shape (rows, classes)
+            NaN in rows on which every shard abstains.
+
+        Raises
+        ------
+        InputError
+            If the rows have another layout.
+        NotPublishedError
+            Under every other promise.
+        """
+        state = self._published_state("predict_proba")
+        return state.mean_probabilities(self._queries(X))
+
+    def decision_function(self, X: Features) -> NDArray[np.float64]:
+        """A score that ranks the rows as `predict_proba` does, or the mean of the shards' scores; exact promise only.
+
+        If every model has probabilities, it is the log-odds of their mean for two classes, and the logarithm of their
+        mean for more. Otherwise it is the mean of the models' own decision functions, in which a class that a shard
+        never saw has its lowest score there, or -1 if that is lower.
+
+        Parameters
+        ----------
+        X
+            The rows, in the layout of the records.
+
+        Returns
+        -------
+        ndarray of float64
+            One score a row for two classes, positive for the second one; else shape (rows, classes).
+
+        Raises
+        ------
+        InputError
+            If the rows have another layout.
+        NotPublishedError
+            Under every other promise, or if the models have neither.
+        """
+        state, rows = self._published_state("decision_function"), self._queries(X)
+        if state.has_probabilities:
+            scores = np.log(np.maximum(state.mean_probabilities(rows), _SMALLEST))
+            return np.asarray(scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores)
+        means = state.mean_scores(rows)
+        if means is None:
+            raise NotPublishedError("no decision_function: the models of the shards have none")
+        return means[:, 1] if means.shape[1] == 2 else means
+
+    def export(self) -> list[Any]:
+        """Copies of the models in service, one for each shard, under the exact promise.
+
+        Returns
+        -------
+        list
+            Fitted scikit-learn estimators. Where a shard had one class or no records, or the learner is of another
+            kind, it is the model itself, which answers with class codes.
+
+        Raises
+        ------
+        NotPublishedError
+            Under every other promise.
+        """
+        models = [
+            each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
+        ]
+        return [copy.deepcopy(each.estimator if isinstance(each, ScikitModel) else each) for each in models]
 
     def _answer(self, rows: Features) -> NDArray[np.int64]:
         if self._serving.is_repeatable:
@@ -323,7 +446,8 @@ class Deployment:
         Returns
         -------
         array
-            The labels. Where the mechanism declined, the label is None, and the array holds objects.
+            The labels. Where the mechanism declined, or every shard abstains under the exact promise, the label is
+            None, and the array holds objects.
 
         Raises
         ------
@@ -341,7 +465,7 @@ class Deployment:
         """Apply a batch of updates, all or nothing, as one round (Algorithm 3).
 
         The touched shards are retrained. Once the generation's budget is spent or `max_generations` are used up, all
-        shards are retrained with fresh randomness.
+        shards are retrained with fresh randomness. Neither ever happens under the exact promise.
 
         Parameters
         ----------
@@ -434,8 +558,11 @@ class Deployment:
         """
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
-    def retrain(self, *, advance: Advance = ignore_progress) -> None:
-        """Retrain everything now, with fresh randomness. This starts a new generation within the same round.
+    def rekey(self, *, advance: Advance = ignore_progress) -> None:
+        """Retrain everything now, with a new key ζ. This starts a new generation within the same round.
+
+        Under the exact promise nothing else renews the key. Do it on a clock: what the promise says is about the models
+        given the key, and a key that is renewed because of what people saw would itself depend on that.
 
         Parameters
         ----------
@@ -459,15 +586,15 @@ class Deployment:
         Returns
         -------
         Guarantee
-            The three numbers, the theorem, and the assumptions. α is infinite, with a note, if the shards are a
-            partition (Theorem 5.1).
+            The three numbers, the theorem, and the assumptions. α is infinite, with a note, under the exact promise,
+            which does not claim it, and if the shards are a partition (Theorem 5.1).
         """
-        if not self._sampler.is_independent:
+        if not self.is_exact and not self._sampler.is_independent:
             return Guarantee(math.inf, beta or 0.0, gamma or 0.0, note=_NOT_INDEPENDENT)
         found = self._publisher.guarantee(
             num_shards=self._num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
         )
-        return replace(found, assumptions=(*found.assumptions, *self._own_assumptions()))
+        return found if self.is_exact else replace(found, assumptions=(*found.assumptions, *self._own_assumptions()))
 
     def _own_assumptions(self) -> list[str]:
         """The assumptions of the guarantee that are specific to this deployment."""
@@ -498,8 +625,11 @@ class Deployment:
     def _must_retrain(self) -> bool:
         """Whether the next update has to be a full retraining.
 
-        It has to be in a copy that was loaded: the other copies have books of their own on the same randomness.
+        It has to be in a copy that was loaded: the other copies have books of their own on the same randomness. Under
+        the exact promise it never has to.
         """
+        if self.is_exact:
+            return False
         used_up = self._publisher.must_retrain or self._generation > self._max_generations
         return used_up or (self._is_copy and not self._publisher.is_repeatable)
 
@@ -576,9 +706,12 @@ class Deployment:
             raise error
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has its own books on the same randomness. So its next update is a full retraining."""
+        """A copy has its own books on the same randomness. So its next update is a full retraining.
+
+        Under the exact promise there are no books, and the copy carries ζ on.
+        """
         with self._lock:
-            state = {**self.__dict__, "_answers": dict(self._answers), "_is_copy": True}
+            state = {**self.__dict__, "_answers": dict(self._answers), "_is_copy": not self.is_exact}
         for name in _UNSAVED:
             del state[name]
         return state

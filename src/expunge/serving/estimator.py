@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable
 from itertools import takewhile
+from types import MethodType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,27 +18,47 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from expunge.core.errors import InputError
+from expunge.core.errors import InputError, NotPublishedError
 from expunge.core.features import Features, is_frame, is_sparse
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
-from expunge.privacy.accounting import Accountant, PrivacyBudget
-from expunge.privacy.mechanisms import Mechanism
 from expunge.serving.deployment import Deployment, RecordIds, Subjects
-from expunge.serving.publishing import BudgetStatus, Exhaustion, Front
+from expunge.serving.promises import Promise, SamplingName, Statement, as_promise, refusal
+from expunge.serving.publishing import BudgetStatus
 from expunge.serving.publishing.publisher import require_answers
-from expunge.serving.settings import Settings
 from expunge.training.execution import make_executor
-from expunge.training.fallback import Fallback
 from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner
 from expunge.training.sampling import Sampler
 
 
-class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that honours deletion requests: many models on overlapping random shards.
+class _exact_only:
+    """A method that is there under the exact promise only, and if the estimator has it; else one line says why."""
 
-    Deleting a record retrains only the shards that hold it.
+    def __init__(self, is_able: Callable[[Any], bool]) -> None:
+        self._is_able = is_able
+
+    def __call__(self, method: Callable[..., Any]) -> Self:
+        self._method = method
+        self.__doc__ = method.__doc__
+        return self
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        if owner is None:
+            return self._method
+        name, promise = self._method.__name__, as_promise(owner.promise)
+        if not promise.is_exact:
+            raise NotPublishedError(refusal(promise, name))
+        if not self._is_able(owner):
+            raise NotPublishedError(f"no {name}: {type(owner._core()).__name__} has none")
+        return MethodType(self._method, owner)
+
+
+class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that honours deletion requests: many models, each on a shard of the records.
+
+    Deleting a record retrains only the shards that hold it. By default the models are then, bit for bit, what training
+    from scratch on the records that are left gives, by the same recipe and key.
 
     Parameters
     ----------
@@ -46,36 +66,16 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         A scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None. Put preprocessing that looks
         at data into a Pipeline here, so that it is unlearned too.
     n_shards
-        The number of shards k, or "auto": the planner chooses k and p for the target.
-    inclusion_probability
-        The chance p of a record to be in a shard; 1/k if None.
+        The number of shards k. "auto" lets the planner choose k and p for a promise with a target.
+    promise
+        What is promised about deleted records: "exact" (the default), "consensus", "router", "noise" or "unguarded", or
+        an object of `expunge.serving.promises` with its own options: `Exact`, `Consensus`, `Router`, `Student`,
+        `Noise`, `Unguarded`.
     sampling
-        "independent" (the default, and the only one that guarantees cover), "partition" (SISA, equal sizes),
-        "random_partition" (SISA, every record picks its shard), or a `Sampler`.
-    mechanism
-        How votes become a label: "consensus" (agreement is free; after a failed consensus the next update retrains
-        everything), "majority" (no privacy), "exponential", "permute-and-flip", "laplace", "gaussian", "confident", or
-        a `Mechanism`. The name of a noisy mechanism stands for the smallest ε0 that answers a unanimous vote rightly
-        99 times in 100.
-    target
-        The `Guarantee(alpha, beta, gamma)` to be met; for consensus (5, 1e-3, 1e-3) if None. With a target, a noisy
-        mechanism answers as many queries in a generation as the theorems certify for it.
-    max_predictions
-        How many predictions a generation may publish; for consensus 1,000,000 if None.
-    budget
-        A `PrivacyBudget` or (ε, δ) that one generation of a noisy mechanism may spend.
-    accountant
-        "best", "paper", "basic", "advanced", "zcdp", "pld", or an `Accountant`.
-    on_exhausted
-        What happens when the budget is spent: "retrain_on_update", "retrain_now" or "refuse".
-    max_generations
-        The number of full trainings that the guarantee covers.
-    publish
-        What answers queries: "direct" (the shards), "router" (`fallback` answers the hard queries, so that generations
-        stay clean), "student" (a `student` that learned from the public `pool` answers everything, without limit), or a
-        `Front`.
-    pool, student, fallback
-        See `publish`. `student` may be any classifier or learner; the estimator if None.
+        "partition" (each person's records are in one shard), "independent", or a `Sampler`. If None, a partition under
+        the exact promise, and independent shards under the others, whose theorems need them.
+    inclusion_probability
+        The chance p of a record to be in a shard, for independent shards; 1/k if None.
     n_jobs
         The number of worker processes for training.
     random_state
@@ -87,8 +87,10 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         As in scikit-learn.
     deployment_
         The `Deployment` behind the classifier; `deployment_.inside` depends on the secret randomness.
+    promise_
+        What is promised, as separate statements; those that are not claimed say why.
     budget_
-        What is spent, what is left, and how many predictions are left.
+        What is spent, what is left, and how many predictions are left. Nothing is counted under the exact promise.
 
     Examples
     --------
@@ -99,6 +101,10 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
     >>> model = model.delete([3, 14, 15])
     >>> len(model.deployment_.records)
     147
+    >>> [(each.name, each.is_claimed) for each in model.promise_]
+    [('exact', True), ('(α,β,γ)', False)]
+    >>> model.predict_proba(X[:1]).shape
+    (1, 3)
     """
 
     # `fit` takes sample_weight among its keywords, where metadata routing does not see it.
@@ -109,37 +115,17 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         estimator: Any = None,
         *,
         n_shards: int | str = 10,
+        promise: str | Promise = "exact",
+        sampling: SamplingName | Sampler | None = None,
         inclusion_probability: float | None = None,
-        sampling: str | Sampler = "independent",
-        mechanism: str | Mechanism = "consensus",
-        target: Guarantee | None = None,
-        max_predictions: int | None = None,
-        budget: PrivacyBudget | tuple[float, float] | None = None,
-        accountant: str | Accountant = "best",
-        on_exhausted: Exhaustion = "retrain_on_update",
-        max_generations: int = 100,
-        publish: str | Front = "direct",
-        pool: Features = None,
-        student: Any = None,
-        fallback: Fallback | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
         self.n_shards = n_shards
-        self.inclusion_probability = inclusion_probability
+        self.promise = promise
         self.sampling = sampling
-        self.mechanism = mechanism
-        self.target = target
-        self.max_predictions = max_predictions
-        self.budget = budget
-        self.accountant = accountant
-        self.on_exhausted = on_exhausted
-        self.max_generations = max_generations
-        self.publish = publish
-        self.pool = pool
-        self.student = student
-        self.fallback = fallback
+        self.inclusion_probability = inclusion_probability
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -193,18 +179,18 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             weights=weights,
             allow_missing=_accepts_missing(self._core()),
         )
-        settings = self._settings()
-        num_shards, probability = settings.sizes(records)
+        promise, learner = as_promise(self.promise), as_learner(self._base())
+        num_shards, probability = promise.sizes(self.n_shards, self.inclusion_probability, records)
         rng = self._randomness()
         deployment = Deployment(
             records,
-            as_learner(self._base()),
+            learner,
             num_shards=num_shards,
-            sampler=settings.make_sampler(probability),
-            publisher=require_answers(settings.make_publisher(num_shards, records.num_classes, rng)),
+            sampler=promise.make_sampler(self.sampling, probability),
+            publisher=require_answers(promise.make_publisher(num_shards, records.num_classes, rng)),
             rng=rng,
-            front=settings.make_front(as_learner(self._base() if self.student is None else self.student)),
-            max_generations=self.max_generations,
+            front=promise.make_front(learner),
+            max_generations=promise.max_generations,
             executor=make_executor(self.n_jobs),
         )
         self.classes_ = records.classes
@@ -212,7 +198,11 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         return self
 
     def predict(self, X: Features) -> NDArray[Any]:
-        """Release a label for every row. Each distinct row costs budget once a round.
+        """Release a label for every row.
+
+        Under the exact promise it is the class with the largest mean probability if every model has probabilities, and
+        the class with the most votes otherwise; it costs nothing. Under the others each distinct row costs budget once
+        a round.
 
         Parameters
         ----------
@@ -222,7 +212,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         Returns
         -------
         array
-            The labels; None where a confident mechanism declines.
+            The labels; None where a confident mechanism declines, or every shard abstains.
 
         Raises
         ------
@@ -231,6 +221,73 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         """
         check_is_fitted(self)
         return self.deployment_.predict(self._validated_rows(X))
+
+    @_exact_only(lambda self: True)
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+        """The mean of the shards' probabilities, or the shares of their votes where models have none.
+
+        Parameters
+        ----------
+        X
+            The rows.
+
+        Returns
+        -------
+        ndarray of float64, shape (rows, classes)
+            As `Deployment.predict_proba`.
+
+        Raises
+        ------
+        NotPublishedError
+            Under every promise but the exact one.
+        """
+        check_is_fitted(self)
+        return self.deployment_.predict_proba(self._validated_rows(X))
+
+    @_exact_only(lambda self: hasattr(self._core(), "decision_function"))
+    def decision_function(self, X: Features) -> NDArray[np.float64]:
+        """The log-odds of the mean probability, or the mean of the shards' own scores; only if the estimator has it.
+
+        Parameters
+        ----------
+        X
+            The rows.
+
+        Returns
+        -------
+        ndarray of float64
+            As `Deployment.decision_function`.
+
+        Raises
+        ------
+        NotPublishedError
+            Under every promise but the exact one.
+        """
+        check_is_fitted(self)
+        return self.deployment_.decision_function(self._validated_rows(X))
+
+    @_exact_only(lambda self: True)
+    def export(self) -> list[Any]:
+        """Copies of the models in service, one for each shard.
+
+        Returns
+        -------
+        list
+            Fitted base estimators; see `Deployment.export`.
+
+        Raises
+        ------
+        NotPublishedError
+            Under every promise but the exact one.
+        """
+        check_is_fitted(self)
+        return self.deployment_.export()
+
+    @property
+    def promise_(self) -> tuple[Statement, ...]:
+        """What is promised about deleted records: separate statements, never one number."""
+        check_is_fitted(self)
+        return self.deployment_.promise
 
     def score(self, X: Features, y: ArrayLike, sample_weight: Any = None) -> float:
         """The share of rows that are answered correctly. A row that is declined counts as wrong.
@@ -324,7 +381,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         Returns
         -------
         Guarantee
-            As `Deployment.guarantee`.
+            As `Deployment.guarantee`. Under the exact promise it is vacuous: (α,β,γ) is not claimed.
         """
         check_is_fitted(self)
         return self.deployment_.guarantee(beta=beta, gamma=gamma)
@@ -357,9 +414,6 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         base = self._base()
         base = base.learner if isinstance(base, AbstainingLearner) else base
         return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
-
-    def _settings(self) -> Settings:
-        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
 
     def _randomness(self) -> Randomness:
         if self.random_state is None:

@@ -24,7 +24,16 @@ from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import protocol
-from expunge.training.learners.protocol import Abstainer, Codes, Learner, Model, SharedRows, SlicedLearner, Voter
+from expunge.training.learners.protocol import (
+    Abstainer,
+    Codes,
+    Floats,
+    Learner,
+    Model,
+    SharedRows,
+    SlicedLearner,
+    Voter,
+)
 from expunge.training.learners.slices import SlicedModel, SlicedShard, fit_slices_of_many
 from expunge.training.learners.warnings import silenced
 from expunge.training.recipe import Recipe, first_slices
@@ -113,6 +122,30 @@ class EnsembleState:
         """Every shard's vote, for audits and operators: shape (rows, shards), `ABSTAIN` for ⊥."""
         with silenced():
             return self.voter.votes(X)
+
+    def mean_probabilities(self, X: Features) -> Floats:
+        """The mean of the shards' probabilities, or the shares of their votes if a model has none.
+
+        Shape (rows, classes). A shard that abstains is left out, and a class that a shard never saw has probability 0
+        there. A row on which every shard abstains is NaN.
+        """
+        with silenced():
+            found = protocol.mean_opinion(self.models, X, self.records.num_classes, "probabilities")
+        if found is not None:
+            return found
+        counts = self.count_votes(X).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+    def mean_scores(self, X: Features) -> Floats | None:
+        """The mean of the shards' decision scores: shape (rows, classes). None if a model has none."""
+        with silenced():
+            return protocol.mean_opinion(self.models, X, self.records.num_classes, "scores")
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether every model has probabilities."""
+        return all(hasattr(model, "probabilities") for model in self.models)
 
     @cached_property
     def voter(self) -> Voter:

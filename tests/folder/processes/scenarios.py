@@ -14,11 +14,10 @@ from sklearn.naive_bayes import GaussianNB
 
 import expunge
 from expunge import Guarantee
-from expunge.serving.publishing import RouterFront, StudentFront
-from expunge.training.fallback import RidgeFallback
-from expunge.training.learners import LookupTableLearner, NearestTableLearner, ScikitLearner, SlicedScikitLearner
+from expunge.serving.promises import Consensus, Noise, Router, Student
+from expunge.training.learners import LookupTableLearner, NearestTableLearner, SlicedScikitLearner
 
-_MAJORITY = {"mechanism": "majority"}
+_MAJORITY = {"promise": "unguarded"}
 _WEAK = Guarantee(30.0, 0.4, 0.4)  # within reach of twenty shards
 
 
@@ -61,17 +60,17 @@ SCENARIOS: dict[str, Scenario] = {
         lambda: NearestTableLearner(50.0),
         ids="texts",
         apply="at 2",
-        options={"mechanism": "laplace", "max_predictions": 14},
+        options={"promise": Noise("laplace", max_predictions=14)},
     ),
     "refusing": Scenario(
         LogisticRegression,
         apply="manual",
-        options={"mechanism": "laplace", "max_predictions": 10, "on_exhausted": "refuse"},
+        options={"promise": Noise("laplace", max_predictions=10, on_exhausted="refuse")},
     ),
     "gate": Scenario(
         lambda: NearestTableLearner(50.0),
         apply="at 2",
-        options={"n_shards": 20, "target": _WEAK, "max_predictions": 12, "max_generations": 40},
+        options={"n_shards": 20, "promise": Consensus(target=_WEAK, max_predictions=12, max_generations=40)},
     ),
     "slices": Scenario(lambda: SlicedScikitLearner(GaussianNB(), 3), apply="at 3", ids="texts", options=_MAJORITY),
     "objects": Scenario(LookupTableLearner, table="objects", ids="texts", dead_allowed=3, options=_MAJORITY),
@@ -87,17 +86,21 @@ SCENARIOS: dict[str, Scenario] = {
         lambda: NearestTableLearner(50.0),
         apply="every 0.02s",
         is_busy=True,
-        options={"mechanism": "laplace", "max_predictions": 5, "on_exhausted": "retrain_now"},
+        options={"promise": Noise("laplace", max_predictions=5, on_exhausted="retrain_now")},
     ),
     "student": Scenario(
         GaussianNB,
         counts_every_row=False,
         options={
             "n_shards": 20,
-            "target": _WEAK,
-            "max_predictions": 150,
-            "max_generations": 40,
-            "publish": StudentFront(_pool(), ScikitLearner(GaussianNB()), selection_share=0.9, num_throw_away=10),
+            "promise": Student(
+                _pool(),
+                target=_WEAK,
+                max_predictions=150,
+                max_generations=40,
+                selection_share=0.9,
+                num_throw_away=10,
+            ),
         },
     ),
     "router": Scenario(
@@ -105,10 +108,7 @@ SCENARIOS: dict[str, Scenario] = {
         counts_every_row=False,
         options={
             "n_shards": 20,
-            "target": _WEAK,
-            "max_predictions": 12,
-            "max_generations": 40,
-            "publish": RouterFront(RidgeFallback(), num_queries=60, num_throw_away=10),
+            "promise": Router(target=_WEAK, max_predictions=12, max_generations=40, num_queries=60, num_throw_away=10),
         },
     ),
 }

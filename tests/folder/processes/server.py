@@ -105,7 +105,7 @@ def _live(story: Story, acts: list[str] | None) -> None:
             return
         with contextlib.suppress(StoreError):  # "open it again", or it was closed already
             story.deployment.apply()
-            story.deployment.retrain()
+            story.deployment.rekey()
             story.deployment.apply()
         story.deployment.close()
 

@@ -154,7 +154,7 @@ class Story:
             self.tell("cancelled", request=request)
 
     def _retrain(self) -> None:
-        self.deployment.retrain()
+        self.deployment.rekey()
         self.tell("retrained", generation=self.deployment.status.generation)
 
     def _reopen(self) -> None:

@@ -46,6 +46,6 @@ if __name__ == "__main__":
         labels,
         n_shards=4,
         inclusion_probability=0.5,
-        mechanism="majority",
+        promise="unguarded",
         n_jobs=2,
     )

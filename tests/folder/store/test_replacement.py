@@ -15,7 +15,7 @@ from expunge.training.learners import LookupTableLearner
 
 
 def make(folder: Path) -> DurableDeployment:
-    options = {"n_shards": 2, "mechanism": "majority", "apply": "manual"}
+    options = {"n_shards": 2, "promise": "unguarded", "apply": "manual"}
     return expunge.create(folder, LookupTableLearner(), np.eye(4), [0, 1, 0, 1], **options)
 
 

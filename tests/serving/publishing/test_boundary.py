@@ -19,17 +19,17 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.privacy.mechanisms import ExponentialMechanism
 from expunge.serving.deployment import Deployment
-from expunge.serving.publishing import ConsensusPublisher, StudentFront
+from expunge.serving.promises import Consensus, Student
+from expunge.serving.publishing import ConsensusPublisher, NoisyPublisher, StudentFront
 from expunge.training.learners import LookupTableLearner, ScikitLearner
 from expunge.training.sampling import IndependentSampler
 
-OPTIONS = {
-    "n_shards": 300,
+GATE = {
     "target": Guarantee(8.0, 0.05, 0.05),
     "max_predictions": 100_000,
     "max_generations": 3,
-    "random_state": 0,
 }
+OPTIONS = {"n_shards": 300, "promise": Consensus(**GATE), "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,20 @@ def test_a_loaded_copy_retrains_everything_first(blobs):
     assert any("copy" in sentence for sentence in model.guarantee().assumptions)
 
 
+def test_a_copy_under_the_exact_promise_goes_on_with_the_same_key(blobs):
+    model = UnlearningClassifier(n_shards=20, random_state=0).fit(*blobs)
+    copy = pickle.loads(pickle.dumps(model))
+    key = model.deployment_.inside.state.key
+    assert copy.deployment_.inside.state.key == key
+    for each in (copy, model):
+        each.delete([0])
+        assert each.deployment_.status.generation == 1
+        assert each.deployment_.inside.state.key == key
+        assert each.deployment_.inside.last_report.num_retrained == 1
+    ours, theirs = ([m.coef_.tobytes() for m in each.export()] for each in (model, copy))
+    assert ours == theirs
+
+
 def test_strange_parts_are_named_in_the_assumptions(blobs):
     class MyFront:
         def open_round(self, opening):
@@ -92,7 +106,7 @@ def test_strange_parts_are_named_in_the_assumptions(blobs):
 
 def test_a_publisher_for_other_shards_is_refused(blobs):
     rng = Randomness.from_seed(0)
-    publisher = ConsensusPublisher(num_shards=300, rng=rng, target=OPTIONS["target"], max_generations=3)
+    publisher = ConsensusPublisher(num_shards=300, rng=rng, target=GATE["target"], max_generations=3)
     with pytest.raises(ParameterError, match=r"300 shards.*5"):
         Deployment(
             Records.build(*blobs),
@@ -106,19 +120,28 @@ def test_a_publisher_for_other_shards_is_refused(blobs):
 
 def test_a_student_that_cannot_be_paid_for_does_not_stop_a_deletion(blobs):
     pool = blobs[0][:60] + 0.01
-    options = {**OPTIONS, "mechanism": ExponentialMechanism(epsilon=1.0), "max_predictions": 100, "target": None}
-    model = UnlearningClassifier(
-        publish="student", pool=pool, inclusion_probability=0.05, on_exhausted="refuse", **options
-    ).fit(*blobs)
-    assert 50 < model.budget_.predictions <= 60
-    model.delete([1])
-    assert 1 not in model.deployment_.records
-    assert model.deployment_.status.generation == 2
+    publisher = NoisyPublisher(
+        ExponentialMechanism(epsilon=1.0), budget=None, max_predictions=100, on_exhausted="refuse"
+    )
+    deployment = Deployment(
+        Records.build(*blobs),
+        ScikitLearner(LogisticRegression()),
+        num_shards=300,
+        sampler=IndependentSampler(0.05),
+        publisher=publisher,
+        front=StudentFront(pool, ScikitLearner(LogisticRegression())),
+        rng=Randomness.from_seed(0),
+    )
+    assert 50 < deployment.status.budget.predictions <= 60
+    deployment.delete([1])
+    assert 1 not in deployment.records
+    assert deployment.status.generation == 2
 
 
 def test_a_student_without_lessons_declines_instead_of_stopping_a_deletion(blobs):
     pool = blobs[0][:40] + 0.01
-    model = UnlearningClassifier(publish="student", pool=pool, inclusion_probability=0.05, **OPTIONS).fit(*blobs)
+    options = {**OPTIONS, "promise": Student(pool, **GATE)}
+    model = UnlearningClassifier(inclusion_probability=0.05, **options).fit(*blobs)
     model.delete(range(1200))
     assert len(model.deployment_.records) == 0
     assert model.predict(blobs[0][:2]).tolist() == [None, None]
@@ -126,8 +149,9 @@ def test_a_student_without_lessons_declines_instead_of_stopping_a_deletion(blobs
     assert model.score(*blobs) > 0.95
 
 
-def test_nobody_left_means_no_answer(blobs):
-    model = UnlearningClassifier(n_shards=3, random_state=0).fit(*blobs)
+@pytest.mark.parametrize("promise", ["exact", "consensus", "unguarded"])
+def test_nobody_left_means_no_answer(blobs, promise):
+    model = UnlearningClassifier(n_shards=3, promise=promise, random_state=0).fit(*blobs)
     model.delete(range(1200))
     assert model.predict(blobs[0][:2]).tolist() == [None, None]
 
@@ -136,12 +160,11 @@ def test_the_pool_is_compared_in_the_records_own_number_type():
     X = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
     y = (X[:, 0] > 0).astype(int)
     pool = np.vstack([np.full((1, 2), 9.0), X[7].astype(np.float64) + 1e-12])
-    front = StudentFront(pool, ScikitLearner(LogisticRegression()))
     with pytest.raises(RecordError, match="7 is also in the public pool"):
-        UnlearningClassifier(publish=front, n_shards=5).fit(X, y)
-    named = StudentFront(np.full((1, 2), 9.0), ScikitLearner(LogisticRegression()), pool_ids=("p", 3))
+        UnlearningClassifier(promise=Student(pool), n_shards=5).fit(X, y)
+    named = Student(np.full((1, 2), 9.0), pool_ids=("p", 3))
     with pytest.raises(RecordError, match="3 is also in the public pool"):
-        UnlearningClassifier(publish=named, n_shards=5).fit(X, y)
+        UnlearningClassifier(promise=named, n_shards=5).fit(X, y)
 
 
 def test_equal_rows_of_data_frames_have_equal_keys():

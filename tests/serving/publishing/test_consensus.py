@@ -16,6 +16,7 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.privacy.mechanisms.consensus import ConsensusGate
 from expunge.serving.deployment import Deployment
+from expunge.serving.promises import Consensus, Noise
 from expunge.serving.publishing import ConsensusPublisher
 from expunge.training.learners import LookupTableLearner, NearestTableLearner
 from expunge.training.sampling import IndependentSampler
@@ -103,8 +104,10 @@ def test_two_sided_gates_decline():
 def test_refusing_is_not_for_consensus():
     with pytest.raises(ParameterError, match="refuse"):
         publisher(on_exhausted="refuse")
-    with pytest.raises(ParameterError, match="budget"):
-        UnlearningClassifier(budget=(1, 0)).fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(TypeError, match="budget"):
+        Consensus(budget=(1, 0))
+    with pytest.raises(ParameterError, match="Consensus has no option 'budget'"):
+        Consensus().set_params(budget=(1, 0))
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +119,9 @@ def easy():
     return X, y
 
 
-def test_the_estimator_by_default(easy):
-    model = UnlearningClassifier(n_shards=1000, inclusion_probability=0.05, random_state=0).fit(*easy)
+def test_the_estimator_by_consensus(easy):
+    options = {"n_shards": 1000, "promise": "consensus", "inclusion_probability": 0.05, "random_state": 0}
+    model = UnlearningClassifier(**options).fit(*easy)
     guarantee = model.guarantee()
     assert (guarantee.alpha, guarantee.beta, guarantee.gamma) == (5.0, 1e-3, 1e-3)
     assert not guarantee.is_vacuous
@@ -139,7 +143,7 @@ def test_the_estimator_by_default(easy):
 
 
 def test_few_shards_work_without_a_promise(easy):
-    model = UnlearningClassifier(random_state=0).fit(*easy)
+    model = UnlearningClassifier(promise="consensus", random_state=0).fit(*easy)
     assert model.score(*easy) == 1.0
     assert model.guarantee().is_vacuous
     assert "too few" in model.guarantee().reason
@@ -147,7 +151,7 @@ def test_few_shards_work_without_a_promise(easy):
 
 def test_a_target_limits_a_noisy_mechanism(easy):
     model = UnlearningClassifier(
-        n_shards=100, mechanism="exponential", target=Guarantee(12.0, 1e-3, 1e-3), random_state=0
+        n_shards=100, promise=Noise("exponential", target=Guarantee(12.0, 1e-3, 1e-3)), random_state=0
     ).fit(*easy)
     allowed = model.budget_.predictions_left
     assert 0 < allowed < 100

@@ -11,6 +11,7 @@ from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.serving.deployment import Deployment
+from expunge.serving.promises import Router
 from expunge.serving.publishing import ConsensusPublisher, RouterFront
 from expunge.serving.publishing.router import choose_threshold
 from expunge.training.fallback import NearestNeighbours, RidgeFallback
@@ -119,9 +120,9 @@ def test_threshold_choice():
 
 
 def test_without_a_certified_gate_the_ensemble_answers_everything(data):
-    model = UnlearningClassifier(n_shards=5, publish="router", random_state=0).fit(*data)
+    model = UnlearningClassifier(n_shards=5, promise="router", random_state=0).fit(*data)
     assert model.deployment_.inside.serving.is_easy(data[0]).all()
-    chosen = UnlearningClassifier(n_shards=5, publish="router", fallback=NearestNeighbours(num_neighbours=3))
+    chosen = UnlearningClassifier(n_shards=5, promise=Router(fallback=NearestNeighbours(num_neighbours=3)))
     assert chosen.fit(*data).score(*data) > 0.9
 
 
@@ -130,8 +131,8 @@ def test_bad_options():
         RouterFront(dirty_chance=0)
     with pytest.raises(ParameterError, match="num_queries"):
         RouterFront(num_queries=0)
-    with pytest.raises(ParameterError, match="publish"):
-        UnlearningClassifier(publish="bogus").fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(ParameterError, match="promise"):
+        UnlearningClassifier(promise="bogus").fit(np.eye(4), [0, 1, 0, 1])
 
 
 class OwnFallback(RidgeFallback):
@@ -141,6 +142,6 @@ class OwnFallback(RidgeFallback):
 def test_a_fallback_of_ones_own_is_named_among_the_assumptions(data):
     rows = data[0][:200], data[1][:200]
     for fallback, is_named in ((OwnFallback(), True), (RidgeFallback(), False)):
-        model = UnlearningClassifier(n_shards=5, publish="router", fallback=fallback, random_state=0).fit(*rows)
+        model = UnlearningClassifier(n_shards=5, promise=Router(fallback=fallback), random_state=0).fit(*rows)
         named = [line for line in model.guarantee().assumptions if "OwnFallback" in line]
         assert bool(named) == is_named

@@ -15,19 +15,14 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.privacy.mechanisms import ExponentialMechanism
 from expunge.serving.deployment import Deployment
+from expunge.serving.promises import Student
 from expunge.serving.publishing import NoisyPublisher, StudentFront
 from expunge.serving.publishing.student import selection_share
 from expunge.training.learners import ScikitLearner, SlicedScikitLearner
 from expunge.training.sampling import IndependentSampler
 
-OPTIONS = {
-    "n_shards": 300,
-    "inclusion_probability": 0.1,
-    "target": Guarantee(8.0, 0.05, 0.05),
-    "max_predictions": 100_000,
-    "max_generations": 3,
-    "random_state": 0,
-}
+GATE = {"target": Guarantee(8.0, 0.05, 0.05), "max_predictions": 100_000, "max_generations": 3}
+OPTIONS = {"n_shards": 300, "inclusion_probability": 0.1, "random_state": 0}
 
 
 def blobs(n, seed):
@@ -48,7 +43,7 @@ def pool():
 
 @pytest.fixture
 def model(data, pool):
-    return UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(*data)
+    return UnlearningClassifier(promise=Student(pool, **GATE), **OPTIONS).fit(*data)
 
 
 def test_the_student_serves_without_limit_and_keeps_the_certificate(model):
@@ -89,7 +84,7 @@ def test_rounds_of_deletions(model):
 def test_a_student_is_kept_while_what_it_was_taught_stays_the_same(data):
     centres = 3 * np.array([[0.0, 1], [1, -1], [-1, -1]])
     clear = np.repeat(centres, 20, axis=0) + np.random.default_rng(5).normal(0, 0.05, (60, 2))
-    model = UnlearningClassifier(publish="student", pool=clear, **OPTIONS).fit(*data)
+    model = UnlearningClassifier(promise=Student(clear, **GATE), **OPTIONS).fit(*data)
     first = model.deployment_.student
     assert first.was_trained
     model.delete([0])
@@ -104,8 +99,8 @@ def test_a_student_is_kept_while_what_it_was_taught_stays_the_same(data):
 def test_a_record_in_the_pool_is_refused(data, pool):
     X, y = data
     with pytest.raises(RecordError, match="7 is also in the public pool"):
-        UnlearningClassifier(publish="student", pool=np.vstack([pool, X[7]]), **OPTIONS).fit(X, y)
-    model = UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(X, y)
+        UnlearningClassifier(promise=Student(np.vstack([pool, X[7]]), **GATE), **OPTIONS).fit(X, y)
+    model = UnlearningClassifier(promise=Student(pool, **GATE), **OPTIONS).fit(X, y)
     with pytest.raises(RecordError, match="'mine' is also in the public pool"):
         model.add(pool[:1], [0], ["mine"])
     assert "mine" not in model.deployment_.records
@@ -114,7 +109,7 @@ def test_a_record_in_the_pool_is_refused(data, pool):
 
 def test_any_student(data, pool):
     for student in (DecisionTreeClassifier(), RidgeClassifier()):
-        model = UnlearningClassifier(publish="student", pool=pool, student=student, **OPTIONS).fit(*data)
+        model = UnlearningClassifier(promise=Student(pool, student=student, **GATE), **OPTIONS).fit(*data)
         assert model.score(*data) > 0.9
 
 
@@ -126,19 +121,19 @@ def test_semi_supervised_teaching_uses_the_rest_of_the_pool(data, pool):
             seen.append(len(y))
             return ScikitLearner(LogisticRegression()).fit(X, y, seed)
 
-    front = StudentFront(pool, Recorder(), selection_share=0.99, self_training=2, confidence=0.6)
-    UnlearningClassifier(publish=front, **OPTIONS).fit(*data)
+    taught = Student(pool, student=Recorder(), selection_share=0.99, self_training=2, confidence=0.6, **GATE)
+    UnlearningClassifier(promise=taught, **OPTIONS).fit(*data)
     assert len(seen) == 3
     assert seen[0] < seen[1] <= 400
     seen.clear()
-    shifted = StudentFront(pool, Recorder(), self_training=0, augment=lambda X, rng: X + rng.normal(0, 0.1, X.shape))
-    model = UnlearningClassifier(publish=shifted, **OPTIONS).fit(*data)
+    shifted = Student(pool, student=Recorder(), augment=lambda X, rng: X + rng.normal(0, 0.1, X.shape), **GATE)
+    model = UnlearningClassifier(promise=shifted, **OPTIONS).fit(*data)
     assert seen == [2 * len(model.deployment_.student.kept)]
 
 
 def test_string_labels(data, pool):
     names = np.array(["a", "b", "c"])[data[1]]
-    model = UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(data[0], names)
+    model = UnlearningClassifier(promise=Student(pool, **GATE), **OPTIONS).fit(data[0], names)
     assert model.score(data[0], names) > 0.95
 
 
@@ -154,9 +149,9 @@ def test_the_selection_keeps_the_predicted_chance():
 
 def test_bad_pools_and_options(data, pool):
     with pytest.raises(ParameterError, match="pool"):
-        UnlearningClassifier(publish="student", **OPTIONS).fit(*data)
+        UnlearningClassifier(promise="student", **OPTIONS).fit(*data)
     with pytest.raises(InputError, match="pool has the form"):
-        UnlearningClassifier(publish="student", pool=pool[:, :1], **OPTIONS).fit(*data)
+        UnlearningClassifier(promise=Student(pool[:, :1], **GATE), **OPTIONS).fit(*data)
     with pytest.raises(ParameterError, match="empty"):
         StudentFront(pool[:0], ScikitLearner(LogisticRegression()))
     with pytest.raises(ParameterError, match="selection_share"):
@@ -166,7 +161,7 @@ def test_bad_pools_and_options(data, pool):
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(200, 2)), rng.integers(3, size=200)
     with pytest.raises(InputError, match="agree"):
-        UnlearningClassifier(publish="student", pool=pool, **OPTIONS).fit(*noise)
+        UnlearningClassifier(promise=Student(pool, **GATE), **OPTIONS).fit(*noise)
 
 
 class TaughtOnce(ScikitLearner):
@@ -226,19 +221,20 @@ def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, 
 
 def test_a_student_is_a_function_of_its_lesson(data, pool):
     """So a requester cannot choose deletions by the coins of a student that is kept."""
-    front = StudentFront(
+    promise = Student(
         pool,
-        ScikitLearner(DecisionTreeClassifier(splitter="random", max_features=1)),
+        student=DecisionTreeClassifier(splitter="random", max_features=1),
         selection_share=0.9,
         self_training=1,
         augment=lambda rows, generator: rows + generator.normal(size=rows.shape),
+        **GATE,
     )
     anywhere = np.random.default_rng(5).uniform(-6, 6, (2000, 2))
     answers = {}
     for seed in range(6):
         options = {**OPTIONS, "random_state": seed}
-        deployment = UnlearningClassifier(publish=front, **options).fit(*data).deployment_
-        student = deployment.student
+        deployment = UnlearningClassifier(promise=promise, **options).fit(*data).deployment_
+        student, front = deployment.student, deployment._front
         lesson = student.kept.tobytes() + student.labels.tobytes()
         answers.setdefault(lesson, []).append(student.answer(anywhere))
         taught = front._teach(front.student, pool, student.kept, student.labels)
@@ -251,8 +247,8 @@ def test_a_student_is_a_function_of_its_lesson(data, pool):
 def test_a_student_of_unknown_coins_is_not_kept(data):
     """One that was taught by an earlier version, say."""
     centres = 3 * np.array([[0, 1], [1, -1], [-1, -1]]) + 0.01
-    front = StudentFront(centres, ScikitLearner(LogisticRegression()), selection_share=0.0)
-    deployment = UnlearningClassifier(publish=front, **OPTIONS).fit(*data).deployment_
+    promise = Student(centres, student=LogisticRegression(), selection_share=0.0, **GATE)
+    deployment = UnlearningClassifier(promise=promise, **OPTIONS).fit(*data).deployment_
     deployment.delete([0])
     assert not deployment.student.was_trained
     deployment._serving = replace(deployment.student, can_be_kept=False)
@@ -273,8 +269,8 @@ def test_a_student_that_could_not_be_taught_once_is_taught_in_the_next_round(dat
             return super().fit(X, y, seed, weights=weights)
 
     centres = 3 * np.array([[0, 1], [1, -1], [-1, -1]]) + 0.01
-    front = StudentFront(centres, Short(LogisticRegression()), selection_share=0.0)
-    deployment = UnlearningClassifier(publish=front, **OPTIONS).fit(*data).deployment_
+    promise = Student(centres, student=Short(LogisticRegression()), selection_share=0.0, **GATE)
+    deployment = UnlearningClassifier(promise=promise, **OPTIONS).fit(*data).deployment_
     deployment._serving = replace(deployment.student, can_be_kept=False)
     Short.is_short = True
     deployment.delete([0])

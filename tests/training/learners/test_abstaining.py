@@ -95,7 +95,7 @@ def test_what_the_machine_lacks_is_an_error(kind, error):
 def test_a_learner_that_fails_on_every_shard_of_a_new_deployment_is_an_error():
     X, _ = make_data()
     learner = AbstainingLearner(Picky(ValueError("no")))
-    model = UnlearningClassifier(learner, n_shards=3, inclusion_probability=0.5, mechanism="majority")
+    model = UnlearningClassifier(learner, n_shards=3, inclusion_probability=0.5, promise="unguarded")
     with pytest.raises(TrainingError, match="no shard could be trained"):
         model.fit(np.full_like(X, POISON), np.arange(200) % 2)
 
@@ -103,9 +103,9 @@ def test_a_learner_that_fails_on_every_shard_of_a_new_deployment_is_an_error():
 def test_no_record_can_hold_up_a_full_retraining():
     X, y = make_data()
     learner = AbstainingLearner(Picky(ValueError("no")))
-    model = UnlearningClassifier(learner, n_shards=3, inclusion_probability=1.0, mechanism="majority").fit(X, y)
+    model = UnlearningClassifier(learner, n_shards=3, inclusion_probability=1.0, promise="unguarded").fit(X, y)
     model.add(np.full((1, 3), POISON), [1], ids=["bad"])
-    model.deployment_.retrain()
+    model.deployment_.rekey()
     assert model.deployment_.inside.state.count_votes(X).sum() == 0
     model.delete(["bad"])
     assert (model.deployment_.inside.state.count_votes(X).sum(axis=1) == 3).all()
@@ -130,7 +130,7 @@ def test_it_is_the_learner_in_all_else():
     plain, careful = ScikitLearner(LogisticRegression()), AbstainingLearner(LogisticRegression())
     assert careful.estimator.C == 1.0
     assert pickle.loads(pickle.dumps(careful)).learner.estimator.C == 1.0
-    options = {"n_shards": 8, "inclusion_probability": 0.3, "mechanism": "majority", "random_state": 1}
+    options = {"n_shards": 8, "inclusion_probability": 0.3, "promise": "unguarded", "random_state": 1}
     ours, theirs = (UnlearningClassifier(learner, **options).fit(X, y) for learner in (careful, plain))
     ours.delete([1, 2, 3])
     theirs.delete([1, 2, 3])
@@ -146,7 +146,7 @@ def test_slices_cannot_abstain():
 def test_in_a_folder_no_request_waits_for_a_record_that_breaks_training(tmp_path):
     X, y = make_data()
     scaled = make_pipeline(StandardScaler(), LogisticRegression())
-    options = {"n_shards": 9, "inclusion_probability": 0.4, "mechanism": "majority", "rng": Randomness.from_seed(2)}
+    options = {"n_shards": 9, "inclusion_probability": 0.4, "promise": "unguarded", "rng": Randomness.from_seed(2)}
     labels = np.array(["no", "yes"])[y]
     bad = np.full((1, 3), POISON)
     with expunge.create(tmp_path / "plain", scaled, X, labels, **options) as deployment:

@@ -71,8 +71,8 @@ def test_what_is_no_learner_is_refused_in_a_line():
 def test_what_an_estimator_was_fitted_on_is_not_in_the_folder_after_the_deletion(wrap, tmp_path):
     X, y = data()
     fitted = KNeighborsClassifier(1).fit(X, y)
-    options = {"student": wrap(fitted), "publish": "student", "pool": X[:20] + 1.0, "mechanism": "majority"}
-    with expunge.create(tmp_path / "a", wrap(fitted), X, y, n_shards=3, **options) as deployment:
+    promise = expunge.Student(X[:20] + 1.0, student=wrap(fitted))
+    with expunge.create(tmp_path / "a", wrap(fitted), X, y, n_shards=3, promise=promise) as deployment:
         deployment.delete([7])
     traced = [path for path in (tmp_path / "a").rglob("*") if path.is_file() and _holds(path)]
     assert traced == []

@@ -38,7 +38,7 @@ def same_bits(first, second) -> bool:
 
 def classifier(learner, **options) -> UnlearningClassifier:
     return UnlearningClassifier(
-        learner, n_shards=6, inclusion_probability=0.4, mechanism="majority", random_state=0, **options
+        learner, n_shards=6, inclusion_probability=0.4, promise="unguarded", random_state=0, **options
     )
 
 

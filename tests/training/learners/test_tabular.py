@@ -216,7 +216,7 @@ def test_no_question_tells_by_an_error_how_shards_vote():
     X[1:, 2] = np.nan
     X[2:6, 2] = 1.0
     pipeline = make_pipeline(SimpleImputer(), LogisticRegression())
-    options = {"n_shards": 4, "inclusion_probability": 0.5, "mechanism": "majority"}
+    options = {"n_shards": 4, "inclusion_probability": 0.5, "promise": "unguarded"}
     models = [UnlearningClassifier(pipeline, **options, random_state=seed).fit(X, y) for seed in range(8)]
     inside = [model.deployment_.inside.state for model in models]
     assert {type(state.voter) for state in inside} == {TableVoter, OneByOneVoter}
@@ -227,7 +227,7 @@ def test_no_question_tells_by_an_error_how_shards_vote():
 def test_the_estimator_takes_the_gaps_that_its_learner_takes():
     frame, y = make_table()
     learner = named_learner("logistic", columns=column_kinds(frame))
-    model = UnlearningClassifier(learner, n_shards=5, inclusion_probability=0.5, mechanism="majority").fit(frame, y)
+    model = UnlearningClassifier(learner, n_shards=5, inclusion_probability=0.5, promise="unguarded").fit(frame, y)
     model.delete([1, 2])
     assert (model.predict(frame.tail(100)) == y[-100:]).mean() > 0.3
     with pytest.raises(RecordError, match="NaN"):

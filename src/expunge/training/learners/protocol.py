@@ -17,6 +17,10 @@ A learner may also have the following attributes. They are optional and found by
 - `dump_model(model)` and `load_model(parts)` turn a model into a dictionary of arrays, numbers and texts, and back, so
   that a deployment on disk can store it.
 
+A model may have `probabilities(X, num_classes)`, the probability of every class code for each row, and
+`scores(X, num_classes)`, a finite decision score instead. A class that the model never saw has probability 0. Under the
+exact promise the mean of the models' probabilities answers queries, if every model has them.
+
 A learner that can resume from a slice is a `SlicedLearner`. It may have `extend_many(checkpoints, shards)`, which
 trains a slice of many shards in one call, from a checkpoint and a `ShardData` for each.
 """
@@ -25,18 +29,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.errors import TrainingError
+from expunge.core.errors import ParameterError, TrainingError
 from expunge.core.features import Features, num_rows, take
 
 ABSTAIN = -1
 
 Codes = NDArray[np.int32] | NDArray[np.int64]
 Weights = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @runtime_checkable
@@ -293,6 +298,14 @@ class Abstainer:
         """`ABSTAIN` for every row."""
         return np.full(num_rows(X), ABSTAIN, dtype=np.int64)
 
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """NaN for every row: no opinion."""
+        return np.full((num_rows(X), num_classes), np.nan)
+
+    def scores(self, X: Features, num_classes: int) -> Floats:
+        """NaN for every row: no opinion."""
+        return np.full((num_rows(X), num_classes), np.nan)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Abstainer)
 
@@ -388,6 +401,57 @@ def _codes(model: Model, X: Features) -> NDArray[np.int64]:
         if num_rows(X) <= 1:
             return np.full(num_rows(X), ABSTAIN, dtype=np.int64)
         rows = [_codes(model, take(X, np.array([row]))) for row in range(num_rows(X))]
+        return np.concatenate(rows)
+
+
+Opinion = Literal["probabilities", "scores"]
+"""What a model can say about a row beyond its vote: the name of its optional method."""
+
+
+def mean_opinion(models: Sequence[Model], X: Features, num_classes: int, opinion: Opinion) -> Floats | None:
+    """The mean of the models' probabilities or scores: shape (rows, classes).
+
+    A model that abstains on a row is left out of the row's mean.
+
+    Parameters
+    ----------
+    models
+        The models of all shards, in the order of the shards.
+    X
+        The rows.
+    num_classes
+        The number of classes, which is the number of columns.
+    opinion
+        "probabilities" or "scores".
+
+    Returns
+    -------
+    ndarray of float64 or None
+        The mean. A row on which every model abstains is NaN. None if some model does not have such a method.
+    """
+    if not all(hasattr(model, opinion) for model in models):
+        return None
+    total, count = np.zeros((num_rows(X), num_classes)), np.zeros(num_rows(X))
+    for model in models:
+        if not isinstance(model, Abstainer):
+            table = _opinion(getattr(model, opinion), X, num_classes)
+            has_one = ~np.isnan(table).any(axis=1)
+            total[has_one] += table[has_one]
+            count += has_one
+    with np.errstate(invalid="ignore"):
+        return total / count[:, np.newaxis]
+
+
+def _opinion(ask: Any, X: Features, num_classes: int) -> Floats:
+    """A model's probabilities or scores; NaN on every row on which it fails, as it votes ⊥ there."""
+    try:
+        return np.asarray(ask(X, num_classes), dtype=np.float64)
+    except ParameterError:
+        raise
+    except Exception:
+        if num_rows(X) <= 1:
+            return np.full((num_rows(X), num_classes), np.nan)
+        rows = [_opinion(ask, take(X, np.array([row])), num_classes) for row in range(num_rows(X))]
         return np.concatenate(rows)
 
 

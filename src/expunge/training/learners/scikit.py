@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import Pipeline
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import has_fit_parameter
 
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, is_frame, match_codes, num_rows
 from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
-from expunge.training.learners.protocol import Abstainer, Codes, Model, OneByOneVoter, Voter, Weights
+from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, OneByOneVoter, Voter, Weights
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,16 @@ class ConstantModel:
     def predict(self, X: Features) -> Codes:
         """That class code for every row."""
         return np.full(num_rows(X), self.code, dtype=np.int64)
+
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """1 for that class, 0 for the others."""
+        table = np.zeros((num_rows(X), num_classes))
+        table[:, self.code] = 1.0
+        return table
+
+    def scores(self, X: Features, num_classes: int) -> Floats:
+        """1 for that class, -1 for the others."""
+        return 2 * self.probabilities(X, num_classes) - 1
 
 
 @dataclass(frozen=True)
@@ -62,14 +73,44 @@ class ScikitModel:
             return np.asarray(labels, dtype=np.int64)
         return match_codes(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
 
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """The estimator's `predict_proba` by class code; 0 for a class that it never saw."""
+        return self.spread(self.estimator.predict_proba(X), num_classes)
+
+    @available_if(lambda self: hasattr(self.estimator, "decision_function"))  # type: ignore[untyped-decorator]
+    def scores(self, X: Features, num_classes: int) -> Floats:
+        """The estimator's `decision_function` by class code.
+
+        The score s of two classes stands for -s and s. A class that the estimator never saw has its lowest score, or
+        -1 if that is lower. Raises `ParameterError` if there is not one score for each class.
+        """
+        found = np.asarray(self.estimator.decision_function(X), dtype=np.float64)
+        if found.ndim == 1:
+            found = np.stack([-found, found], axis=1)
+        return self.spread(found, num_classes, unseen=np.minimum(found.min(axis=1), -1.0))
+
+    def spread(self, found: Any, num_classes: int, unseen: Any = 0.0) -> Floats:
+        """Columns of the estimator's own classes as columns of all class codes; `unseen` elsewhere."""
+        found, own = np.asarray(found, dtype=np.float64), self.estimator.classes_
+        codes = own if self.classes is None else match_codes(own, own, self.classes)
+        if found.ndim != 2 or found.shape[1] != len(codes):
+            name = type(self.estimator).__name__
+            raise ParameterError(f"{name} gives {found.shape[1:]} numbers a row for {len(codes)} classes, not one each")
+        table = np.empty((len(found), num_classes))
+        table[:] = np.broadcast_to(unseen, len(found))[:, np.newaxis]
+        table[:, np.asarray(codes, dtype=np.int64)] = found
+        return table
+
 
 @dataclass(frozen=True)
 class ScikitLearner:
     """Train a clone of a scikit-learn classifier or Pipeline on every shard.
 
     Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed. An
-    estimator without one is assumed to be deterministic. A shard with a single class gets a `ConstantModel`; the
-    estimator is not trained. Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
+    estimator without one is assumed to be deterministic. Every parameter named `n_jobs` that is set becomes 1: shards
+    are what is trained in parallel. A shard with a single class gets a `ConstantModel`; the estimator is not trained.
+    Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
 
     Parameters
     ----------
@@ -86,7 +127,8 @@ class ScikitLearner:
     Raises
     ------
     ParameterError
-        If the estimator is not a scikit-learn classifier.
+        If the estimator is not a scikit-learn classifier, or holds a random generator: what such a generator draws
+        depends on what it drew before.
 
     Examples
     --------
@@ -108,6 +150,7 @@ class ScikitLearner:
         if hasattr(self.estimator, "__sklearn_tags__") and not is_classifier(self.estimator):
             raise ParameterError(f"the estimator must be a classifier, got {self.estimator!r}")
         object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
+        _require_no_generator(self.estimator, type(self.estimator).__name__)
 
     def for_classes(self, classes: NDArray[Any]) -> ScikitLearner:
         """The same learner, but trained on these labels instead of their codes."""
@@ -133,7 +176,10 @@ class ScikitLearner:
             states = np.random.SeedSequence(seed).generate_state(len(self.random_parameters))
             settings = dict(zip(self.random_parameters, states.tolist(), strict=True))
             estimator.set_params(**settings)
-        return estimator
+        jobs = [
+            name for name, value in estimator.get_params(deep=True).items() if _is_n_jobs(name) and value is not None
+        ]
+        return estimator.set_params(**dict.fromkeys(jobs, 1)) if jobs else estimator
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """A clone trained on the shard.
@@ -213,6 +259,29 @@ def _random_parameters(estimator: Any) -> tuple[str, ...]:
         raise ParameterError(f"the estimator must be a scikit-learn estimator (get_params), got {estimator!r}")
     names: Mapping[str, Any] = estimator.get_params(deep=True)
     return tuple(sorted(name for name in names if name == "random_state" or name.endswith("__random_state")))
+
+
+def _is_n_jobs(name: str) -> bool:
+    return name == "n_jobs" or name.endswith("__n_jobs")
+
+
+def _require_no_generator(value: Any, place: str) -> None:
+    """Refuse a random generator among the parameters of an estimator, in lists, and in splitters too."""
+    if isinstance(value, np.random.RandomState | np.random.Generator):
+        kind = type(value).__name__
+        raise ParameterError(f"{place} holds a {kind}, whose draws depend on earlier draws; give a number, or None")
+    if isinstance(value, type):
+        return
+    if hasattr(value, "get_params"):
+        inner: Any = value.get_params(deep=False).items()
+    elif isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, list | tuple):
+        inner = enumerate(value)
+    else:
+        inner = [("random_state", value.random_state)] if hasattr(value, "random_state") else []
+    for name, each in inner:
+        _require_no_generator(each, f"{place}.{name}")
 
 
 def weight_arguments(estimator: Any, weights: Weights | None) -> dict[str, Weights]:

@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 
 from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError, TrainingError
 from expunge.core.features import Features, match_classes, take
-from expunge.training.learners.protocol import Abstainer, Codes, Model, ShardData, SlicedLearner, Voter, Weights
+from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, ShardData, SlicedLearner, Voter, Weights
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, weight_arguments
 
 
@@ -41,6 +42,18 @@ class SlicedModel:
     def predict(self, X: Features) -> Codes:
         """The vote of the model after the last slice."""
         return self.final.predict(X)
+
+    @available_if(lambda self: hasattr(self.final, "probabilities"))  # type: ignore[untyped-decorator]
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """Those of the model after the last slice."""
+        found: Floats = self.final.probabilities(X, num_classes)  # type: ignore[attr-defined]
+        return found
+
+    @available_if(lambda self: hasattr(self.final, "scores"))  # type: ignore[untyped-decorator]
+    def scores(self, X: Features, num_classes: int) -> Floats:
+        """Those of the model after the last slice."""
+        found: Floats = self.final.scores(X, num_classes)  # type: ignore[attr-defined]
+        return found
 
 
 @dataclass(frozen=True)

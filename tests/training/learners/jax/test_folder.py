@@ -15,7 +15,7 @@ def test_a_folder_is_reopened_answers_alike_and_forgets(tmp_path: Path) -> None:
     y = rng.integers(0, 3, 60)
     X = (rng.normal(size=(60, 4)) + 2 * y[:, None]).astype(np.float32)
     learner = JaxLearner(mlp(hidden=(3,), input_shape=(4,)), steps=20, batch_size=16, optimizer=sgd(0.2))
-    with expunge.create(tmp_path / "a", learner, X, y, ids=np.arange(60), n_shards=3, mechanism="majority") as made:
+    with expunge.create(tmp_path / "a", learner, X, y, ids=np.arange(60), n_shards=3, promise="unguarded") as made:
         models = made.inside.state.models
         answers = made.predict(X)
     with expunge.open(tmp_path / "a") as opened:

@@ -1,0 +1,121 @@
+"""Publishing under the exact promise (T6): everything may be released, without limit and without a charge.
+
+T6 holds for every requester, whatever was published, the models included. So there are no books here, nothing is ever
+used up, and the key is not renewed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from expunge.core.features import Features
+from expunge.core.guarantee import Guarantee
+from expunge.core.randomness import Randomness
+from expunge.privacy.mechanisms.consensus import plurality
+from expunge.serving.publishing.front import DirectRound, RoundContext
+from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
+
+_UNBOUNDED = "the exact promise lets everything be published, so what is published about the key has no bound"
+NOT_CLAIMED = f"(α,β,γ)-unlearning is not claimed: {_UNBOUNDED}"
+_DECLINED = -1
+
+
+class ExactPublisher:
+    """Release the plurality of the votes, without limit.
+
+    Examples
+    --------
+    >>> publisher = ExactPublisher()
+    >>> publisher.release(np.array([[1, 4], [0, 0]]), Randomness.from_seed(0))
+    array([ 1, -1])
+    >>> publisher.must_retrain
+    False
+    """
+
+    on_exhausted: Exhaustion = "retrain_on_update"
+    journal: Journal | None = None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """True: an answer is a function of the models."""
+        return True
+
+    @property
+    def capacity(self) -> float:
+        """Infinite."""
+        return math.inf
+
+    @property
+    def must_retrain(self) -> bool:
+        """Never: no update is a full retraining."""
+        return False
+
+    @property
+    def status(self) -> BudgetStatus:
+        """Nothing is counted, and nothing is used up."""
+        return BudgetStatus(spent=0.0, left=math.inf, predictions=0, predictions_left=math.inf, exhausted=False)
+
+    def release(self, counts: NDArray[np.int64], rng: Randomness) -> NDArray[np.int64]:
+        """The class with the most votes; DECLINED where no shard voted."""
+        return np.where(counts.any(axis=1), plurality(counts), _DECLINED)
+
+    def guarantee(self, *, num_shards: int, beta: float | None, gamma: float | None, num_generations: int) -> Guarantee:
+        """No (α,β,γ) is claimed."""
+        return Guarantee(math.inf, beta or 0.0, gamma or 0.0, note=NOT_CLAIMED)
+
+    def new_generation(self, rng: Randomness) -> Self:
+        """Another one, because a folder keeps a journal for each generation."""
+        return type(self)()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Empty."""
+        return {}
+
+    @property
+    def secret(self) -> dict[str, Any]:
+        """Empty."""
+        return {}
+
+    def restore(self, *, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
+        """There is nothing to restore."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class ExactRound(DirectRound):
+    """A round that answers with labels, probabilities and scores.
+
+    Parameters
+    ----------
+    opening
+        The ensemble and its publisher.
+    """
+
+    def answer(self, rows: Features) -> NDArray[np.int64]:
+        """The class with the largest mean probability if every model has probabilities, else with the most votes.
+
+        DECLINED where every shard abstains. Among equals the first class wins.
+        """
+        if not self.opening.state.has_probabilities:
+            return super().answer(rows)
+        found = self.opening.state.mean_probabilities(rows)
+        is_known = ~np.isnan(found).any(axis=1)
+        codes = np.full(len(found), _DECLINED, dtype=np.int64)
+        codes[is_known] = found[is_known].argmax(axis=1)
+        return codes
+
+
+@dataclass(frozen=True)
+class ExactFront:
+    """The ensemble answers every query, with whatever its models can say."""
+
+    def open_round(self, opening: RoundContext) -> ExactRound:
+        """Open a round; there is nothing to prepare."""
+        return ExactRound(opening.settled())
