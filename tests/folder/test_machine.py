@@ -161,6 +161,7 @@ class Model:
     done: dict[str, str] = field(default_factory=dict)
     forgotten: set[tuple[str, Any]] = field(default_factory=set)
     asked_before: set[int] = field(default_factory=set)
+    is_exact: bool = False  # then nothing is counted
     predictions: int = 0
     generation: int = 1
     round: int = 0
@@ -199,7 +200,7 @@ class Model:
         self.live, self.round, self.asked_before = after, self.round + 1, set()
         self.done.update(dict.fromkeys((request for request, _ in self.pending), "applied"))
         self.pending = []
-        if self.is_spent or self.generation > MAX_GENERATIONS:
+        if not self.is_exact and (self.is_spent or self.generation > MAX_GENERATIONS):
             self.start_generation()
 
     def start_generation(self) -> None:
@@ -227,7 +228,7 @@ class Life(RuleBasedStateMachine):
         apply=st.sampled_from(["manual", "at 1000"]),
     )
     def create(self, texts: bool, people: bool, kind: str, refuses: bool, declared: bool, apply: str) -> None:
-        self.is_exact, refuses = kind == "exact", refuses and kind == "noise"
+        refuses = refuses and kind == "noise"
         promise: Any = kind
         if kind == "consensus":
             promise = Consensus(max_generations=MAX_GENERATIONS)
@@ -253,7 +254,8 @@ class Life(RuleBasedStateMachine):
             allow_missing=True,
         )
         self.repeats_are_free = kind == "noise"
-        self.model = Model(dict(zip(ids, rows, strict=True)), refuses, CAPACITY if kind == "noise" else math.inf)
+        capacity = CAPACITY if kind == "noise" else math.inf
+        self.model = Model(dict(zip(ids, rows, strict=True)), refuses, capacity, is_exact=kind == "exact")
         self.promise = self.deployment.guarantee()
 
     # What people ask for.
@@ -361,7 +363,7 @@ class Life(RuleBasedStateMachine):
 
     def _predict(self, numbers: list[int]) -> None:
         new = set(numbers) - self.model.asked_before if self.repeats_are_free else numbers
-        charge = len(new) if self.model.live else 0
+        charge = len(new) if self.model.live and not self.model.is_exact else 0
         rows = table_of(self.kind, numbers)
         if self.model.refuses and charge > max(0, self.model.capacity - self.model.predictions):
             with pytest.raises(BudgetExhaustedError):
