@@ -31,8 +31,8 @@ from typing import Any
 
 Call = tuple[str, str, bool]  # the module without `expunge.`, the function, and whether the main thread called it
 COMMANDS = [  # the guarantee is weak, so that 10 shards are enough; each shard holds every record
-    "create d --data train.csv --label y --id id --learner logistic --shards 10 --probability 1 --beta 0.2 --gamma 0.2 "
-    "--max-predictions 10 --generations 1",
+    "create d --data train.csv --label y --id id --learner logistic --shards 10 --promise consensus --probability 1 "
+    "--beta 0.2 --gamma 0.2 --max-predictions 10 --generations 1",
     "delete d --id 17",
     "predict d --data new.csv",
 ]

@@ -1,4 +1,4 @@
-"""The demonstration: train on digits, predict, delete, add, certify, and attack plain SISA, in under a minute.
+"""The demonstration: train on digits, delete, add, recompute, certify, and attack, in under a minute.
 
 It uses a real deployment folder, as a company would.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from expunge.audit import Digits, LookupResult, attack_lookup, load_digits
+from expunge.audit import Digits, LookupResult, attack_lookup, load_digits, recompute
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Delete, DeleteSubject, Update
@@ -23,11 +23,11 @@ from expunge.evidence import Certificate, verify
 from expunge.folder import DurableDeployment, create
 from expunge.privacy.accounting import PrivacyBudget
 from expunge.privacy.mechanisms import calibrated_mechanism
+from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, NoisyPublisher
 from expunge.theory import design_consensus
 
-NUM_SHARDS = 60
-INCLUSION_PROBABILITY = 1 / 20
+NUM_SHARDS = 20
 NUM_DELETIONS = 50
 NUM_ADDITIONS = 20
 NUM_PAIRS = 100
@@ -58,7 +58,9 @@ class DemoReport:
     accuracy_after: float
     steps: tuple[Step, ...]
     untouched_models_are_the_same: bool
-    guarantee_majority: Guarantee
+    promise: Statement
+    num_recomputed: int
+    recomputation_agrees: bool
     guarantee_noisy: Guarantee
     noisy_predictions: int
     guarantee_consensus: Guarantee
@@ -103,8 +105,6 @@ def run_demo(folder: Path, *, rng: Randomness, progress: Progress) -> DemoReport
             data.y[kept],
             subjects=data.subjects[kept],
             n_shards=NUM_SHARDS,
-            inclusion_probability=INCLUSION_PROBABILITY,
-            promise="unguarded",
             rng=rng,
             advance=advance,
         )
@@ -139,6 +139,8 @@ def _tell(
     models_after = deployment.inside.state.models
     same = all(models_after[i] is models_before[i] for i in range(NUM_SHARDS) if i not in touched)
     certificate = deployment.certificate(deployment.requests()[0].request)
+    with progress("training every shard again, to compare", NUM_SHARDS) as advance:
+        recomputed = recompute(deployment.path, shards="all", advance=advance)
     noisy, predictions = _noisy_guarantee()
     with progress("attacking SISA", 1) as advance:
         attack = attack_lookup(NUM_PAIRS, rng=rng)
@@ -151,7 +153,9 @@ def _tell(
         accuracy_after=_accuracy(deployment, data.X_test, data.y_test),
         steps=tuple(steps),
         untouched_models_are_the_same=same,
-        guarantee_majority=deployment.guarantee(),
+        promise=make_statements(deployment.guarantee())[0],
+        num_recomputed=len(recomputed.checked),
+        recomputation_agrees=recomputed.agrees,
         guarantee_noisy=noisy,
         noisy_predictions=predictions,
         guarantee_consensus=_consensus_guarantee(),

@@ -45,7 +45,7 @@ def make(folder, learner=None, *, sampling="partition", size=120, **options):
     X = rng.normal(size=(size, 3))
     y = np.where(X[:, 0] + rng.normal(size=size) > 0, "yes", "no")
     ids = [f"p{i}" for i in range(size)]
-    options = {"n_shards": SHARDS, "mechanism": "majority", "sampling": sampling, "ids": ids, **options}
+    options = {"n_shards": SHARDS, "promise": "unguarded", "sampling": sampling, "ids": ids, **options}
     return expunge.create(folder, SGDClassifier() if learner is None else learner, X, y, **options)
 
 
@@ -113,7 +113,7 @@ def test_a_folder_agrees_after_many_updates(folder, learner, options):
 
 def test_a_folder_agrees_after_a_new_generation(folder):
     with make(folder) as deployment:
-        deployment.retrain()
+        deployment.rekey()
         deployment.delete(["p3"])
     found = recompute(folder, shards="all")
     assert (found.agrees, found.key, found.generation) == (True, "matches", 2)
@@ -229,7 +229,7 @@ def test_a_folder_agrees_after_a_label_is_gone_with_its_last_record(folder):
     """The name of the label is erased then; models of shards that never had it do not change a bit."""
     X = np.random.default_rng(0).normal(size=(60, 2))
     y = np.array(["a very rare label", *(["no", "yes"] * 30)][:60])
-    with expunge.create(folder, LogisticRegression(), X, y, n_shards=4, mechanism="majority") as deployment:
+    with expunge.create(folder, LogisticRegression(), X, y, n_shards=4, promise="unguarded") as deployment:
         deployment.delete([0])
         assert recompute(folder, shards="all").agrees
     assert "a very rare label" not in disclose(folder).records.classes.tolist()
@@ -245,7 +245,7 @@ def test_data_frames_agree(folder):
     from expunge.training.learners.named import named_learner
 
     learner = named_learner("logistic", columns={"x": "number", "colour": "category"})
-    with expunge.create(folder, learner, table, y, n_shards=3, mechanism="majority") as deployment:
+    with expunge.create(folder, learner, table, y, n_shards=3, promise="unguarded") as deployment:
         deployment.delete([3, 4])
         deployment.add(table.iloc[:1], [1], [900])
     assert recompute(folder, shards="all").agrees

@@ -76,7 +76,7 @@ def test_an_auditor_needs_the_bundle_only(churn, files, expunge, tmp_path):
 def test_a_bundle_of_a_deployment_made_in_python(expunge, tmp_path):
     X = np.random.default_rng(0).normal(size=(50, 2))
     package.create(
-        tmp_path / "made", LogisticRegression(), X, np.arange(50) % 2, mechanism="majority", n_shards=3
+        tmp_path / "made", LogisticRegression(), X, np.arange(50) % 2, promise="unguarded", n_shards=3
     ).close()
     found = expunge("export", tmp_path / "made", "--for-audit", tmp_path / "bundle", "--json").json
     assert (found["num_records"], found["num_shards"]) == (50, 3)

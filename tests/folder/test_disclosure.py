@@ -54,7 +54,7 @@ def bundle(sound: Path, tmp_path: Path) -> Path:
 
 
 def make(path: Path, X: Any, learner: Any = None, **options: Any) -> Any:
-    options = {"n_shards": 4, "mechanism": "majority", "sampling": "partition", **options}
+    options = {"n_shards": 4, "promise": "unguarded", "sampling": "partition", **options}
     return expunge.create(path, learner or LogisticRegression(), X, LABELS, **options)
 
 
@@ -246,7 +246,7 @@ def test_a_commitment_says_nothing_without_its_salt() -> None:
 def test_the_log_commits_to_every_key_in_force(tmp_path: Path) -> None:
     with make(tmp_path / "clinic", NUMBERS) as deployment:
         first = deployment.inside.state.key.commitment
-        deployment.retrain()
+        deployment.rekey()
         second = deployment.inside.state.key.commitment
     store = Store.open(tmp_path / "clinic", read_only=True)
     entries = [json.loads(row[0]) for row in store.database.rows("SELECT entry FROM ledger ORDER BY sequence")]

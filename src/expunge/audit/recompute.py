@@ -314,7 +314,7 @@ def recompute(
     >>> import expunge
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
     >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> with expunge.create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority") as deployment:
+    >>> with expunge.create(path, GaussianNB(), X, y, n_shards=3) as deployment:
     ...     receipt = deployment.delete([7])
     >>> recompute(path, shards="all").agrees
     True

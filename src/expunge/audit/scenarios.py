@@ -25,7 +25,7 @@ from expunge.core.features import Features
 from expunge.core.randomness import Randomness
 from expunge.core.records import Delete, RecordId, Records
 from expunge.serving.interaction import EnsemblePair, Requester, interact
-from expunge.training.ensemble import EnsembleState
+from expunge.training.ensemble import EnsembleState, learn
 from expunge.training.learners import LookupTableLearner, NearestTableLearner
 from expunge.training.sampling import PartitionSampler, Sampler
 
@@ -81,6 +81,9 @@ class LookupResult:
         Accuracy on the points that are left, after unlearning and after full retraining.
     event_unlearned, event_retrained
         Whether the event of Theorem 5.1 happened, after unlearning and after full retraining.
+    accuracy_same_recipe, same_models
+        What the recipe of the attacked ensemble, key included, gives on the points that are left: its accuracy, and
+        whether its models are those in service (T6).
     """
 
     num_pairs: int
@@ -90,6 +93,8 @@ class LookupResult:
     accuracy_retrained: float
     event_unlearned: bool
     event_retrained: bool
+    accuracy_same_recipe: float
+    same_models: bool
 
 
 def make_pairs(num_pairs: int) -> Records:
@@ -154,6 +159,7 @@ def attack_lookup(
     played = interact(pair, PublishVotes(points), requester, records, rng=rng, max_rounds=1)
     survivors = played.state.records
     retrained = pair.learn(survivors, rng)
+    again = learn(survivors.compacted(), played.state.recipe)
     return LookupResult(
         num_pairs=num_pairs,
         num_surviving_pairs=len(survivors) // 2,
@@ -162,6 +168,8 @@ def attack_lookup(
         accuracy_retrained=_training_accuracy(retrained),
         event_unlearned=each_point_has_one_shard(played.state),
         event_retrained=each_point_has_one_shard(retrained),
+        accuracy_same_recipe=_training_accuracy(again),
+        same_models=again.models == played.state.models,
     )
 
 

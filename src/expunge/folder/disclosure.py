@@ -255,7 +255,7 @@ def disclose(path: str | os.PathLike[str], *, shards: Choose = every_shard) -> D
     >>> from expunge.folder import create
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "churn"
     >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> create(path, GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> create(path, GaussianNB(), X, y, n_shards=3).close()
     >>> found = disclose(path)
     >>> len(found.records), sorted(found.models)
     (20, [0, 1, 2])
@@ -354,7 +354,7 @@ def export_for_audit(path: str | os.PathLike[str], out: str | os.PathLike[str]) 
     >>> from expunge.folder import create
     >>> home = pathlib.Path(tempfile.mkdtemp())
     >>> X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
-    >>> create(home / "churn", GaussianNB(), X, y, n_shards=3, mechanism="majority").close()
+    >>> create(home / "churn", GaussianNB(), X, y, n_shards=3).close()
     >>> found = export_for_audit(home / "churn", home / "bundle")
     >>> disclose(home / "bundle").source
     'bundle'

@@ -117,7 +117,7 @@ def test_what_cannot_be_used_is_named():
 def test_in_a_folder(name, tmp_path, trainings):
     X, y = rows()
     folder = tmp_path / "d"
-    with expunge.create(folder, named_learner(name), X, y, n_shards=1, mechanism="exponential") as made:
+    with expunge.create(folder, named_learner(name), X, y, n_shards=1, promise="noise") as made:
         trainings.clear()
         made.delete([3, 4])
     with expunge.open(folder) as again:
@@ -133,7 +133,7 @@ def test_in_a_folder(name, tmp_path, trainings):
 @pytest.mark.parametrize("name", exact_names())
 def test_in_an_estimator(name, trainings):
     X, y = rows()
-    model = expunge.UnlearningClassifier(named_learner(name), n_shards=1, mechanism="exponential", random_state=0)
+    model = expunge.UnlearningClassifier(named_learner(name), n_shards=1, promise="noise", random_state=0)
     model.fit(X, y, ids=list(range(60)))
     trainings.clear()
     model.delete([3, 4])
