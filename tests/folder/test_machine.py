@@ -29,7 +29,7 @@ from expunge.core.errors import (
     RequestError,
     UnknownRecordError,
 )
-from expunge.core.features import standard_types
+from expunge.core.features import plain_form, standard_types
 from expunge.core.prf import RecipeKey
 from expunge.evidence import Entry, Head, Line, check_ledger, genesis, verify
 from expunge.folder import DurableDeployment, open_view
@@ -479,7 +479,7 @@ class Life(RuleBasedStateMachine):
         X, y, weights = records.gather(records.live_slots())
         assert records.ids() == list(live)
         assert [type(record) for record in records.ids()] == [type(record) for record in live]
-        assert same_rows(X, standard_types(table_of(self.kind, [row.number for row in live.values()])))
+        assert same_rows(X, plain_form(standard_types(table_of(self.kind, [row.number for row in live.values()]))))
         assert [CLASSES[code] for code in y] == [row.label for row in live.values()]
         expected = [row.weight for row in live.values()]
         assert expected == (np.ones(len(live)) if weights is None else weights).tolist()
