@@ -1,7 +1,7 @@
 """Recomputation: train shards again from the records and the recipe, and compare bits with what is in service.
 
 Under the exact promise (T6) every model is a function of the records that are left and of the recipe with its key ζ. So
-whoever holds these can find out whether updates did what they should, without trusting the code that did them.
+an auditor who has these can check what updates did, without trusting the code that did them.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def recompute(
 ) -> None:
     """Train shards again from the records and the recipe, and compare their bits with the models in service.
 
-    Nothing that an update left behind is used, so nobody has to trust the code that made the updates. The exit code is
+    Nothing that an update left behind is used, so the code that made the updates need not be trusted. The exit code is
     1 if a shard differs, or if the key is not the one that the log committed to.
 
     Example: `expunge audit recompute churn/ --shards all`

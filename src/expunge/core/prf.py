@@ -71,7 +71,7 @@ class RecipeKey:
 
     @classmethod
     def from_randomness(cls, rng: Randomness) -> RecipeKey:
-        """A key of its own for whatever this randomness is for: from the system, or decided by its seed."""
+        """Draw a key from this source of randomness: from the system, or decided by its seed."""
         if rng.is_system:
             return cls.from_system()
         return cls(rng.words(KEY_BYTES // 8).tobytes(), is_system=False)
@@ -217,7 +217,7 @@ def id_names(ids: Sequence[Any] | NDArray[Any], key: RecipeKey) -> Names:
     ids
         Ids in their canonical form: an int64 array, or ints and texts.
     key
-        The key that texts are hashed with, so that nobody can prepare two texts with the same name.
+        The key that texts are hashed with. Without it two texts with the same name cannot be prepared.
 
     Returns
     -------

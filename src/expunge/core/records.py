@@ -3,7 +3,7 @@
 A dataset D is a multiset of (features, label) pairs with stable ids. `Records` is immutable: `apply` returns a new
 dataset that shares all untouched storage with the old one. The time depends on the batch and not on the size of D.
 Slots number the records in order of addition, which is history: the recipe puts every shard into an order of its own.
-Types are fixed when the dataset is made, and rows have one form whatever container they came in. So a dataset reached
+Types are fixed when the dataset is made, and rows have one form, from any container. So a dataset reached
 by updates and the same dataset built from scratch are the same input to a learner.
 """
 

@@ -1,7 +1,7 @@
 """What an auditor needs to train shards again: records, recipe, key ζ, and commitments to the models in service.
 
-`disclose` reads it from a deployment's folder, or from a bundle that `export_for_audit` wrote for somebody who does not
-have the folder. A bundle is a folder:
+`disclose` reads it from a deployment's folder, or from a bundle that `export_for_audit` wrote for an auditor without
+the folder. A bundle is a folder:
 
     manifest.json    the recipe with ζ, the schema, the commitments, and the SHA-256 of every other file
     signature.json   the deployment's signature of the manifest
@@ -296,7 +296,7 @@ def _num_shards(store: Store) -> int:
 
 
 def _committed(store: Store, shard: int) -> ModelCommitment | None:
-    """Commit to the bytes that are in service: those in the file, whatever the database says about them."""
+    """Commit to the bytes that are in service: those in the file, not those that the database expects."""
     row = store.database.row("SELECT file, format FROM shards WHERE shard = ?", (shard,))
     try:
         data = b"" if row is None else (store.folder / "models" / Path(row[0]).name).read_bytes()
@@ -322,9 +322,9 @@ def _recorded_environment(store: Store) -> Mapping[str, Any] | None:
 
 
 def export_for_audit(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> Disclosure:
-    """Write a bundle with which somebody else can train any shard again, without the deployment's folder.
+    """Write a bundle with which an auditor can train any shard again, without the deployment's folder.
 
-    The bundle holds people's records and the secret key ζ. Give it to nobody but the auditor, over a channel that you
+    The bundle holds people's records and the secret key ζ. Give it only to the auditor, over a channel that you
     would send the records over, and have it deleted after the audit: deletions do not reach it.
 
     Parameters

@@ -91,7 +91,7 @@ class Statement:
 EXACT_STATEMENT = Statement(
     "exact",
     "The models of the shards are, bit for bit, those that the recipe gives when it is run from scratch on the records "
-    "that are left (T6). This holds whatever was asked, seen and requested before.",
+    "that are left (T6). This holds after any history of questions, answers and requests.",
     "retraining by the same recipe: learner, shards, columns, classes, software and key",
     "It protects deletion, not accuracy: deletions that people choose after seeing the models may leave records behind "
     "on which this key does badly, and a fresh key would do better.",

@@ -1,7 +1,7 @@
 """The recipe: everything but the records that decides what the models are (T6).
 
-The state of a deployment is A_ϱ(D): the same records and the same recipe give the same models, bit for bit, whatever
-was added, deleted and added again before. Each coin of a training is derived from the recipe key (`expunge.core.prf`):
+The state of a deployment is A_ϱ(D): the same records and the same recipe give the same models, bit for bit, after any
+additions, deletions and re-additions. Each coin of a training is derived from the recipe key (`expunge.core.prf`):
 the shards of a unit, the order of records inside a shard, their slices, and a seed for exactly the data that a training
 sees. Nothing is drawn, and so nothing has to be stored.
 """

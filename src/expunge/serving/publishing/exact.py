@@ -1,7 +1,7 @@
 """Publishing under the exact promise (T6): everything may be released, without limit and without a charge.
 
-T6 holds for every requester, whatever was published, the models included. So there are no books here, nothing is ever
-used up, and the key is not renewed.
+T6 holds for every requester, also if everything was published, the models included. So there are no books here, nothing
+is ever used up, and the key is not renewed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ExactRound(DirectRound):
 
 @dataclass(frozen=True)
 class ExactFront:
-    """The ensemble answers every query, with whatever its models can say."""
+    """The ensemble answers every query, with labels, probabilities or scores as its models have them."""
 
     def open_round(self, opening: RoundContext) -> ExactRound:
         """Open a round; there is nothing to prepare."""
