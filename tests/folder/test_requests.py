@@ -423,3 +423,18 @@ def test_a_text_is_one_id_and_not_its_letters(folder: Path) -> None:
             deployment.update(5)  # type: ignore[arg-type]
         assert len(deployment.records) == 20
         assert deployment.requests() == []
+
+
+@pytest.mark.parametrize("by_subject", [False, True])
+def test_the_guard_knows_a_name_in_any_form_of_unicode(folder: Path, by_subject: bool) -> None:
+    composed, decomposed = "Zo\u00eb", "Zoe\u0308"
+    people = [*range(19), composed]
+    made = expunge.create(folder, LookupTableLearner(), X, Y, n_shards=3, subjects=people, ids=people)
+    with made:
+        made.update([DeleteSubject(decomposed) if by_subject else Delete(decomposed)])
+        for form in (composed, decomposed):
+            with pytest.raises(RecordError, match="was deleted on request"):
+                made.update([Add(id=form, features=X[19], label=0)])
+            if by_subject:
+                with pytest.raises(RecordError, match="was deleted on request"):
+                    made.update([Add(id="other", features=X[19], label=0, subject=form)])

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from expunge.core.blocks import Block, join_blocks, pick_rows
 from expunge.core.errors import FormatError, RecordError, RequestError
 from expunge.core.files import write_new
-from expunge.core.index import NOWHERE
+from expunge.core.index import NOWHERE, canonical
 from expunge.core.records import (
     Add,
     AddMany,
@@ -212,7 +212,8 @@ def _addition(block: Block, classes: NDArray[Any]) -> AddMany:
 
 
 def _plain(name: RecordId) -> RecordId:
-    value: RecordId = name.item() if isinstance(name, np.generic) else name
+    """A name as plain data in its one form, so that its hash is that of the record's own id."""
+    value: RecordId = canonical(name.item() if isinstance(name, np.generic) else name)
     return value
 
 
