@@ -12,7 +12,7 @@ from expunge.training.learners.protocol import (
     SlicedLearner,
     Voter,
 )
-from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel
+from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, ScikitRegression
 from expunge.training.learners.slices import SlicedModel, SlicedScikitLearner
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "NearestTableLearner",
     "ScikitLearner",
     "ScikitModel",
+    "ScikitRegression",
     "ShardData",
     "SlicedLearner",
     "SlicedModel",
