@@ -85,7 +85,7 @@ def _numbers(labels: NDArray[Any], id_of: Any) -> NDArray[np.float64]:
         numbers = np.array(plain, dtype=np.float64).reshape(labels.shape)
     else:
         numbers = np.array(labels, dtype=np.float64, order="C")
-    for row in np.flatnonzero(~np.isfinite(numbers).reshape(len(labels), -1).all(axis=1))[:1]:
+    for row in np.argwhere(~np.isfinite(numbers))[:1, 0]:
         record, found = id_of(int(row)), labels[row : row + 1].tolist()[0]
         raise RecordError(f"record {record!r} has the label {found!r}, and a regressor learns finite numbers", record)
     return numbers
