@@ -45,7 +45,14 @@ from expunge.serving.publishing import (
 )
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.execution import Executor, Serial
-from expunge.training.learners import Learner, ScikitModel, ScikitRegression, SlicedLearner, SlicedModel
+from expunge.training.learners import (
+    Learner,
+    MultiOutputModel,
+    ScikitModel,
+    ScikitRegression,
+    SlicedLearner,
+    SlicedModel,
+)
 from expunge.training.learners.protocol import predicts_values
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
@@ -430,7 +437,7 @@ class Deployment:
         models = [
             each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
         ]
-        fitted = ScikitModel | ScikitRegression
+        fitted = ScikitModel | ScikitRegression | MultiOutputModel
         return [copy.deepcopy(each.estimator if isinstance(each, fitted) else each) for each in models]
 
     def _answer(self, rows: Features) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline
@@ -19,8 +19,8 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from expunge.core.errors import InputError, NotPublishedError, ParameterError
-from expunge.core.features import Features, is_frame, is_sparse
+from expunge.core.errors import InputError, NotPublishedError, ParameterError, RecordError
+from expunge.core.features import Features, codes_of, is_frame, is_sparse
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
@@ -30,6 +30,7 @@ from expunge.serving.publishing import BudgetStatus
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.execution import make_executor
 from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.training.learners.multioutput import MultiOutputLearner, split_outputs, takes_several_labels
 from expunge.training.learners.protocol import Combination, predicts_values
 from expunge.training.sampling import Sampler
 
@@ -147,7 +148,7 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self)
         # `Records` checks rows and the columns of data frames: its messages name the record at fault.
         table = X if is_frame(X) else self._validated_rows(X, allow_missing=True)
-        self.deployment_.add(table, y, ids, subjects=subjects, weights=sample_weight)
+        self.deployment_.add(table, self._labels_to_add(y, ids), ids, subjects=subjects, weights=sample_weight)
         return self
 
     def _with_tags(self, tags: Any) -> Any:
@@ -162,8 +163,11 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             tags.input_tags.positive_only = inner.input_tags.positive_only
             if inner.classifier_tags is not None and tags.classifier_tags is not None:
                 tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
-            if tags.regressor_tags is not None:
+            if self._promised().is_exact:
                 tags.target_tags.multi_output = inner.target_tags.multi_output
+                if inner.classifier_tags is not None and tags.classifier_tags is not None:
+                    tags.classifier_tags.multi_label = inner.classifier_tags.multi_label
+            if tags.regressor_tags is not None:
                 tags.target_tags.single_output = inner.target_tags.single_output
                 tags.target_tags.positive_only = inner.target_tags.positive_only
         return tags
@@ -176,6 +180,19 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _promised(self) -> Promise:
         """The promise as an object."""
 
+    def _labels_to_add(self, y: ArrayLike, ids: RecordIds) -> ArrayLike:
+        """Labels as the records hold them."""
+        return y
+
+    def _learner(self, y: NDArray[Any]) -> Any:
+        """What trains a shard on these labels; an estimator of the other kind is refused."""
+        learner = as_learner(self._base())
+        is_regression = predicts_values(learner)
+        if is_regression != isinstance(self, UnlearningRegressor):
+            other = "UnlearningRegressor" if is_regression else "UnlearningClassifier"
+            raise ParameterError(f"estimator: {self._core()!r} goes into an {other}")
+        return learner
+
     def _train(self, X: Features, y: NDArray[Any], ids: Any, subjects: Any, fit_params: dict[str, Any]) -> Records:
         """Draw the shards and train them; the options that only one of the estimators has are found by name."""
         weights = fit_params.pop("sample_weight", None)
@@ -183,18 +200,14 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             raise TypeError(f"fit got an unexpected keyword: {next(iter(fit_params))}")
         if weights is not None:
             weights = np.broadcast_to(np.asarray(weights, dtype=np.float64), y.shape[:1])
-        promise, learner = self._promised(), as_learner(self._base())
-        is_regression = predicts_values(learner)
-        if is_regression != isinstance(self, UnlearningRegressor):
-            other = "UnlearningRegressor" if is_regression else "UnlearningClassifier"
-            raise ParameterError(f"estimator: {self._core()!r} goes into an {other}")
+        promise, learner = self._promised(), self._learner(y)
         records = Records.build(
             X,
             y,
             ids=ids,
             subjects=subjects,
             weights=weights,
-            is_regression=is_regression,
+            is_regression=predicts_values(learner),
             allow_missing=_accepts_missing(self._core()),
         )
         sampling, chance = getattr(self, "sampling", None), getattr(self, "inclusion_probability", None)
@@ -335,7 +348,8 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         Parameters
         ----------
         X, y
-            The records, one row and one label each.
+            The records, one row and one label each. Under the exact promise a row of labels each, if the estimator
+            takes several outputs.
         ids
             One id for each record, for later deletion; its position if None.
         subjects
@@ -357,8 +371,16 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         TrainingError
             If a shard's model cannot be trained.
         """
-        records = self._train(*self._validated(X, y), ids, subjects, fit_params)
-        self.classes_ = records.classes
+        table, labels = self._validated(X, y)
+        if labels.ndim == 1:
+            self.classes_: Any = self._train(table, labels, ids, subjects, fit_params).classes
+            return self
+        if not self._promised().is_exact:
+            raise ParameterError(f"several labels a record need promise='exact', not {self._promised().name!r}")
+        known = [np.unique(column) for column in labels.T]
+        codes = np.stack([codes_of(column, own) for column, own in zip(labels.T, known, strict=True)], axis=1)
+        self.classes_ = known
+        self._train(table, codes, ids, subjects, fit_params)
         return self
 
     def predict(self, X: Features) -> NDArray[Any]:
@@ -376,7 +398,8 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         Returns
         -------
         array
-            The labels; None where a confident mechanism declines, or every shard abstains.
+            The labels, in a column for each output if there are several; None where a confident mechanism declines, or
+            every shard abstains.
 
         Raises
         ------
@@ -384,10 +407,14 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
             If the budget is spent and `on_exhausted` is "refuse".
         """
         check_is_fitted(self)
-        return self.deployment_.predict(self._validated_rows(X))
+        rows = self._validated_rows(X)
+        if not self._has_outputs:
+            return self.deployment_.predict(rows)
+        found = [_likeliest(table, own) for table, own in zip(self._output_tables(rows), self.classes_, strict=True)]
+        return np.stack(found, axis=1)
 
     @_exact_only(lambda self: True)
-    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+    def predict_proba(self, X: Features) -> NDArray[np.float64] | list[NDArray[np.float64]]:
         """The mean of the shards' probabilities, or the shares of their votes where models have none.
 
         Parameters
@@ -398,7 +425,7 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         Returns
         -------
         ndarray of float64, shape (rows, classes)
-            As `Deployment.predict_proba`.
+            As `Deployment.predict_proba`; a list of such tables, one for each output, if there are several.
 
         Raises
         ------
@@ -406,9 +433,10 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
             Under every promise but the exact one.
         """
         check_is_fitted(self)
-        return self.deployment_.predict_proba(self._validated_rows(X))
+        rows = self._validated_rows(X)
+        return self._output_tables(rows) if self._has_outputs else self.deployment_.predict_proba(rows)
 
-    @_exact_only(lambda self: hasattr(self._core(), "decision_function"))
+    @_exact_only(lambda self: self._has_scores())
     def decision_function(self, X: Features) -> NDArray[np.float64]:
         """The log-odds of the mean probability, or the mean of the shards' own scores; only if the estimator has it.
 
@@ -430,8 +458,47 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         check_is_fitted(self)
         return self.deployment_.decision_function(self._validated_rows(X))
 
+    @property
+    def _has_outputs(self) -> bool:
+        """Whether it was fitted on several labels a record."""
+        return isinstance(getattr(self, "classes_", None), list)
+
+    def _output_tables(self, rows: Features) -> list[NDArray[np.float64]]:
+        """The mean probabilities of each output's classes."""
+        return split_outputs(self.deployment_.predict(rows), [len(own) for own in self.classes_])
+
+    def _learner(self, y: NDArray[Any]) -> Any:
+        if y.ndim == 1:
+            return super()._learner(y)
+        return MultiOutputLearner(clone(self._core()), tuple(len(own) for own in self.classes_))
+
+    def _labels_to_add(self, y: ArrayLike, ids: RecordIds) -> ArrayLike:
+        """Labels as the records hold them: class codes if there are several, each a known class of its output."""
+        if not self._has_outputs:
+            return y
+        labels = np.asarray(y)
+        if labels.ndim != 2 or labels.shape[1] != len(self.classes_):
+            raise InputError(f"labels must be {len(self.classes_)} per record, got shape {labels.shape}")
+        codes = [codes_of(column, own) for column, own in zip(labels.T, self.classes_, strict=True)]
+        for output, (column, own) in enumerate(zip(labels.T, self.classes_, strict=True)):
+            for row in np.flatnonzero(own[codes[output]] != column)[:1]:
+                label = column[row : row + 1].tolist()[0]
+                record = _listed(ids)[row]
+                words = f"record {record!r} has the label {label!r} in output {output}, which is not a known class"
+                raise RecordError(words, record)
+        return np.stack(codes, axis=1)
+
+    def _has_scores(self) -> bool:
+        """Whether there are decision scores: an estimator says so itself, and the models of other learners do."""
+        core = self._core()
+        if self._has_outputs:
+            return False
+        if hasattr(core, "get_params"):
+            return hasattr(core, "decision_function")
+        return hasattr(self, "deployment_") and self.deployment_.inside.state.has_probabilities
+
     def score(self, X: Features, y: ArrayLike, sample_weight: Any = None) -> float:
-        """The share of rows that are answered correctly. A row that is declined counts as wrong.
+        """The share of rows that are answered correctly, in all outputs. A row that is declined counts as wrong.
 
         Parameters
         ----------
@@ -445,9 +512,10 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         float
             The accuracy.
         """
-        found, truth = self.predict(X), column_or_1d(y)
+        found, truth = self.predict(X), np.asarray(y) if self._has_outputs else column_or_1d(y)
         check_consistent_length(found, truth, sample_weight)
-        return float(np.average(found == truth, weights=sample_weight))
+        is_right = (found == truth).all(axis=1) if self._has_outputs else found == truth
+        return float(np.average(is_right, weights=sample_weight))
 
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ)-unlearning guarantee that holds in every round, with its theorem and its assumptions.
@@ -474,10 +542,15 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
     def _validated(self, X: Features, y: ArrayLike) -> tuple[Features, NDArray[Any]]:
         if self._keeps_container(X):
             validate_data(self, X, skip_check_array=True, reset=True)
-            labels = np.asarray(y)
+            labels: Any = np.asarray(y)
         else:
-            X, labels = validate_data(self, X, y, reset=True, **self._checks())
+            X, labels = validate_data(self, X, y, reset=True, multi_output=True, **self._checks())
             X = _narrowed(X)
+        labels = labels.toarray() if is_sparse(labels) else labels
+        labels = column_or_1d(labels, warn=True) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        if labels.ndim == 2 and not takes_several_labels(self._core()):
+            name = type(self._core()).__name__
+            raise ParameterError(f"{name} takes one label a record, got {labels.shape[1]}; see MultiOutputClassifier")
         check_classification_targets(labels)
         return X, labels
 
@@ -635,6 +708,16 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
 
     def _promised(self) -> Promise:
         return Exact(combine=self.combine)
+
+
+def _likeliest(table: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any]:
+    """The class with the largest probability in every row; None in a row of NaN."""
+    is_known = ~np.isnan(table).any(axis=1)
+    labels: NDArray[Any] = classes[np.where(is_known, table.argmax(axis=1), 0)]
+    if not is_known.all():
+        labels = labels.astype(object)
+        labels[~is_known] = None
+    return labels
 
 
 def _accepts_missing(estimator: Any) -> bool:

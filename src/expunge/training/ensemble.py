@@ -132,6 +132,8 @@ class EnsembleState:
         there. A row on which every shard abstains is NaN.
         """
         with silenced():
+            if self.has_probabilities and hasattr(self.voter, "mean_probabilities"):
+                return np.asarray(self.voter.mean_probabilities(X))
             found = protocol.mean_opinion(self.models, X, self.records.num_classes, "probabilities")
         if found is not None:
             return found
@@ -145,14 +147,16 @@ class EnsembleState:
             return protocol.mean_opinion(self.models, X, self.records.num_classes, "scores")
 
     def values(self, X: Features, combination: Combination) -> Floats:
-        """The mean or the median of the shards' values: shape (rows,), or (rows, m) if m numbers are predicted.
+        """The mean or the median of the shards' values: shape (rows,), or (rows, m) if models give m numbers a row.
 
         A shard without a value is left out. A row for which no shard has one is NaN.
         """
         outputs = self.records.outputs or ()
+        num_values = getattr(self.learner, "num_values", None)
+        shape = outputs if num_values is None else (num_values,)
         with silenced():
-            found = protocol.combine_values(self.models, X, math.prod(outputs), combination)
-        return found.reshape(len(found), *outputs)
+            found = protocol.combine_values(self.models, X, math.prod(shape), combination)
+        return found.reshape(len(found), *shape)
 
     @property
     def has_probabilities(self) -> bool:

@@ -3,6 +3,7 @@
 from expunge.training.learners.abstaining import AbstainingLearner, as_learner
 from expunge.training.learners.exact import ExactLearner, ExactModel
 from expunge.training.learners.lookup import LookupTable, LookupTableLearner, NearestTable, NearestTableLearner
+from expunge.training.learners.multioutput import MultiOutputLearner, MultiOutputModel
 from expunge.training.learners.protocol import (
     ABSTAIN,
     Abstainer,
@@ -26,6 +27,8 @@ __all__ = [
     "LookupTable",
     "LookupTableLearner",
     "Model",
+    "MultiOutputLearner",
+    "MultiOutputModel",
     "NearestTable",
     "NearestTableLearner",
     "ScikitLearner",

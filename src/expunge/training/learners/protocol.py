@@ -9,7 +9,8 @@ A learner may also have the following attributes. They are optional and found by
 - `fit_many(shards)` trains many shards in one call. It gets a list of `ShardData` and returns a model for each.
 - `shards_at_once` is a number: `fit_many` is fastest with a multiple of so many shards.
 - `shares_rows`, if true, lets `fit_many` get `SharedShard`s, whose rows are positions in one table that all share.
-- `make_voter(models, num_classes)` returns a `Voter`, which computes the votes of all shards together.
+- `make_voter(models, num_classes)` returns a `Voter`, which computes the votes of all shards together. It may have
+  `mean_probabilities(X)`, what `mean_opinion` gives for the models' probabilities.
 - `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
@@ -23,7 +24,8 @@ exact promise the mean of the models' probabilities answers queries, if every mo
 
 A learner with a true `predicts_values` learns numbers: `y` holds floats, one a row or a row of them, and its models
 have `values(X)`, the numbers predicted for each row, NaN where a model has no opinion. The mean or the median of the
-models' values answers queries.
+models' values answers queries. A learner whose models give another number of values than `y` has says so in
+`num_values`.
 
 A learner that can resume from a slice is a `SlicedLearner`. It may have `extend_many(checkpoints, shards)`, which
 trains a slice of many shards in one call, from a checkpoint and a `ShardData` for each.
@@ -449,6 +451,14 @@ def mean_opinion(models: Sequence[Model], X: Features, num_classes: int, opinion
             count += has_one
     with np.errstate(invalid="ignore"):
         return total / count[:, np.newaxis]
+
+
+def softmax(scores: NDArray[Any]) -> Floats:
+    """Probabilities of classes from scores, row by row, in 64 bits; NaN in a row with a score that is no number."""
+    wide = np.asarray(scores, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # two infinite scores have no difference
+        powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def _opinion(ask: Any, X: Features, width: int) -> Floats:
