@@ -46,7 +46,6 @@ from expunge.serving.publishing import Front, Publisher, Round
 from expunge.training.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress
 from expunge.training.execution import Executor
 from expunge.training.learners import Learner, SlicedLearner
-from expunge.training.learners.protocol import for_classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +217,7 @@ class DurableDeployment(Deployment):
         self._store, self._evidence, self._trusted = store, Evidence(store), tuple(trusted)
         self._policy = ApplyPolicy.parse(store.fact("apply"))
         self._inbox = Inbox(store, self._evidence, Admission(self._front, self.classes))
-        self._round_writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
+        self._round_writer = RoundWriter(store, self._evidence, self._front, self._trusted)
         self._closed = threading.Event()
         self._alignment = Alignment(store)
         self._journal = self._publisher.journal = DurableJournal(store, self._generation, reserved)
@@ -344,24 +343,7 @@ class DurableDeployment(Deployment):
         now = self._evidence.clock.now()  # before the lock: a later time would tell when another training ended
         with self._inbox.lock:
             self._require_open()
-            request = self._inbox.submit(updates, self._state.records, key=key, readmit=readmit, now=now)
-            self._name_classes()
-            return request
-
-    def recalls(self, label: str) -> bool:
-        """Return whether this label was a class whose name was erased with its last record."""
-        return self._inbox.vocabulary.recalls(label)
-
-    def _name_classes(self) -> None:
-        """Take over the vocabulary's labels: an addition may have given one its name back."""
-        names = self._inbox.vocabulary.names
-        if np.array_equal(names, self.classes):
-            return
-        learner = for_classes(self._learner, names)  # type: ignore[arg-type]
-        with self._lock:
-            records = replace(self._state.records, classes=names)
-            recipe = replace(self._state.recipe, learner=learner)
-            self._state = replace(self._state, records=records, recipe=recipe)
+            return self._inbox.submit(updates, self._state.records, key=key, readmit=readmit, now=now)
 
     @property
     def _applies_at_once(self) -> bool:
@@ -394,7 +376,6 @@ class DurableDeployment(Deployment):
                 batch = [update for _, asked in applying for update in asked.updates(self.classes)]
                 receipt = super().update(batch, advance=advance)
                 with self._inbox.lock:
-                    self._name_classes()
                     self._inbox.start_from(self._state.records)
                 self._complete_erasure()
                 return receipt.round
@@ -558,10 +539,9 @@ class RoundWriter:
     A round is staged while it is trained. Then one transaction switches to it.
     """
 
-    def __init__(self, store: Store, evidence: Evidence, inbox: Inbox, front: Front, trusted: Sequence[str]) -> None:
+    def __init__(self, store: Store, evidence: Evidence, front: Front, trusted: Sequence[str]) -> None:
         self._store = store
         self._evidence = evidence
-        self._inbox = inbox
         self._front = front
         self._trusted = trusted
         self._stage: EnsembleWriter | None = None
@@ -606,8 +586,7 @@ class RoundWriter:
         if staged.state is not next_round.state:
             next_round = replace(next_round, state=staged.state, serving=moved_round(next_round.serving, staged.state))
         gone, back = lasting_names([asked for _, asked in self.applying], before.records, staged.state.records)
-        # With the inbox locked, the labels that are kept are those of all accepted requests.
-        with self._inbox.lock, store.database.transaction():
+        with store.database.transaction():
             report_step("switch.open")
             serving = put_round(store, self._front, next_round.serving, classes, tuple(self._trusted))
             activate(store, staged, generation=generation, round=round_, models_trained=trained, serving=serving)
@@ -618,7 +597,6 @@ class RoundWriter:
                 self._evidence.ledger.write("generation", done, generation=generation, round=round_, **facts)
             for one, _ in self.applying:
                 requests.mark_switched(one.request, generation=generation, round=round_)
-            self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])
             requests.readmit(back)
             requests.remember(gone)  # last: a record may come and go in one round
         report_step("switch.done")

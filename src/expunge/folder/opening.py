@@ -86,8 +86,8 @@ def create(
     weights
         A weight for each record.
     classes
-        All labels that may occur. Labels that are declared here are public and are never erased. If it is None, the
-        labels are taken from `y`; then a label that is text is erased with the last record that has it.
+        All labels that may occur; the labels in `y` if it is None. The list is public and fixed: a label stays in it
+        when its last record is deleted. Declare the labels if one could itself say something about a person.
     allow_missing
         Whether features may be missing (NaN).
     n_shards

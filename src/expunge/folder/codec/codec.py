@@ -5,8 +5,7 @@ A learner may have two methods: `dump_model(model)` returns a dictionary of arra
 own class has to be known or trusted. A sliced learner's methods are given the whole `SlicedModel`, with its
 checkpoints. Models that need no learner, of empty shards and of shards with one class, are stored as they are.
 
-A scikit-learn model gets its list of classes from its learner. The list is not stored with every model: a shard's file
-names only the labels that the shard has seen, so that a label can be erased with its last record.
+A scikit-learn model gets its list of classes from its learner: the list is not stored with every model.
 """
 
 from __future__ import annotations
