@@ -8,21 +8,25 @@ costs a full retraining and nothing else: no guarantee depends on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import betaincc, expit
 
+from expunge.core.blocks import Block
 from expunge.core.checks import require_count, require_number
-from expunge.core.features import Features, take
+from expunge.core.features import Features, describe, take
 from expunge.core.prf import id_names
-from expunge.core.records import Delete
+from expunge.core.records import Delete, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
 from expunge.serving.publishing.front import RoundContext, throw_away_shares
+from expunge.training.ensemble import EnsembleState
 from expunge.training.fallback import Fallback, FallbackModel, RidgeFallback
+from expunge.training.fallback.protocol import rows_of_records
 from expunge.training.recipe import PUBLIC_KEY
 
 _FALLBACK_ONLY = np.inf
@@ -114,6 +118,12 @@ class RoutedRound:
         self.traffic.fallback += len(codes) - len(easy)
         return codes
 
+    def moved(self, state: EnsembleState) -> Self:
+        """The same round with this state; a fallback that knows records by their slots is fitted again."""
+        is_renumbered = state.records.num_slots != self.opening.state.records.num_slots
+        model = self.fallback.fit_records(state.records) if is_renumbered else self.model
+        return replace(self, opening=replace(self.opening, state=state), model=model)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the model: its memory may still hold rows that were deleted."""
         return {name: value for name, value in self.__dict__.items() if name != "model"}
@@ -173,6 +183,22 @@ class RouterFront:
         else:
             calibration = self._calibrate(opening)
         return RoutedRound(opening.settled(), self.fallback, model, calibration)
+
+    def dump_round(self, serving: RoutedRound, state: EnsembleState) -> dict[str, Any]:
+        """The calibration. The fallback is fitted again from the records, and the counts of the traffic start anew."""
+        return asdict(serving.calibration)
+
+    def load_round(self, opening: RoundContext, kept: Mapping[str, Any]) -> RoutedRound:
+        """The round with the calibration that was kept."""
+        calibration = Calibration(kept["threshold"], kept["ensemble_share"], kept["dirty_chance"])
+        model = self.fallback.fit_records(opening.state.records)
+        return RoutedRound(opening.settled(), self.fallback, model, calibration)
+
+    def refuse(self, block: Block, classes: NDArray[Any]) -> None:
+        """Refuse records that the fallback cannot learn from."""
+        layout = describe(block.features)
+        records = Records.restored(block, dead=(), classes=classes, allow_missing=True, layout=layout)
+        rows_of_records(records, records.live_slots())
 
     def _calibrate(self, opening: RoundContext) -> Calibration:
         """Hold some records out; compare how easy they look with how well a throw-away ensemble agrees on them."""
