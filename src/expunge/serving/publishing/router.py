@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -84,19 +85,24 @@ class RoutedRound:
         The ensemble and its publisher.
     fallback
         The kind of fallback, from which the model can be made again.
-    model
-        The fallback's model of D^t.
     calibration
         The threshold on its margin.
     traffic
         The queries that were answered so far.
+    fitted
+        The fallback's model of D^t; None if it has yet to be fitted.
     """
 
     opening: RoundContext
     fallback: Fallback
-    model: FallbackModel
     calibration: Calibration
     traffic: Traffic = field(default_factory=Traffic)
+    fitted: FallbackModel | None = None
+
+    @cached_property
+    def model(self) -> FallbackModel:
+        """The fallback's model of D^t, fitted when it is first needed."""
+        return self.fallback.fit_records(self.opening.state.records) if self.fitted is None else self.fitted
 
     @property
     def is_repeatable(self) -> bool:
@@ -121,16 +127,12 @@ class RoutedRound:
     def moved(self, state: EnsembleState) -> Self:
         """The same round with this state; a fallback that knows records by their slots is fitted again."""
         is_renumbered = state.records.num_slots != self.opening.state.records.num_slots
-        model = self.fallback.fit_records(state.records) if is_renumbered else self.model
-        return replace(self, opening=replace(self.opening, state=state), model=model)
+        fitted = self.fallback.fit_records(state.records) if is_renumbered else self.model
+        return replace(self, opening=replace(self.opening, state=state), fitted=fitted)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the model: its memory may still hold rows that were deleted."""
-        return {name: value for name, value in self.__dict__.items() if name != "model"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.__dict__["model"] = self.fallback.fit_records(self.opening.state.records)
+        return {name: value for name, value in self.__dict__.items() if name != "model"} | {"fitted": None}
 
 
 @dataclass(frozen=True)
@@ -182,17 +184,16 @@ class RouterFront:
             calibration = Calibration(self.threshold, np.nan, np.nan)
         else:
             calibration = self._calibrate(opening)
-        return RoutedRound(opening.settled(), self.fallback, model, calibration)
+        return RoutedRound(opening.settled(), self.fallback, calibration, fitted=model)
 
     def dump_round(self, serving: RoutedRound, state: EnsembleState) -> dict[str, Any]:
         """The calibration. The fallback is fitted again from the records, and the counts of the traffic start anew."""
         return asdict(serving.calibration)
 
     def load_round(self, opening: RoundContext, kept: Mapping[str, Any]) -> RoutedRound:
-        """The round with the calibration that was kept."""
+        """The round with the calibration that was kept. The fallback is fitted when it is first needed."""
         calibration = Calibration(kept["threshold"], kept["ensemble_share"], kept["dirty_chance"])
-        model = self.fallback.fit_records(opening.state.records)
-        return RoutedRound(opening.settled(), self.fallback, model, calibration)
+        return RoutedRound(opening.settled(), self.fallback, calibration)
 
     def refuse(self, block: Block, classes: NDArray[Any]) -> None:
         """Refuse records that the fallback cannot learn from."""
