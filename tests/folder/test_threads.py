@@ -356,3 +356,18 @@ def test_who_closes_in_the_middle_of_an_update_leaves_nobody_writing(
         assert found.status.pending == 0
         assert 1 not in found.records
         assert 1000 in found.records
+
+
+def test_many_threads_close_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that comes second finds the folder closed, and says nothing."""
+    deployment = make(folder)
+    deployment.predict(X[:2])
+
+    def slowly(step: str) -> None:
+        if step == "close.open":
+            time.sleep(0.1)
+
+    monkeypatch.setattr(steps, "on_step", slowly)
+    run(*[deployment.close] * 5)
+    with expunge.open(folder) as found:
+        assert found.status.budget.predictions == 2
