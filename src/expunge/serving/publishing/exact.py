@@ -18,7 +18,7 @@ from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.privacy.mechanisms.consensus import plurality
-from expunge.serving.publishing.front import DirectRound, RoundContext
+from expunge.serving.publishing.front import DirectFront, DirectRound, RoundContext
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
 from expunge.training.learners.protocol import Combination
 
@@ -123,7 +123,7 @@ class ExactRound(DirectRound):
 
 
 @dataclass(frozen=True)
-class ExactFront:
+class ExactFront(DirectFront):
     """The ensemble answers every query, with labels, probabilities, scores or values as its models have them.
 
     Parameters
