@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import expunge
 from expunge import Exact, RecipeKey
-from expunge.audit import recompute
+from expunge.audit import copy_deployment, recompute
 from expunge.core.errors import FormatError, InputError, ParameterError, RecordError
 from expunge.core.records import Records
 from expunge.evidence import verify
@@ -115,6 +115,13 @@ def test_requests_certificates_and_the_view(folder):
     with open_view(folder) as view:
         assert view.status.num_records == 59
         assert [each.is_claimed for each in view.promise] == [True, False]
+
+
+def test_attacks_on_labels_are_refused_in_a_line(folder):
+    X, y = data()
+    expunge.create(folder, Ridge(), X, y, n_shards=2).close()
+    with pytest.raises(InputError, match=r"predicts numbers: use .*audit recompute"):
+        copy_deployment(folder)
 
 
 def test_no_records_left(folder):

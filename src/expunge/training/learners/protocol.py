@@ -454,11 +454,11 @@ def mean_opinion(models: Sequence[Model], X: Features, num_classes: int, opinion
 
 
 def softmax(scores: NDArray[Any]) -> Floats:
-    """Probabilities of classes from scores, row by row, in 64 bits; NaN in a row with a score that is no number."""
+    """Probabilities of classes from scores along the last axis, in 64 bits; NaN where a score is no number."""
     wide = np.asarray(scores, dtype=np.float64)
     with np.errstate(invalid="ignore"):  # two infinite scores have no difference
-        powers = np.exp(wide - wide.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def _opinion(ask: Any, X: Features, width: int) -> Floats:

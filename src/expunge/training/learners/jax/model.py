@@ -156,10 +156,10 @@ class JaxVoter:
         first = 0
         for block, used in row_blocks(X):
             rows = np.arange(first, first + used)
-            found = self._probabilities(block)
+            found = self._probabilities(block, used)
             for code, is_network in zip(self._fixed.tolist(), self._is_network.tolist(), strict=True):
                 if is_network:
-                    table = next(found)[:used]
+                    table = next(found)
                     known = ~np.isnan(table).any(axis=1)
                     total[rows[known]] += table[known]
                     count[rows[known]] += 1
@@ -170,11 +170,12 @@ class JaxVoter:
         with np.errstate(invalid="ignore"):
             return np.asarray(total / count)
 
-    def _probabilities(self, block: NDArray[Any]) -> Iterator[Floats]:
-        """Every network's probabilities on one block, (rows, classes)."""
+    def _probabilities(self, block: NDArray[Any], used: int) -> Iterator[Floats]:
+        """Every network's probabilities on the used rows of a block, (rows, classes)."""
         if self._program is not None:
             for scores in self._asked(self._scores, block):
-                yield from map(softmax, scores)
+                for start in range(0, len(scores), MODELS_AT_ONCE):
+                    yield from softmax(scores[start : start + MODELS_AT_ONCE, :used])
 
     def _ask(self, block: NDArray[Any]) -> Codes:
         """The networks' votes on one block, (rows, models)."""

@@ -23,7 +23,8 @@ from expunge.training.learners.scikit import ConstantModel
 from expunge.training.learners.slices import SlicedModel
 
 _ROWS_AT_ONCE = 1024
-_ROWS_OF_PROBABILITIES = 32  # always, so that a row's last bits do not depend on the rows asked with it
+_MOST_ROWS_AT_A_TIME = 128
+_WORK_AT_A_TIME = 1 << 24  # weights times rows
 _OWNED = "_expunge_owned"
 
 State = dict[str, NDArray[Any]]
@@ -254,19 +255,25 @@ class TorchModel:
     def probabilities(self, X: Features, num_classes: int) -> Floats:
         """The softmax of the scores; NaN in a row with a score that is not a number.
 
-        Each model is asked by itself, always as many rows at a time: products of many models or of other
-        numbers of rows may round otherwise.
+        Each model is asked by itself, always as many rows at a time as suit its size: products of many models or of
+        other numbers of rows may round otherwise.
         """
         torch = import_extra("torch")
         found = [np.empty((0, num_classes))]
         if not num_rows(X):
             return found[0]
         with torch.inference_mode():
-            for part in self.network.tensor(X, torch.float32).split(_ROWS_OF_PROBABILITIES):
-                missing = _ROWS_OF_PROBABILITIES - len(part)
+            for part in self.network.tensor(X, torch.float32).split(self._rows_at_a_time):
+                missing = self._rows_at_a_time - len(part)
                 whole = torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) if missing else part
                 found.append(softmax(self.module(whole)[: len(part)].cpu().numpy()))
         return np.concatenate(found)
+
+    @property
+    def _rows_at_a_time(self) -> int:
+        """Many for small networks; few for large ones, for which a single row would wait for the padding."""
+        size = sum(array.size for array in self.state.values())
+        return min(_MOST_ROWS_AT_A_TIME, max(1, _WORK_AT_A_TIME // max(1, size)))
 
     @cached_property
     def module(self) -> Any:
