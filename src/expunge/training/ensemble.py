@@ -132,9 +132,7 @@ class EnsembleState:
         there. A row on which every shard abstains is NaN.
         """
         with silenced():
-            if self.has_probabilities and hasattr(self.voter, "mean_probabilities"):
-                return np.asarray(self.voter.mean_probabilities(X))
-            found = protocol.mean_opinion(self.models, X, self.records.num_classes, "probabilities")
+            found = protocol.mean_probabilities(self.voter, self.models, X, self.records.num_classes)
         if found is not None:
             return found
         counts = self.count_votes(X).astype(np.float64)

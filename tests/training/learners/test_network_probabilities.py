@@ -172,3 +172,17 @@ def test_a_learner_without_probabilities_has_no_scores():
     model = UnlearningClassifier(LookupTableLearner(), n_shards=3, random_state=0).fit(X, y)
     with pytest.raises(NotPublishedError, match="LookupTableLearner has none"):
         model.decision_function(X)
+
+
+def test_large_networks_are_asked_about_few_rows_at_a_time(monkeypatch):
+    _, models = trained("pytorch", "mlp")
+    model, X = models[3], blobs(40, seed=4)[0]
+    usual = model.probabilities(X, 3)
+    assert model._rows_at_a_time == 128
+    size = sum(array.size for array in model.state.values())
+    monkeypatch.setattr("expunge.training.learners.pytorch.model._WORK_AT_A_TIME", 3 * size + 1)
+    assert model._rows_at_a_time == 3
+    few = model.probabilities(X, 3)
+    np.testing.assert_allclose(few, usual, atol=1e-6)
+    for at in (0, 1, 2, 38, 39):
+        assert model.probabilities(X[at : at + 1], 3).tobytes() == few[at : at + 1].tobytes()

@@ -9,8 +9,7 @@ A learner may also have the following attributes. They are optional and found by
 - `fit_many(shards)` trains many shards in one call. It gets a list of `ShardData` and returns a model for each.
 - `shards_at_once` is a number: `fit_many` is fastest with a multiple of so many shards.
 - `shares_rows`, if true, lets `fit_many` get `SharedShard`s, whose rows are positions in one table that all share.
-- `make_voter(models, num_classes)` returns a `Voter`, which computes the votes of all shards together. It may have
-  `mean_probabilities(X)`, what `mean_opinion` gives for the models' probabilities.
+- `make_voter(models, num_classes)` returns a `Voter`, which computes the votes of all shards together.
 - `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
@@ -223,7 +222,11 @@ class SlicedLearner(Protocol):
 
 
 class Voter(Protocol):
-    """Computes the votes of all shards together. `make_voter` of a learner returns one."""
+    """Computes the votes of all shards together. `make_voter` of a learner returns one.
+
+    A voter may also have `mean_probabilities(X)`: what `mean_opinion` says of probabilities, for all shards together;
+    None if it has none for these rows or models. A row's answer must not depend on the rows asked about with it.
+    """
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """How many shards vote for each class, without abstentions: shape (rows, classes)."""
@@ -451,6 +454,12 @@ def mean_opinion(models: Sequence[Model], X: Features, num_classes: int, opinion
             count += has_one
     with np.errstate(invalid="ignore"):
         return total / count[:, np.newaxis]
+
+
+def mean_probabilities(voter: Voter, models: Sequence[Model], X: Features, num_classes: int) -> Floats | None:
+    """The mean of the models' probabilities: from the voter if it has them for all shards together, else one by one."""
+    together = voter.mean_probabilities(X) if hasattr(voter, "mean_probabilities") else None
+    return mean_opinion(models, X, num_classes, "probabilities") if together is None else cast("Floats", together)
 
 
 def softmax(scores: NDArray[Any]) -> Floats:
