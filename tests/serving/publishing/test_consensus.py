@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from expunge import Guarantee, UnlearningClassifier
 from expunge.audit import DeleteCorrect, make_pairs
-from expunge.core.errors import ParameterError
+from expunge.core.errors import GuaranteeError, ParameterError
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.privacy.mechanisms.consensus import ConsensusGate
@@ -94,11 +94,17 @@ def test_a_threshold_is_drawn_for_every_generation_and_is_secret():
 
 
 def test_two_sided_gates_decline():
-    gate = publisher(num_shards=1000, two_sided=True, target=Guarantee(8.0, 0.05, 0.05))
+    gate = publisher(num_shards=1000, two_sided=True, target=Guarantee(8.0, 0.05, 0.05), max_generations=10)
+    assert gate.design.is_noiseless
     assert gate.design.sure_abstain_share is not None
     even = np.full((1, 4), 250)
     assert gate.release(even, Randomness.from_seed(0)).tolist() == [-1]
     assert not gate.must_retrain
+
+
+def test_a_two_sided_gate_that_needs_noise_is_refused():
+    with pytest.raises(GuaranteeError, match="two-sided gate needs thresholds without noise"):
+        publisher(num_shards=1000, two_sided=True, target=Guarantee(5, 1e-3, 1e-3))
 
 
 def test_refusing_is_not_for_consensus():

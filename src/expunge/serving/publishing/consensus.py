@@ -43,7 +43,8 @@ class ConsensusPublisher:
     max_generations
         The number of generations that the certificate covers.
     two_sided
-        Whether the gate also abstains (`DECLINED`) on queries whose top vote is small.
+        Whether the gate also abstains (`DECLINED`) on queries whose top vote is small. Only for targets that need no
+        noise: abstentions would reveal secret thresholds.
     on_exhausted
         "retrain_on_update" or "retrain_now".
     cache_folder
@@ -53,6 +54,8 @@ class ConsensusPublisher:
     ------
     ParameterError
         If an option is out of range, or `on_exhausted` is "refuse".
+    GuaranteeError
+        If a two-sided gate is asked for and cannot be certified.
     """
 
     journal: Journal | None = None
@@ -212,5 +215,7 @@ def _design(
             cache_folder=cache_folder,
         )
     except GuaranteeError as error:
+        if two_sided:  # to abstain without a certificate would gain nothing
+            raise
         return None, str(error)
     return design, ""
