@@ -39,24 +39,24 @@ def reopened(deployment: DurableDeployment) -> DurableDeployment:
 
 def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = make(folder, promise=Student(POOL, **LIMITS))
-    before, taught = deployment.status, deployment.student
-    assert before.budget.predictions >= len(taught.kept) > 0
+    before, taught = deployment.inside.budget, deployment.student
+    assert before.predictions >= len(taught.kept) > 0
     answers = deployment.predict(X)
     with monkeypatch.context() as patch:
         patch.setattr(StudentFront, "open_round", None)  # teaching would fail
         deployment = reopened(deployment)
     found = deployment.student
     assert isinstance(found, StudentRound)
-    assert deployment.status == before
+    assert deployment.inside.budget == before
     assert np.array_equal(found.kept, taught.kept)
     assert np.array_equal(found.labels, taught.labels)
     assert np.array_equal(deployment.predict(X), answers)
-    assert deployment.status == before  # answers are free
+    assert deployment.inside.budget == before  # answers are free
     deployment.delete([1])
-    after = deployment.status
-    assert after.budget.predictions > 0  # the next round's lesson is paid for
+    after = deployment.inside.budget
+    assert after.predictions > 0  # the next round's lesson is paid for
     deployment = reopened(deployment)
-    assert deployment.status == after
+    assert deployment.inside.budget == after
     deployment.close()
 
 
@@ -86,8 +86,8 @@ def test_a_student_that_may_not_be_kept_is_trained_again(folder: Path) -> None:
 def test_a_lesson_is_paid_for_on_the_disk_before_it_is_given(folder: Path) -> None:
     deployment = make(folder, promise=Student(POOL, **LIMITS))
     deployment.delete([1])
-    reserved, _, _ = deployment._store.reserved(deployment.status.generation)
-    assert reserved >= deployment.status.budget.predictions > 0
+    reserved, _, _ = deployment._store.reserved(deployment.inside.generation)
+    assert reserved >= deployment.inside.budget.predictions > 0
     deployment.close()
 
 
@@ -121,7 +121,7 @@ def test_a_calibration_at_the_extremes_is_kept(folder: Path) -> None:
     assert found.calibration.threshold == serving.calibration.threshold == np.inf  # type: ignore[attr-defined]
     assert np.isnan(found.calibration.dirty_chance)  # type: ignore[attr-defined]
     deployment.predict(X[:5])
-    assert deployment.status.budget.predictions == 0  # the fallback answers everything
+    assert deployment.inside.budget.predictions == 0  # the fallback answers everything
     deployment.close()
 
 

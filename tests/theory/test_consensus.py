@@ -93,6 +93,9 @@ def test_designs_are_survival_tables_that_certify_again(form, two_sided):
     assert (design.max_abstention is None) is not two_sided
     assert (design.sure_abstain_share is None) is not two_sided
     assert design.guarantee.gamma == 1e-3
+    said = [each for each in design.guarantee.assumptions if "is used up" in each or "operator only" in each]
+    assert len(said) == 1
+    assert ("operator only" in said[0]) == (form == "paper")
     assert not design.guarantee.is_vacuous
 
 

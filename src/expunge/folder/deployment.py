@@ -32,7 +32,7 @@ from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, RecordId, Update, as_batch, deletions
 from expunge.evidence import Certificate
-from expunge.folder.evidence import CurrentFacts, Evidence, commitment_facts
+from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.fronts import Admission, moved_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.policy import ApplyPolicy
@@ -56,13 +56,13 @@ class DurableStatus(Status):
     Attributes
     ----------
     generation
-        The number of full trainings so far, counted from 1.
+        The number of full trainings so far, counted from 1. None under a consensus.
     round
         The number of updates applied so far.
     num_records, num_shards
         The number of records, and of shards.
     budget
-        What was published in this generation, and what may still be.
+        What was published in this generation, and what may still be. None under a consensus.
     name
         The folder's name when it was created.
     pending
@@ -129,7 +129,8 @@ def complete_erasure(store: Store, evidence: Evidence) -> None:
         store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
         for one in switched:
             evidence.requests.mark_applied(one.request, applied_by=tick)
-            evidence.ledger.write("applied", tick, request=one.request, generation=one.generation, round=one.round)
+            where = {**evidence.of_generation(one.generation), "round": one.round}
+            evidence.ledger.write("applied", tick, request=one.request, **where)
     report_step("applied.done")
 
 
@@ -146,7 +147,10 @@ def write_guarantee(store: Store, found: Guarantee) -> None:
 
 
 _ONE_FOLDER = "The folder is served once: no copy of it is served, and it is not set back to an earlier state."
-_SEEDED = "The deployment was created from a fixed seed, which is kept secret."
+_SEEDED = (
+    "The deployment was created from a fixed seed, which is kept secret. Creating another one with the same seed gives "
+    "the same secrets: it starts no new generation."
+)
 
 
 class DurableDeployment(Deployment):
@@ -243,7 +247,7 @@ class DurableDeployment(Deployment):
 
     @property
     def status(self) -> DurableStatus:
-        """The current generation, round, number of records, budget and number of pending requests."""
+        """The current round, number of records and of pending requests; generation and budget where they are public."""
         with self._lock:
             base = super().status
             known = {name: getattr(base, name) for name in Status.__dataclass_fields__}
@@ -423,8 +427,9 @@ class DurableDeployment(Deployment):
 
     def _current_facts(self) -> CurrentFacts:
         with self._lock:
-            predictions, capacity = self._publisher.status.predictions, self._publisher.capacity
-            return CurrentFacts(self._generation, self._round, predictions, capacity, len(self._state.records))
+            now, capacity = self.status, self._publisher.capacity
+            predictions = None if now.budget is None else now.budget.predictions
+            return CurrentFacts(now.generation, now.round, predictions, capacity, now.num_records)
 
     def rekey(self, *, advance: Advance = ignore_progress) -> None:
         """Retrain everything now with a new key: a new generation of the same round."""
@@ -613,9 +618,7 @@ class RoundWriter:
             activate(store, staged, generation=generation, round=round_, models_trained=trained, serving=serving)
             if is_new:
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-                done = self._evidence.clock.done()
-                facts = commitment_facts(staged.state.key)
-                self._evidence.ledger.write("generation", done, generation=generation, round=round_, **facts)
+            self._evidence.write_switch(staged.state.key, generation=generation, round=round_, is_new=is_new)
             for one, _ in self.applying:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             self._inbox.vocabulary.write([staged.state.records, self._inbox.expected])

@@ -245,7 +245,7 @@ def _write_down(
             max_generations=deployment._max_generations,
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
-            **commitment_facts(inside.state.key),
+            **commitment_facts(inside.state.key, round=None if publisher.shows_budget else 0),
         )
 
 

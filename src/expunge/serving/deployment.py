@@ -50,7 +50,8 @@ from expunge.training.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
 SEED_IS_SECRET = (
-    "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+    "The seed that was given is kept secret; a deployment that serves people draws its seed from the system. Training "
+    "again with the same seed gives the same secrets: it starts no new generation."
 )
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _SMALLEST = float(np.finfo(np.float64).tiny)
@@ -93,12 +94,18 @@ class Inside:
         How many models have been trained since the deployment was created.
     serving
         The front, made ready for this round.
+    generation
+        The number of the generation, from 1.
+    budget
+        What this generation has spent on predictions, what is left, and whether the next update retrains everything.
     """
 
     state: EnsembleState
     last_report: UpdateReport | None
     models_trained: int
     serving: Round
+    generation: int
+    budget: BudgetStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +115,20 @@ class Status:
     Attributes
     ----------
     generation
-        The number of the generation, from 1.
+        The number of the generation, from 1. None under a consensus: it depends on whether one failed (see `Inside`).
     round
         How many batches of updates have been applied.
     num_records, num_shards
         The number of records now, and the number of shards k.
     budget
-        What this generation has spent on predictions, and what is left.
+        What this generation has spent on predictions, and what is left. None under a consensus.
     """
 
-    generation: int
+    generation: int | None
     round: int
     num_records: int
     num_shards: int
-    budget: BudgetStatus
+    budget: BudgetStatus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,13 +296,15 @@ class Deployment:
     def inside(self) -> Inside:
         """The models, the shards, and what the last update touched: for operators and audits only."""
         with self._lock:
-            return Inside(self._state, self._last_report, self._models_trained, self._serving)
+            books = self._generation, self._publisher.status
+            return Inside(self._state, self._last_report, self._models_trained, self._serving, *books)
 
     @property
     def status(self) -> Status:
-        """The generation, the round, the number of records, and the budget."""
+        """The round and the number of records, and the generation and its budget where these are public."""
         with self._lock:
-            return Status(self._generation, self._round, len(self.records), self._num_shards, self._publisher.status)
+            shown = (self._generation, self._publisher.status) if self._publisher.shows_budget else (None, None)
+            return Status(shown[0], self._round, len(self.records), self._num_shards, shown[1])
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
         """Release a class code for every row.
