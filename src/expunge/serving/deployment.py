@@ -290,7 +290,7 @@ class Deployment:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         if not isinstance(self._serving, StudentRound):
             raise ParameterError("this deployment has no student: publish through a StudentFront")
-        return self._serving
+        return self._serving.released
 
     @property
     def inside(self) -> Inside:

@@ -206,7 +206,7 @@ def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, 
         ExponentialMechanism(epsilon=2.0), budget=None, max_predictions=limit, on_exhausted="refuse"
     )
     agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
-    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_shares", lambda *arguments: agreed)
+    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_shares", lambda *arguments: (agreed, None))
     deployment = make_deployment(data, pool, publisher, ScikitLearner(LogisticRegression()))
     assert deployment.inside.budget.predictions == limit
     agreed = np.ones(len(pool))

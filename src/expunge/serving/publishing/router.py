@@ -21,7 +21,7 @@ from expunge.core.features import Features, take
 from expunge.core.prf import id_names
 from expunge.core.records import Delete
 from expunge.serving.publishing.consensus import ConsensusPublisher
-from expunge.serving.publishing.front import RoundContext, throw_away_shares
+from expunge.serving.publishing.front import RoundContext, ThrowAway, throw_away_shares
 from expunge.training.fallback import Fallback, FallbackModel, RidgeFallback
 from expunge.training.recipe import PUBLIC_KEY
 
@@ -86,6 +86,8 @@ class RoutedRound:
         The threshold on its margin.
     traffic
         The queries that were answered so far.
+    throw_away
+        The ensemble that the threshold was calibrated with, for the next round; None with a fixed threshold.
     """
 
     opening: RoundContext
@@ -93,6 +95,7 @@ class RoutedRound:
     model: FallbackModel
     calibration: Calibration
     traffic: Traffic = field(default_factory=Traffic)
+    throw_away: ThrowAway | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_repeatable(self) -> bool:
@@ -115,8 +118,8 @@ class RoutedRound:
         return codes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the model: its memory may still hold rows that were deleted."""
-        return {name: value for name, value in self.__dict__.items() if name != "model"}
+        """Leave out the model: its memory may still hold rows that were deleted. The throw-away ensemble is derived."""
+        return {name: value for name, value in self.__dict__.items() if name != "model"} | {"throw_away": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -168,27 +171,26 @@ class RouterFront:
             model = before.model.updated(before.opening.state.records, records, opening.change)
         else:
             model = self.fallback.fit_records(records)
-        if self.threshold is not None:
-            calibration = Calibration(self.threshold, np.nan, np.nan)
-        else:
-            calibration = self._calibrate(opening)
-        return RoutedRound(opening.settled(), self.fallback, model, calibration)
+        calibration, throw_away = Calibration(self.threshold or 0.0, np.nan, np.nan), None
+        if self.threshold is None:
+            calibration, throw_away = self._calibrate(opening)
+        return RoutedRound(opening.settled(), self.fallback, model, calibration, throw_away=throw_away)
 
-    def _calibrate(self, opening: RoundContext) -> Calibration:
+    def _calibrate(self, opening: RoundContext) -> tuple[Calibration, ThrowAway | None]:
         """Hold some records out; compare how easy they look with how well a throw-away ensemble agrees on them."""
         records = opening.state.records
         publisher = opening.publisher
         if not isinstance(publisher, ConsensusPublisher) or publisher.design is None or len(records) < 4:
-            return Calibration(-np.inf, 1.0, np.nan)  # nothing to keep clean: the ensemble answers everything
+            return Calibration(-np.inf, 1.0, np.nan), None  # nothing to keep clean: the ensemble answers everything
         size = min(self.calibration_size, len(records) // 4)
         live = records.live_slots()
         slots = np.sort(live[PUBLIC_KEY.order(0, id_names(records.ids_of(live), PUBLIC_KEY))[:size]])
         points, _, _ = records.gather(slots)
         rest, _ = records.apply([Delete(records.id_of(int(slot))) for slot in slots])
         rest = rest.compacted()
-        shares = throw_away_shares(opening, rest, points, self.num_throw_away)
+        shares, throw_away = throw_away_shares(opening, rest, points, self.num_throw_away)
         margins = self.fallback.fit_records(rest).margin(points)
-        return choose_threshold(
+        found = choose_threshold(
             margins,
             shares,
             sure_share=publisher.design.sure_release_share,
@@ -196,6 +198,7 @@ class RouterFront:
             num_queries=self.num_queries,
             dirty_chance=self.dirty_chance,
         )
+        return found, throw_away
 
 
 def choose_threshold(
