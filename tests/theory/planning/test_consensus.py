@@ -187,7 +187,7 @@ def test_what_makes_consensus_cheaper():
     pool = change_of(plan(**BASE, **quarrel, pool_size=0), "pool_size", "public pool")
     assert pool.value == 10_000
     assert plan(**BASE, **quarrel, pool_size=pool.value).verdict.recommendation == "update"
-    crowded = plan(**BASE, **quarrel, inclusion_probability=0.05)
+    crowded = plan(**BASE, **quarrel, inclusion_probability=0.03)
     single = change_of(crowded, "inclusion_probability", "consensus")
     assert single.value == 1 / 1000
     assert plan(**BASE, **quarrel, inclusion_probability=single.value).verdict.recommendation == "update"
