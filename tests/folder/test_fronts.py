@@ -271,3 +271,30 @@ def test_a_student_front_is_read_as_it_was(folder: Path) -> None:
     same = {"pool": POOL, "student": front.student}  # arrays are equal to themselves only
     assert replace(found, **same) == replace(front, **same)  # type: ignore[arg-type]
     deployment.close()
+
+
+def test_a_folder_that_was_opened_again_has_the_throw_away_ensemble_of_its_records(
+    folder: Path, tmp_path: Path
+) -> None:
+    """It is not stored. The first round after opening trains it from scratch, later ones only where they touch it."""
+    deployment = make(folder, promise=Student(POOL, **LIMITS))
+    stored = {path.name for path in folder.rglob("*")}
+    for record in (1, 2):
+        deployment = reopened(deployment)
+        assert deployment.student.throw_away is deployment.inside.serving.throw_away is None  # type: ignore[attr-defined]
+        deployment.delete([record])
+    deployment.delete([3])
+    serving = deployment.inside.serving
+    left = np.setdiff1d(np.arange(len(X)), [1, 2, 3])
+    options: dict[str, Any] = {**GATE, "promise": Student(POOL, **LIMITS), "rng": Randomness.from_seed(9)}
+    fresh = expunge.create(tmp_path / "fresh", GaussianNB(), X[left], Y[left], ids=left, **options)
+    expected = fresh.inside.serving
+    assert serving.throw_away.digests == expected.throw_away.digests  # type: ignore[attr-defined]
+    assert np.array_equal(
+        [model.predict(POOL) for model in serving.throw_away.models],  # type: ignore[attr-defined]
+        [model.predict(POOL) for model in expected.throw_away.models],  # type: ignore[attr-defined]
+    )
+    assert np.array_equal(deployment.student.kept, fresh.student.kept)
+    assert len({path.name for path in folder.rglob("*")}) == len(stored)  # as many files as before: none for it
+    for each in (deployment, fresh):
+        each.close()

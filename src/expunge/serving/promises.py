@@ -123,8 +123,8 @@ def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
     if reason:
         return EXACT_STATEMENT, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
-        f"What is in service after an update is ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-close "
-        f"to what retraining gives, by {guarantee.theorem}, also for people who choose requests by what they saw."
+        f"The models in service after an update are ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-"
+        f"close to those of retraining, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
     return EXACT_STATEMENT, Statement("(α,β,γ)", words, _FRESH)
 
