@@ -535,9 +535,9 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
 
     @property
     def budget_(self) -> BudgetStatus:
-        """What this generation has spent on predictions, and what is left."""
+        """What this generation has spent on predictions, and what is left. Under a consensus it is the operator's."""
         check_is_fitted(self)
-        return self.deployment_.status.budget
+        return self.deployment_.inside.budget
 
     def _validated(self, X: Features, y: ArrayLike) -> tuple[Features, NDArray[Any]]:
         if self._keeps_container(X):
