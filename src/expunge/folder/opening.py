@@ -153,6 +153,8 @@ def create(
     promised, base = as_promise(promise), as_learner(learner)
     if predicts_values(base) and not promised.is_exact:
         raise ParameterError(ONLY_CLASSES)
+    if not predicts_values(base) and getattr(y, "ndim", 1) > 1:
+        raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
     key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
