@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -216,6 +217,7 @@ class DurableDeployment(Deployment):
     def _attach(self, store: Store, *, trusted: Sequence[str], reserved: int) -> Self:
         """Go on in a folder that holds the same state as this object."""
         self._store, self._evidence, self._trusted = store, Evidence(store), tuple(trusted)
+        self._key_drawn = float(self._evidence.key_drawn)
         self._policy = ApplyPolicy.parse(store.fact("apply"))
         self._inbox = Inbox(store, self._evidence, Admission(self._front, self.classes))
         self._round_writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
@@ -426,11 +428,15 @@ class DurableDeployment(Deployment):
             predictions, capacity = self._publisher.status.predictions, self._publisher.capacity
             return CurrentFacts(self._generation, self._round, predictions, capacity, len(self._state.records))
 
-    def rekey(self, *, advance: Advance = ignore_progress) -> None:
-        """Retrain everything now with a new key: a new generation of the same round."""
+    def rekey(
+        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+    ) -> bool:
+        """Retrain everything now with a new key: a new generation of the same round. The log says why."""
         with self._working():
-            super().rekey(advance=advance)
-            self._remove_replaced()
+            renewed = super().rekey(if_older_than=if_older_than, advance=advance)
+            if renewed:
+                self._remove_replaced()
+            return renewed
 
     def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
         with self._evidence.clock.work():
@@ -615,6 +621,7 @@ class RoundWriter:
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
                 done = self._evidence.clock.done()
                 facts = commitment_facts(staged.state.key)
+                facts["reason"] = next_round.reason
                 self._evidence.ledger.write("generation", done, generation=generation, round=round_, **facts)
             for one, _ in self.applying:
                 requests.mark_switched(one.request, generation=generation, round=round_)

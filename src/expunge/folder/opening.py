@@ -26,7 +26,7 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
 from expunge.folder.codec import decode, encode, encode_model
-from expunge.folder.configuration import Settings, dump_settings, load_settings
+from expunge.folder.configuration import Settings, describe_learner, dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import get_front, get_round, put_front, put_round
@@ -196,6 +196,7 @@ def create(
         )
         facts = {
             "settings": found,
+            "learner": describe_learner(base),
             "classes": labels,
             "classes_declared": classes is not None,
             "allow_missing": allow_missing,
@@ -241,6 +242,8 @@ def _write_down(
             num_records=len(inside.state.records),
             num_shards=inside.state.num_shards,
             sampler=facts["settings"]["sampling"],
+            promise=facts["settings"]["promise"]["name"],
+            learner=facts["learner"],
             tick_seconds=facts["clock_seconds"],
             max_generations=deployment._max_generations,
             software=f"expunge {__version__}",

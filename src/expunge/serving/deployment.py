@@ -14,8 +14,10 @@ from __future__ import annotations
 import copy
 import math
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +31,7 @@ from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
+from expunge.core.words import read_period
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.promises import ONLY_LABELS, Statement, make_statements
 from expunge.serving.publishing import (
@@ -53,6 +56,7 @@ SEED_IS_SECRET = (
     "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
 )
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
+_USED_UP = "generation used up"
 _SMALLEST = float(np.finfo(np.float64).tiny)
 _UNSAVED = ("_updating", "_lock", "_background", "_background_error")
 
@@ -129,6 +133,7 @@ class NextRound:
     """Everything that a switch replaces, made ready beforehand.
 
     `touched` are the shards that were trained. `change` is the update's change in slots; None if they were renumbered.
+    `reason` says why a new generation has a new key: "by hand", "on a clock" or "generation used up".
     """
 
     state: EnsembleState
@@ -138,6 +143,7 @@ class NextRound:
     generation: int
     touched: tuple[int, ...]
     change: Change | None
+    reason: str = ""
 
 
 class Deployment:
@@ -247,6 +253,7 @@ class Deployment:
         self._max_generations = require_count("max_generations", max_generations)
         self._executor = executor or Serial()
         self._generation, self._round, self._models_trained = 1, 0, num_shards
+        self._key_drawn = time.time()
         self._answers: dict[bytes, int] = {}
         self._last_report: UpdateReport | None = None
         self._is_copy = False
@@ -558,22 +565,47 @@ class Deployment:
         """
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
-    def rekey(self, *, advance: Advance = ignore_progress) -> None:
+    def rekey(
+        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+    ) -> bool:
         """Retrain everything now, with a new key ζ. This starts a new generation within the same round.
 
-        Under the exact promise nothing else renews the key. Do it on a clock: what the promise says is about the models
-        given the key, and a key that is renewed because of what people saw would itself depend on that.
+        Under the exact promise nothing else renews the key. Do it on a clock (`if_older_than`): what the promise says
+        is about the models given the key, and a key that is renewed because of what people saw would itself depend on
+        that. A folder's log says which of the two it was.
 
         Parameters
         ----------
+        if_older_than
+            Do nothing unless the key in force is older than this: seconds, or a text such as "90d". None renews it
+            at once, by hand.
         advance
             Called with the progress of the training.
+
+        Returns
+        -------
+        bool
+            Whether the key was renewed.
+
+        Raises
+        ------
+        ParameterError
+            If `if_older_than` is not a length of time.
+        TrainingError
+            If a shard's model cannot be trained. Nothing is changed.
         """
+        reason, age = "by hand", 0.0
+        if if_older_than is not None:
+            reason, age = "on a clock", read_period("if_older_than", if_older_than)
         with self._updating:
             self._raise_background_error()
-            following = self._keep(self._same_records_retrained(self._state, advance, self._rng.renewed()), self._round)
+            if if_older_than is not None and time.time() - self._key_drawn <= age:
+                return False
+            following = self._same_records_retrained(self._state, advance, self._rng.renewed(), reason)
+            following = self._keep(following, self._round)
             with self._lock:
                 self._switch(following)
+            return True
 
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
@@ -652,20 +684,24 @@ class Deployment:
         )
         return self._fresh_generation(records, change, advance, self._rng.renewed()), report
 
-    def _same_records_retrained(self, start: EnsembleState, advance: Advance, rng: Randomness) -> NextRound:
+    def _same_records_retrained(
+        self, start: EnsembleState, advance: Advance, rng: Randomness, reason: str = _USED_UP
+    ) -> NextRound:
         """Retrain everything on the same dataset, in a new generation."""
         num_slots = start.records.num_slots
         nothing = Change(np.empty(0, dtype=np.int64), range(num_slots, num_slots))
-        return self._fresh_generation(start.records, nothing, advance, rng)
+        return self._fresh_generation(start.records, nothing, advance, rng, reason)
 
-    def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> NextRound:
+    def _fresh_generation(
+        self, records: Records, change: Change, advance: Advance, rng: Randomness, reason: str = _USED_UP
+    ) -> NextRound:
         """Start a generation: fresh randomness, fresh models, empty books."""
         state = self._learn(records, advance, replace(self._state.recipe.renewed(), learner=self._learner))
         publisher = self._publisher.new_generation(rng)
         serving = self._open_round(state, publisher, rng, None)
         every_shard = tuple(range(self._num_shards))
         kept = change if state.records is records else None
-        return NextRound(state, publisher, rng, serving, self._generation + 1, every_shard, kept)
+        return NextRound(state, publisher, rng, serving, self._generation + 1, every_shard, kept, reason)
 
     def _keep(self, following: NextRound, _: int) -> NextRound:
         """Write the next round down, given its number. Called before every switch; in memory there is nothing to do."""
@@ -676,6 +712,7 @@ class Deployment:
         kept = {f"_{name}": getattr(following, name) for name in ("state", "publisher", "rng", "serving", "generation")}
         models_trained = self._models_trained + len(following.touched)
         is_copy = self._is_copy and following.generation == self._generation
+        more["_key_drawn"] = self._key_drawn if following.generation == self._generation else time.time()
         self.__dict__.update(kept | more, _models_trained=models_trained, _answers={}, _is_copy=is_copy)
 
     def _start_background_retraining(self) -> None:

@@ -119,7 +119,7 @@ def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
     exact True
     (α,β,γ) True
     """
-    reason = guarantee.reason.rstrip(". ").removeprefix("(α,β,γ)-unlearning is not claimed: ")
+    reason = guarantee.reason.rstrip(". ")
     if reason:
         return EXACT_STATEMENT, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (

@@ -39,7 +39,8 @@ from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 _THREADS = 8  # the disk does this many flushes together
-ModelFile = tuple[str, str, bytes]  # name, format, digest
+ModelFile = tuple[str, str, bytes, bytes]  # name, format, digest, salt of its commitment
+_SALT_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def _write_model(
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
     write_new(store.folder / "models" / name, encoded.data)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(encoded.data).digest()
+    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
 
 def activate(
@@ -231,7 +232,7 @@ def activate(
         database.execute("DELETE FROM dead")
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
     rows = [(shard, *file) for shard, file in staged.files.items()]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?)", rows)
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", rows)
     key = (state.key.secret, int(state.key.is_system))
     if database.row("SELECT secret, is_system FROM recipe WHERE only = 1") != key:  # the old key is overwritten
         database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?)", key)

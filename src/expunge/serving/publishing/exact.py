@@ -20,8 +20,7 @@ from expunge.privacy.mechanisms.consensus import plurality
 from expunge.serving.publishing.front import DirectRound, RoundContext
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
 
-_UNBOUNDED = "the exact promise lets everything be published, so what is published about the key has no bound"
-NOT_CLAIMED = f"(α,β,γ)-unlearning is not claimed: {_UNBOUNDED}"
+NOT_CLAIMED = "everything may be published here, so nothing bounds what is published about the secret key"
 _DECLINED = -1
 
 
