@@ -162,7 +162,23 @@ def why_not_exact(exact: ExactFacts, history: History) -> str:
 
 
 def why_disagreeing(history: History) -> str:
-    """Why a recomputation keeps the exact promise from being claimed; empty if none does."""
+    """Why a recomputation keeps the exact promise from being claimed; empty if none does.
+
+    Parameters
+    ----------
+    history
+        What the ledger says about recomputations.
+
+    Returns
+    -------
+    str
+        The reason, as the end of a sentence.
+
+    Examples
+    --------
+    >>> why_disagreeing(History())
+    ''
+    """
     found = history.disagreement
     if found is None:
         return ""

@@ -32,7 +32,8 @@ from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, RecordId, Update, as_batch, deletions
-from expunge.evidence import Certificate
+from expunge.core.words import seconds_of
+from expunge.evidence import Certificate, KeyDraw
 from expunge.folder.evidence import CurrentFacts, Evidence, commitment_facts
 from expunge.folder.fronts import Admission, moved_round, put_round
 from expunge.folder.inbox import Inbox
@@ -43,6 +44,7 @@ from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import ClosedJournal, DurableJournal
 from expunge.serving.deployment import SEED_IS_SECRET, Deployment, NextRound, Receipt, Status
+from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, Publisher, Round
 from expunge.training.ensemble import Advance, EnsembleState, UpdateReport, ignore_progress
 from expunge.training.execution import Executor
@@ -217,7 +219,7 @@ class DurableDeployment(Deployment):
     def _attach(self, store: Store, *, trusted: Sequence[str], reserved: int) -> Self:
         """Go on in a folder that holds the same state as this object."""
         self._store, self._evidence, self._trusted = store, Evidence(store), tuple(trusted)
-        self._key_drawn = float(self._evidence.key_drawn)
+        self._key_drawn = float(seconds_of(self._evidence.key.at))
         self._policy = ApplyPolicy.parse(store.fact("apply"))
         self._inbox = Inbox(store, self._evidence, Admission(self._front, self.classes))
         self._round_writer = RoundWriter(store, self._evidence, self._inbox, self._front, self._trusted)
@@ -251,6 +253,16 @@ class DurableDeployment(Deployment):
             known = {name: getattr(base, name) for name in Status.__dataclass_fields__}
         pending = self._evidence.requests.num_pending()
         return DurableStatus(**known, name=self._store.fact("name"), pending=pending, apply=str(self._policy))
+
+    @property
+    def key(self) -> KeyDraw:
+        """When the recipe key in force was drawn, why, and the log's commitment to it. For operators and auditors."""
+        return self._evidence.key
+
+    @property
+    def promise(self) -> tuple[Statement, ...]:
+        """What is promised about deleted records: separate statements, those that are not claimed included."""
+        return make_statements(self.guarantee(), unclaimed=self._evidence.unclaimed)
 
     def update(
         self,
@@ -463,10 +475,12 @@ class DurableDeployment(Deployment):
                 raise
 
     def _remove_replaced(self) -> None:
-        """Remove the models that a retraining outside any request replaced."""
+        """Remove what a retraining outside any request replaced: models, their salts and the old key."""
         self._complete_erasure()
         with self._store.explain_errors():
             self._store.sweep()
+        with suppress(StoreError):  # a reader may hold the log; the next update, or closing, empties it
+            self._store.database.checkpoint()
 
     def close(self) -> None:
         """Write the exact number of predictions and release the folder. Pending requests stay pending.

@@ -171,6 +171,11 @@ class Disclosure:
     signed_by: str | None = None
 
     @property
+    def models_commitment(self) -> str:
+        """One commitment to all models that were looked at: see `combine_commitments`."""
+        return combine_commitments(self.models)
+
+    @property
     def source(self) -> Literal["folder", "bundle"]:
         """Where it was read from."""
         return "folder" if self.signed_by is None else "bundle"

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from expunge import evidence
+from expunge.core.errors import FormatError
 from expunge.core.files import write_new
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
@@ -150,10 +151,12 @@ class Evidence:
         self._num_shards: int = store.fact("settings")["n_shards"]
 
     @property
-    def key_drawn(self) -> int:
-        """When the key in force was drawn, in seconds since 1970, as the ledger says."""
-        key = self.ledger.history(num_shards=self._num_shards).key
-        return seconds_of(self._store.fact("created_at") if key is None else key.at)
+    def key(self) -> evidence.KeyDraw:
+        """When the key in force was drawn, and why, as the ledger says."""
+        found = self.ledger.history(num_shards=self._num_shards).key
+        if found is None:
+            raise FormatError(f"{self._store.folder} is damaged: its log does not begin with its creation")
+        return found
 
     @property
     def unclaimed(self) -> str:

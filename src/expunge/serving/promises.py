@@ -99,13 +99,15 @@ EXACT_STATEMENT = Statement(
 _FRESH = "retraining from scratch with fresh randomness"
 
 
-def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
+def make_statements(guarantee: Guarantee, *, unclaimed: str = "") -> tuple[Statement, ...]:
     """The promises in force, each as a statement of its own.
 
     Parameters
     ----------
     guarantee
         The (α,β,γ) that the deployment's publishing gives. If it is vacuous, it is not claimed.
+    unclaimed
+        Why the exact promise is not claimed; empty if it is.
 
     Returns
     -------
@@ -119,14 +121,16 @@ def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
     exact True
     (α,β,γ) True
     """
-    reason = guarantee.reason.rstrip(". ")
+    exact, reason = EXACT_STATEMENT, guarantee.reason.rstrip(". ")
+    if unclaimed:
+        exact = replace(exact, statement="not claimed", limits="", reason=unclaimed.rstrip(". "))
     if reason:
-        return EXACT_STATEMENT, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
+        return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
         f"What is in service after an update is ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-close "
         f"to what retraining gives, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
-    return EXACT_STATEMENT, Statement("(α,β,γ)", words, _FRESH)
+    return exact, Statement("(α,β,γ)", words, _FRESH)
 
 
 class Promise(ABC):
