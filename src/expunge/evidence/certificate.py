@@ -423,7 +423,7 @@ def _check_recomputation(certificate: Certificate) -> Iterator[str]:
         yield f"ledger: {error}"
         return
     present = (certificate.publication.generation, certificate.publication.round)
-    for found in {history.recomputation, history.disagreement} - {None}:
+    for found in filter(None, dict.fromkeys([history.recomputation, history.disagreement])):
         if found.num_checked > certificate.exact.num_shards:
             yield f"ledger: {found.num_checked} shards were trained again, of {certificate.exact.num_shards}"
         if found.generation > present[0] or found.round > present[1]:
