@@ -32,10 +32,10 @@ def clinic(made, tmp_path):
 
 
 def grow_old(folder, days):
-    """Date the key in force back, in the log."""
+    """Date the key in force back."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - days * 86400))
     with sqlite3.connect(folder / "state.db") as database:
-        database.execute("UPDATE ledger SET entry = json_set(entry, '$.at', ?)", (at,))
+        database.execute("UPDATE recipe SET drawn_at = ?", (at,))
     database.close()
     return at
 

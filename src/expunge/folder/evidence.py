@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from expunge import evidence
-from expunge.core.errors import FormatError
 from expunge.core.files import write_new
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.folder.store import Store
+from expunge.folder.store.ensembles import read_key, read_key_draw
 from expunge.folder.store.requests import Request, RequestBook
 
 REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
@@ -152,11 +152,9 @@ class Evidence:
 
     @property
     def key(self) -> evidence.KeyDraw:
-        """When the key in force was drawn, and why, as the ledger says."""
-        found = self.ledger.history(num_shards=self._num_shards).key
-        if found is None:
-            raise FormatError(f"{self._store.folder} is damaged: its log does not begin with its creation")
-        return found
+        """When the key in force was drawn and why, and the commitment to it."""
+        (at, reason), key = read_key_draw(self._store), read_key(self._store)
+        return evidence.KeyDraw(at, key.commitment if key.is_system else None, reason or None)  # type: ignore[arg-type]
 
     @property
     def unclaimed(self) -> str:

@@ -10,7 +10,6 @@ finished.
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
@@ -115,17 +114,6 @@ class EnsembleWriter:
         self.close()
 
 
-def write_ensemble(
-    store: Store, state: EnsembleState, touched: Iterable[int], change: Change | None, *, trusted: Sequence[str]
-) -> StagedEnsemble:
-    """Write an ensemble that is already trained: the records that were added and the models of touched shards."""
-    with store.explain_errors(), EnsembleWriter(store, trusted=trusted) as made:
-        made.start(state, change)
-        for shard in touched:
-            made.add(shard, state.models[shard])
-        return made.collect(state)
-
-
 class FirstEnsembleWriter:
     """Writes the first ensemble of a deployment. The records are flushed while models train. Always close it."""
 
@@ -218,14 +206,12 @@ def _write_model(
     return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
 
-def activate(
-    store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int, serving: dict[str, Any]
-) -> None:
+def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
     """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
     database.execute(
-        "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
-        (generation, round, staged.epoch, state.records.num_slots, models_trained, json.dumps(serving)),
+        "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?)",
+        (generation, round, staged.epoch, state.records.num_slots, models_trained),
     )
     if staged.rewritten:
         store.write_fact("form", staged.form.to_json())
@@ -233,9 +219,20 @@ def activate(
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
     rows = [(shard, *file) for shard, file in staged.files.items()]
     database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", rows)
-    key = (state.key.secret, int(state.key.is_system))
-    if database.row("SELECT secret, is_system FROM recipe WHERE only = 1") != key:  # the old key is overwritten
-        database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?)", key)
+
+
+def write_key(store: Store, key: RecipeKey, *, at: str, reason: str) -> None:
+    """Put a recipe key ζ in force, inside the caller's transaction: when it was drawn, and why it was renewed."""
+    values = (key.secret, int(key.is_system), at, reason)
+    store.database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?, ?, ?)", values)
+
+
+def read_key_draw(store: Store) -> tuple[str, str]:
+    """Read when the recipe key in force was drawn, and why it was renewed; no reason for the first one."""
+    row = store.database.row("SELECT drawn_at, reason FROM recipe WHERE only = 1")
+    if row is None:
+        raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
+    return str(row[0]), str(row[1])
 
 
 def erase(store: Store) -> None:
