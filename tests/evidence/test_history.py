@@ -16,6 +16,7 @@ AGREES = {"generation": 1, "round": 0, "num_checked": 4, "agrees": True, "chosen
 PARTS = {
     "created": {"num_shards": 10, "key_commitment": "ab" * 32},
     "generation": {"generation": 2, "round": 1, "reason": "by hand"},
+    "round": {"round": 1, "key_commitment": "cd" * 32},
     "agrees": AGREES,
     "all agree": {**AGREES, "num_checked": 10},
     "disagrees": {**AGREES, "agrees": False},
@@ -23,7 +24,7 @@ PARTS = {
 
 
 def _entries(names):
-    events = {"created": "created", "generation": "generation"}
+    events = {name: name for name in ("created", "generation", "round")}
     return [
         Entry(place, f"2026-11-16T02:{place:02d}:00Z", events.get(name, "recomputed"), PARTS[name])
         for place, name in enumerate(names, 1)
@@ -32,7 +33,7 @@ def _entries(names):
 
 @pytest.mark.parametrize("length", range(5))
 def test_the_telling_entries_tell_the_same_as_all(length):
-    """In every history of up to four events, at most three entries say all that a certificate needs."""
+    """In every history of up to four events, a few entries say all that a certificate needs."""
     for names in itertools.product(PARTS, repeat=length):
         entries = _entries(names)
         told = telling_entries(entries, num_shards=10)
@@ -50,6 +51,9 @@ def test_what_is_told_is_read():
     assert found.key.commitment == "ab" * 32
     assert found.disagreement.at == "2026-11-16T02:02:00Z"
     assert History.of(_entries(["created", "disagrees", "all agree"]), num_shards=10).disagreement is None
+    found = History.of(_entries(["created", "disagrees", "round"]), num_shards=10)  # it may be an ordinary round
+    assert found.key.is_of_round
+    assert found.disagreement is not None
 
 
 def test_a_malformed_entry_is_named():

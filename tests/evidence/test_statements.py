@@ -117,6 +117,15 @@ def test_why_the_key_was_renewed_is_told(made, reason, words):
     assert "is not shown in this certificate" in " ".join(made(history=History()).exact)
 
 
+def test_a_commitment_made_for_a_round_does_not_say_when_the_key_was_drawn(made):
+    at = "2026-11-02T08:00:00Z"
+    said = " ".join(made(history=History(KeyDraw(at, "ab" * 32, None, is_of_round=True))).exact)
+    assert f"a commitment to the key in force in the round of {at}: {'ab' * 32}. It does not say when" in said
+    assert "created with it" not in said
+    said = " ".join(made(history=History(KeyDraw(at, None, None, is_of_round=True))).exact)
+    assert "no commitment to the key in force" in said
+
+
 def test_several_environments_mean_up_to_rounding(made):
     exact = ExactFacts(learner="GaussianNB", num_shards=10, environments=(("numpy 1", 7), ("numpy 2", 3)))
     found = made(exact=exact)

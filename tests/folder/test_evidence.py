@@ -13,7 +13,7 @@ import expunge
 from expunge.audit import recompute
 from expunge.evidence import Certificate, verify
 from expunge.folder import DurableDeployment, open_view
-from expunge.serving.promises import Noise, Unguarded
+from expunge.serving.promises import Consensus, Noise
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 
@@ -91,28 +91,38 @@ def test_entries_from_far_back_are_shown_outside_the_stretch(folder: Path, reach
         assert found.faults(deployment._evidence.deployment_id) == []
 
 
-@pytest.mark.parametrize(
-    ("promise", "sampling", "shows"),
-    [("exact", None, True), (Unguarded(), None, True), (Noise(max_predictions=2), "independent", False)],
-    ids=["exact", "unguarded", "noise"],
-)
-def test_under_alpha_beta_gamma_requesters_are_not_shown_when_a_generation_ended(
-    folder: Path, promise: Any, sampling: Any, shows: bool
-) -> None:
-    with make(folder, promise=promise, sampling=sampling) as deployment:
-        deployment.predict(X[:4])  # more than the noise covers
+def test_under_a_consensus_no_certificate_shows_when_the_key_was_renewed(folder: Path) -> None:
+    with make(folder, promise=Consensus(), inclusion_probability=0.3) as deployment:
+        first = deployment.delete([7]).request
+        deployment.rekey()
+        request = deployment.delete([8]).request
+        certificate, whole = deployment.certificate(request), deployment.certificate()
+        key = deployment.key
+        assert (key.reason, key.is_of_round) == ("by hand", False)  # for the operator
+        assert deployment.promise[0].is_claimed
+    with open_view(folder) as view:
+        assert view.key == key
+    for found in (certificate, whole):
+        assert verify(found.to_json()).holds
+        assert found.history.key is not None
+        assert found.history.key.is_of_round
+        assert found.history.key.commitment == key.commitment
+        assert "It does not say when the key was drawn" in " ".join(found.statements.exact)
+        for words in (b"by hand", b"used up", b'"event":"generation"', b'"reason"'):
+            assert words not in found.to_json()
+    assert first in {entry.facts.get("request") for entry in whole.ledger.entries}
+
+
+def test_a_recomputation_under_a_consensus_tells_no_generation(folder: Path) -> None:
+    with make(folder, promise=Consensus(), inclusion_probability=0.3) as deployment:
         request = deployment.delete([7]).request
-        certificate = deployment.certificate(request)
-        assert deployment.status.generation == (1 if shows else 2)
-        assert (certificate.history.key is not None) == shows
-        assert set(events(certificate)) == {"accepted", "applied", *(["created"] if shows else [])}
-        assert b"used up" not in certificate.to_json()
-        assert ("is not shown in this certificate" in " ".join(certificate.statements.exact)) != shows
-        assert verify(certificate.to_json()).holds
-        if not shows:  # auditors are
-            whole = deployment.certificate()
-            assert whole.history.key is not None
-            assert whole.history.key.reason == "generation used up"
+    recompute(folder, shards=2, seed=1, record=True)
+    with open_view(folder) as view:
+        certificate = view.certificate(request)
+    assert verify(certificate.to_json()).holds
+    assert certificate.history.recomputation is not None
+    assert certificate.history.recomputation.generation is None
+    assert "in round 1, 2 of 4 models in service were compared" in certificate.statements.recomputed[0]
 
 
 def test_every_reason_for_a_new_key_is_in_the_log(folder: Path) -> None:
@@ -120,6 +130,7 @@ def test_every_reason_for_a_new_key_is_in_the_log(folder: Path) -> None:
         deployment.rekey()
         deployment.predict(X[:4])
         deployment.delete([3])
+        assert "the generation before it was used up" in " ".join(deployment.certificate().statements.exact)
         reasons = [
             entry.facts["reason"] for entry in deployment.certificate().ledger.entries if entry.event == "generation"
         ]

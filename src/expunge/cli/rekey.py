@@ -44,7 +44,7 @@ def rekey(
     before = None
     try:
         with opened(folder, trust=trust, jobs=jobs) as deployment:
-            before = deployment.status.generation
+            before = deployment.key
             with progress("training everything again", deployment.status.num_shards) as advance:
                 renewed = deployment.rekey(if_older_than=if_older_than, advance=advance)
             status, key = deployment.status, deployment.key
@@ -53,11 +53,14 @@ def rekey(
     if as_json:
         found: dict[str, Any] = {"renewed": renewed, "reason": key.reason, "key_since": key.at}
         show_json(found | {"commitment": key.commitment, "generation": status.generation, "round": status.round})
-    elif renewed:
+    elif not renewed:
+        _tell(f"Nothing was done: the key in force is that of {key.at}, and not older than {if_older_than}.")
+    elif status.generation is None:
+        _tell(f"Trained {status.num_shards:,} models again with a new key, {key.reason} ({key.at}).")
+        _tell(f"Under a consensus the log does not say when a key is renewed{_committed(key)}")
+    else:
         _tell(f"Trained {status.num_shards:,} models again with a new key: generation {status.generation:,}.")
         _tell(f"The log says that it was renewed {key.reason} ({key.at}){_committed(key)}")
-    else:
-        _tell(f"Nothing was done: the key in force is that of {key.at}, and not older than {if_older_than}.")
 
 
 def _tell(line: str) -> None:
@@ -68,12 +71,12 @@ def _committed(key: KeyDraw) -> str:
     return "." if key.commitment is None else f", and commits to it: {key.commitment}"
 
 
-def _what_is_left(folder: Path, before: int | None) -> str:
+def _what_is_left(folder: Path, before: KeyDraw | None) -> str:
     """What Ctrl-C left: all of the old or all of the new."""
     from expunge.folder import open_view
 
     if before is not None:
         with open_view(folder) as view:
-            if view.status.generation > before:
+            if view.key != before:
                 return "interrupted; the key was renewed already, and everything was trained again"
     return "interrupted; the models and the key are those from before: run it again"

@@ -364,7 +364,9 @@ def _check_request(request: RequestFacts, certificate: Certificate) -> Iterator[
         at = getattr(request, name)
         if at is not None and at > certificate.issued_at:
             yield f"request: {name} {at} is after the certificate, {certificate.issued_at}"
-    if request.generation is not None and request.generation > certificate.publication.generation:
+    if request.state == "applied" and (request.generation is None) != (certificate.publication.generation is None):
+        yield "request: its generation is told and the deployment's is not, or the other way round"
+    elif (request.generation or 0) > (certificate.publication.generation or 0):
         yield f"request: generation {request.generation} is later than the deployment's"
     if request.round is not None and request.round > certificate.publication.round:
         yield f"request: round {request.round} is later than the deployment's"
@@ -426,7 +428,7 @@ def _check_recomputation(certificate: Certificate) -> Iterator[str]:
     for found in filter(None, dict.fromkeys([history.recomputation, history.disagreement])):
         if found.num_checked > certificate.exact.num_shards:
             yield f"ledger: {found.num_checked} shards were trained again, of {certificate.exact.num_shards}"
-        if found.generation > present[0] or found.round > present[1]:
+        if (found.generation or 0) > (present[0] or 0) or found.round > present[1]:
             yield f"ledger: a recomputation of round {found.round} is later than the deployment's"
 
 

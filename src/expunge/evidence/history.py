@@ -29,8 +29,8 @@ RENEWALS: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
     }
 )
-#: The events that put a key in force.
-KEY_EVENTS: Final = frozenset({"created", "generation"})
+#: The events that commit to the key in force. A `round` entry, under a consensus, does not say when it was drawn.
+KEY_EVENTS: Final = frozenset({"created", "generation", "round"})
 _ENOUGH: Final = 1000  # factors of a probability that are multiplied to the end
 _SMALL: Final = Fraction(1, 10**9)
 
@@ -48,21 +48,24 @@ class KeyDraw:
     reason
         Why the key before it was replaced: one of `RENEWALS`. None at the creation of the deployment, or if it is not
         told.
+    is_of_round
+        Whether the commitment is made for one round and `at` is its time, so that a renewal of the key does not show.
     """
 
     at: str
     commitment: str | None
     reason: Reason | None
+    is_of_round: bool = False
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
-        """Read a `created` or `generation` entry."""
+        """Read a `created`, `generation` or `round` entry."""
         commitment, reason = entry.facts.get("key_commitment"), entry.facts.get("reason")
         if commitment is not None:
             checks.digest("key_commitment", commitment)
         if reason is not None:
             require_choice("reason", reason, get_args(Reason))
-        return cls(entry.at, commitment, reason)
+        return cls(entry.at, commitment, reason, entry.event == "round")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class RecomputationFacts:
     at
         When it was recorded.
     generation, round
-        The moment that the models belong to.
+        The moment that the models belong to. The generation is None under a consensus.
     num_checked
         How many shards were trained again.
     num_different
@@ -88,7 +91,7 @@ class RecomputationFacts:
     """
 
     at: str
-    generation: int
+    generation: int | None
     round: int
     num_checked: int
     num_different: int | None
@@ -113,7 +116,7 @@ class RecomputationFacts:
             checks.digest("models", facts["models"])
         return cls(
             entry.at,
-            checks.count("generation", facts.get("generation"), least=1),
+            checks.count("generation", facts["generation"], least=1) if "generation" in facts else None,
             checks.count("round", facts.get("round")),
             checked,
             different,
@@ -134,8 +137,8 @@ class History:
     recomputation
         The last recomputation; None if none is shown.
     disagreement
-        A recomputation that found other models than the recipe gives, since which neither everything was retrained nor
-        every shard was found to agree; None if there is none.
+        A recomputation that found other models than the recipe gives, since which the entries show neither a full
+        retraining nor that every shard was found to agree; None if there is none.
 
     Examples
     --------
@@ -172,7 +175,8 @@ class History:
         for entry in entries:
             try:
                 if entry.event in KEY_EVENTS:
-                    key, disagreement = KeyDraw.of(entry), None
+                    key = KeyDraw.of(entry)
+                    disagreement = disagreement if entry.event == "round" else None
                 elif entry.event == "recomputed":
                     last = RecomputationFacts.of(entry)
                     if not last.agrees:
@@ -197,7 +201,7 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     Returns
     -------
     list of Entry
-        At most three entries, in their order.
+        A few entries, in their order.
 
     Examples
     --------
@@ -205,18 +209,22 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     []
     """
     key: list[Entry] = []
+    retrained: list[Entry] = []
     last: list[Entry] = []
     disagreement: list[Entry] = []
     for entry in entries:
         if entry.event in KEY_EVENTS:
-            key, disagreement = [entry], []
+            key = [entry]
+        if entry.event in KEY_EVENTS - {"round"}:
+            retrained, disagreement = [entry], []
         elif entry.event == "recomputed":
             last = [entry]
             if not entry.facts.get("agrees"):
                 disagreement = [entry]
             elif entry.facts.get("num_checked") == num_shards:
                 disagreement = []
-    chosen = {entry.sequence: entry for entry in (*key, *last, *disagreement)}
+    settled = retrained if last and not last[0].facts.get("agrees") and not disagreement else []
+    chosen = {entry.sequence: entry for entry in (*key, *settled, *last, *disagreement)}
     return [chosen[number] for number in sorted(chosen)]
 
 

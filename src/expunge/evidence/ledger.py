@@ -10,6 +10,10 @@ of the recipe key; the verdict of a recomputation (`agrees`); and `models`, a ha
 which is left out where an (α,β,γ) is promised. An event that shows the end of a retraining is dated by the clock tick
 (`TICKED`).
 
+Under a consensus no entry may show when a generation ended, because that shows that a consensus failed. So no entry
+names a generation or counts its predictions, and there are no `generation` entries. Each round has a `round` entry
+instead, with a commitment to the key in force that is made for this round: a renewed key looks like the old one.
+
 A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests. Entries from
 before the stretch that its sentences rest on are shown too (`earlier`).
 """
@@ -41,6 +45,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
         "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
+        "round": frozenset({"round", "key_commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
@@ -51,7 +56,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 
 #: Events that show the end of a retraining: their time is rounded up to the deployment's clock tick.
-TICKED: Final = frozenset({"applied", "generation", "recomputed"})
+TICKED: Final = frozenset({"applied", "generation", "round", "recomputed"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,8 @@ def why_disagreeing(history: History) -> str:
         return ""
     return (
         f"the recomputation of {found.at} found models in service that are not what the recipe gives, or another key "
-        "than the one that was committed to; since then neither was everything retrained, nor did every shard agree"
+        "than the one that was committed to; since then the log shows neither a full retraining nor a recomputation of "
+        "every shard that agrees"
     )
 
 
@@ -196,6 +197,11 @@ def describe_request(request: RequestFacts) -> str:
     if request.num_additions:
         parts.append(f"add {plural(request.num_additions, 'record')}")
     return f"to {' and '.join(parts)}"
+
+
+def describe_place(generation: int | None, round: int | None) -> str:
+    """Say where a deployment stood, such as "round 3 of generation 1", or "round 3" if the generation is not told."""
+    return f"round {round:,}" + ("" if generation is None else f" of generation {generation:,}")
 
 
 def _headline(
@@ -233,8 +239,8 @@ def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[s
     if request.state == "pending":
         return [f"{accepted} and has not been applied yet."]
     sentences = [
-        f"{accepted} and applied by {request.applied_by}, in round {request.round:,} of generation "
-        f"{request.generation:,}. Times by which work was done are ticks of a clock, each "
+        f"{accepted} and applied by {request.applied_by}, in {describe_place(request.generation, request.round)}. "
+        "Times by which work was done are ticks of a clock, each "
         f"{period(deployment.tick_seconds)} long: the second tick after the work began, or a later one if it took "
         "longer."
     ]
@@ -249,8 +255,9 @@ def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[s
 def _about_counts(counts: CountFacts | None, publication: PublicationFacts) -> list[str]:
     assert counts is not None  # a certificate is for a request or for the deployment
     return [
-        f"The deployment holds {plural(counts.num_records, 'record')} and is in round {publication.round:,} of "
-        f"generation {publication.generation:,}. Requests accepted since its creation: {counts.accepted:,}; applied: "
+        f"The deployment holds {plural(counts.num_records, 'record')} and is in "
+        f"{describe_place(publication.generation, publication.round)}. Requests accepted since its creation: "
+        f"{counts.accepted:,}; applied: "
         f"{counts.applied:,}, waiting: {counts.pending:,}, cancelled before they were applied: {counts.cancelled:,}."
     ]
 
@@ -288,6 +295,13 @@ def _recipe(deployment: DeploymentFacts, exact: ExactFacts) -> str:
 
 def _drawn(key: KeyDraw) -> str:
     """Say when the key in force was drawn, and why."""
+    if key.is_of_round:
+        made = f": {key.commitment}" if key.commitment else ", because it was made from a fixed seed"
+        holds = "a commitment" if key.commitment else "no commitment"
+        return (
+            f"The log holds {holds} to the key in force in the round of {key.at}{made}. It does not say when the key "
+            "was drawn: that is for the operator and for auditors."
+        )
     why = "the deployment was created with it" if key.reason is None else RENEWALS[key.reason]
     told = (
         "The log holds no commitment to it, because it was made from a fixed seed"
@@ -326,7 +340,7 @@ def _recomputed(found: RecomputationFacts | None, exact: ExactFacts, publication
         what = f"{found.num_checked:,} of {exact.num_shards:,} models"
     was = "was" if found.num_checked == 1 else "were"
     sentences = [
-        f"On {found.at}, in round {found.round:,} of generation {found.generation:,}, {what} in service {was} "
+        f"On {found.at}, in {describe_place(found.generation, found.round)}, {what} in service {was} "
         f"compared, bit for bit, with models that were trained again from the records. {_outcome(found)}."
     ]
     if not every:
@@ -335,7 +349,7 @@ def _recomputed(found: RecomputationFacts | None, exact: ExactFacts, publication
         sentences.append(_strength(found, exact) if not every else "One stale model would have been found.")
     if (found.generation, found.round) != (publication.generation, publication.round):
         sentences.append(
-            f"The deployment is now in round {publication.round:,} of generation {publication.generation:,}. Models "
+            f"The deployment is now in {describe_place(publication.generation, publication.round)}. Models "
             "that were trained since then were not looked at."
         )
     return (*sentences, RECOMPUTATION_LIMITS)
@@ -400,6 +414,13 @@ def _failure(guarantee: GuaranteeFacts) -> str:
 
 
 def _coverage(publication: PublicationFacts) -> str:
+    if publication.generation is None or publication.predictions_published is None:
+        most = publication.predictions_covered
+        number = "any number of published predictions" if most is None else plural(most, "published prediction")
+        return (
+            f"It covers {number} between two full trainings. After them, or after a failed consensus, the next update "
+            "trains everything from scratch. When that was the case is shown to the operator only."
+        )
     published = (
         f"{plural(publication.predictions_published, 'prediction')} so far in generation {publication.generation:,}"
     )

@@ -340,7 +340,7 @@ def _recorded_commitment(store: Store) -> str | None:
     """The commitment to the key in force: that of the log's last entry that has one."""
     for (text,) in store.database.rows("SELECT entry FROM ledger ORDER BY sequence DESC"):
         entry = json.loads(text)
-        if entry["event"] in ("created", "generation"):
+        if entry["event"] in ("created", "generation", "round"):
             found: str | None = entry["facts"].get("key_commitment")
             return found
     return None
@@ -646,7 +646,7 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[..., None]]:
 
         def write(*, num_different: int, checkpoint: str | None, **told: Any) -> None:
             position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"
-            told |= {"generation": position.generation, "round": position.round}
+            told |= {**evidence.of_generation(position.generation), "round": position.round}
             if checkpoint is not None:
                 told["checkpoint"] = checkpoint
             if not is_independent:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from expunge import evidence
@@ -16,21 +17,23 @@ from expunge.core.files import write_new
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
+from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import read_key, read_key_draw
 from expunge.folder.store.requests import Request, RequestBook
+from expunge.serving.promises import Consensus
 
 REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
-_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'recomputed')"
+_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 
 
 class CurrentFacts(NamedTuple):
     """What a certificate says about the present, read at one moment."""
 
-    generation: int
+    generation: int | None  # with the predictions: None where they are the operator's
     round: int
-    predictions: int
+    predictions: int | None
     capacity: float
     num_records: int
 
@@ -96,20 +99,16 @@ class LedgerBook:
         content = evidence.write_canonical(line.entry.to_data()).decode()
         self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
 
-    def excerpt(
-        self, request: str, *, num_shards: int, hides_key: bool = False, reach: int = REACH
-    ) -> evidence.Excerpt:
+    def excerpt(self, request: str, *, num_shards: int, reach: int = REACH) -> evidence.Excerpt:
         """Return the chain up to the head, with the request's entries and those that tell of the recipe in full.
 
         It starts just before the first of these, unless that is more than `reach` entries before the request's first
-        one: such entries are shown outside the stretch, so that a certificate stays small. With `hides_key` the entry
-        of the key in force is not shown: when generations end is not for requesters under an (α,β,γ) promise.
+        one: such entries are shown outside the stretch, so that a certificate stays small.
         """
         rows = self._rows()
         entries = [entry for entry, _ in rows]
         own = [entry for entry in entries if entry.facts.get("request") == request]
-        telling = evidence.telling_entries(entries, num_shards=num_shards)
-        told = [entry for entry in telling if not (hides_key and entry.event in evidence.KEY_EVENTS)]
+        told = evidence.telling_entries(entries, num_shards=num_shards)
         first = min(entry.sequence for entry in (*own, *told) if entry.sequence >= own[0].sequence - reach) - 1
         start = evidence.genesis(self._deployment) if first == 0 else evidence.Head(first, rows[first - 1][1])
         shown = {entry.sequence for entry in (*own, *told)}
@@ -132,9 +131,13 @@ class LedgerBook:
         return [(evidence.Entry(**json.loads(entry)), bytes(link)) for entry, link in rows]
 
 
-def commitment_facts(key: RecipeKey) -> dict[str, str]:
-    """The log's commitment to the recipe key. A key made from a seed has none: seeds could be tried one by one."""
-    return {"key_commitment": key.commitment} if key.is_system else {}
+def commitment_facts(key: RecipeKey, *, round: int | None = None) -> dict[str, str]:
+    """The log's commitment to the recipe key, or one made for a round alone.
+
+    A key made from a seed has none: seeds could be tried one by one.
+    """
+    found = key.commitment if round is None else key.commitment_in(round)
+    return {"key_commitment": found} if key.is_system else {}
 
 
 class Evidence:
@@ -154,12 +157,34 @@ class Evidence:
     def key(self) -> evidence.KeyDraw:
         """When the key in force was drawn and why, and the commitment to it."""
         (at, reason), key = read_key_draw(self._store), read_key(self._store)
-        return evidence.KeyDraw(at, key.commitment if key.is_system else None, reason or None)  # type: ignore[arg-type]
+        told = commitment_facts(key, round=None if self.shows_generations else self._store.position.round)
+        return evidence.KeyDraw(at, told.get("key_commitment"), reason or None)  # type: ignore[arg-type]
 
     @property
     def unclaimed(self) -> str:
         """Why the exact promise is not claimed, because of a recomputation; empty if it is."""
         return evidence.why_disagreeing(self.ledger.history(num_shards=self._num_shards))
+
+    @cached_property
+    def shows_generations(self) -> bool:
+        """Whether requesters may see the number of the generation: not if it tells whether a consensus failed."""
+        return not isinstance(load_settings(self._store.fact("settings")).promise, Consensus)
+
+    def of_generation(self, generation: int | None) -> dict[str, int | None]:
+        """The fact of the log that names a generation, where it may be told."""
+        return {"generation": generation} if self.shows_generations else {}
+
+    def write_switch(self, key: RecipeKey, *, generation: int, round: int, reason: str) -> None:
+        """Write what the log tells of a switch to the next round, inside the caller's transaction.
+
+        `reason` says why the key was renewed; empty if it was not. Where generations are not shown, every round has an
+        entry with a commitment of its own.
+        """
+        if not self.shows_generations:
+            self.ledger.write("round", self.clock.done(), round=round, **commitment_facts(key, round=round))
+        elif reason:
+            facts = {"generation": generation, "round": round, "reason": reason, **commitment_facts(key)}
+            self.ledger.write("generation", self.clock.done(), **facts)
 
     def certificate(
         self, request: str | None, *, guarantee: Guarantee, read_facts: Callable[[], CurrentFacts]
@@ -203,9 +228,7 @@ class Evidence:
     def _about(self, request: str | None) -> dict[str, Any]:
         if request is None:
             return {"counts": self.requests.all(), "ledger": self.ledger.whole()}
-        found, promise = self.requests.get(request), self._store.fact("settings")["promise"]["name"]
-        hides_key = promise not in evidence.WITHOUT_GUARANTEE
-        ledger = self.ledger.excerpt(request, num_shards=self._num_shards, hides_key=hides_key)
+        found, ledger = self.requests.get(request), self.ledger.excerpt(request, num_shards=self._num_shards)
         return {"request": self._request_facts(found), "ledger": ledger}
 
     def _request_facts(self, request: Request) -> evidence.RequestFacts:
@@ -217,7 +240,7 @@ class Evidence:
             accepted_at=request.accepted_at,
             state=request.public_state,  # type: ignore[arg-type]
             applied_by=request.applied_by if applied else None,
-            generation=request.generation if applied else None,
+            generation=request.generation if applied and self.shows_generations else None,
             round=request.round if applied else None,
             cancelled_at=request.applied_by if request.state == "cancelled" else None,
             id_hashes=self.requests.hashes_of(request.request),

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from expunge.core.errors import StoreError
 from expunge.core.randomness import Randomness
-from expunge.folder.evidence import Evidence, commitment_facts
+from expunge.folder.evidence import Evidence
 from expunge.folder.fronts import put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.store import Store
@@ -33,7 +33,10 @@ from expunge.serving.publishing import Front
 from expunge.training.ensemble import EnsembleState
 
 _ONE_FOLDER = "The folder is served once: no copy of it is served, and it is not set back to an earlier state."
-_SEEDED = "The deployment was created from a fixed seed, which is kept secret."
+_SEEDED = (
+    "The deployment was created from a fixed seed, which is kept secret. Creating another one with the same seed gives "
+    "the same secrets: it starts no new generation."
+)
 
 
 class Alignment:
@@ -143,8 +146,8 @@ class FolderKeeper:
                 publisher, done = following.publisher, evidence.clock.done()
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
                 write_key(store, state.key, at=done, reason=following.renewed)  # the old key is overwritten
-                facts = {"generation": generation, "round": round_, "reason": following.renewed}
-                evidence.ledger.write("generation", done, **facts, **commitment_facts(state.key))
+            reason = "" if generation == present.generation else following.renewed
+            evidence.write_switch(state.key, generation=generation, round=round_, reason=reason)
             for one, _ in self.under_way:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             requests.readmit(back)
@@ -174,8 +177,8 @@ class FolderKeeper:
             store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
             for one in switched:
                 requests.mark_applied(one.request, applied_by=tick)
-                facts = {"request": one.request, "generation": one.generation, "round": one.round}
-                self._evidence.ledger.write("applied", tick, **facts)
+                facts = {**self._evidence.of_generation(one.generation), "round": one.round}
+                self._evidence.ledger.write("applied", tick, request=one.request, **facts)
         report_step("applied.done")
         return True
 
