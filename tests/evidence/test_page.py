@@ -89,6 +89,16 @@ def test_each_promise_has_a_box_of_its_own(office):
     assert "predictions covered in a generationnone" in Page(source).text
 
 
+def test_numbers_that_were_never_asked_for_are_not_shown(office):
+    nothing = GuaranteeFacts(math.inf, 0, 0, note="everything may be published")
+    ordinary = replace(office.deployment, promise="exact", sampler_is_independent=False)
+    text = Page(render_page(office.issue(deployment=ordinary, guarantee=nothing))).text
+    assert "infinity" not in text
+    assert "promise asked forexact" in text
+    assert "learnerLogisticRegression" in text
+    assert f"commitment to the key{'ab' * 32}" in text
+
+
 def test_the_ledger_is_readable_in_a_narrow_window(office):
     source = render_page(office.issue())
     assert ".entries th, .entries td:first-child" in source  # headings are not broken into letters

@@ -12,6 +12,7 @@ from expunge.core.html import bullets, definitions, document, table, tag, tag_te
 from expunge.core.words import bound, day_and_time, percent, period, plural
 from expunge.evidence.canonical import write_canonical
 from expunge.evidence.certificate import Certificate
+from expunge.evidence.facts import WITHOUT_GUARANTEE
 from expunge.evidence.statements import describe_place, describe_request
 from expunge.evidence.verification import Verification
 
@@ -41,7 +42,8 @@ _STYLE: Final = """
 @media (max-width: 40rem) {
   .entries { display: block; overflow-x: auto; } .entries td:last-child { min-width: 16rem; } }
 @media print { .warning { break-inside: avoid; } .promise h2, .promise .compares { break-after: avoid; }
-  .appendix { break-before: page; font-size: 9pt; } }
+  body { font-size: 9.5pt; line-height: 1.4; } h2 { margin-top: 1.2rem; } .promise { margin: 0.9rem 0; }
+  .appendix { break-before: page; font-size: 8.5pt; } }
 """
 _MOST_ENTRIES: Final = 100
 _MOST_HASHES: Final = 50
@@ -237,6 +239,13 @@ def _recipe(certificate: Certificate) -> str:
 
 def _guarantee(certificate: Certificate) -> str:
     guarantee, publication = certificate.guarantee, certificate.publication
+    stands = [
+        ("promise asked for", certificate.deployment.promise),
+        ("generation and round at issue", f"{_told(publication.generation)}, {publication.round:,}"),
+        ("clock tick", period(certificate.deployment.tick_seconds)),
+    ]
+    if guarantee.is_vacuous and certificate.deployment.promise in WITHOUT_GUARANTEE:
+        return tag_text("h3", "Where it stands") + table(("name", "value"), stands, css="numbers")
     covered = publication.predictions_covered
     covered_words = "any number" if covered is None else f"{covered:,}"
     rows = [
@@ -247,9 +256,7 @@ def _guarantee(certificate: Certificate) -> str:
         *((name, _number(value)) for name, value in sorted(guarantee.parameters.items())),
         ("predictions published in this generation", _told(publication.predictions_published)),
         ("predictions covered in a generation", "none" if guarantee.is_vacuous else covered_words),
-        ("generation and round at issue", f"{_told(publication.generation)}, {publication.round:,}"),
-        ("promise asked for", certificate.deployment.promise),
-        ("clock tick", period(certificate.deployment.tick_seconds)),
+        *stands,
     ]
     return tag_text("h3", "(α,β,γ) in numbers") + table(("name", "value"), rows, css="numbers")
 
