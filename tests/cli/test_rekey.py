@@ -165,3 +165,14 @@ def test_json_is_one_document(clinic, expunge):
         "generation",
         "round",
     }
+
+
+def test_under_a_consensus_the_log_does_not_say_when_a_key_is_renewed(churn, expunge, tmp_path):
+    done = expunge("rekey", churn).out.splitlines()
+    assert done[0].startswith("Trained 10 models again with a new key, by hand (")
+    assert done[1].startswith("Under a consensus the log does not say when a key is renewed, and commits to it: ")
+    assert expunge("rekey", churn, "--if-older-than", "1d", "--json").json["generation"] is None
+    certificate = tmp_path / "certificate.json"
+    expunge("certificate", churn, "--out", certificate)
+    assert "by hand" not in certificate.read_text()
+    assert expunge("audit", "recompute", churn, "--json").json["key"] == "matches"

@@ -57,7 +57,7 @@ def test_a_certificate_that_was_made_before_a_renewal_and_one_after_it_both_hold
     assert first.history.key is not None
     assert second.history.key is not None
     assert first.history.key.commitment != second.history.key.commitment
-    assert events(second) == ["accepted", "applied", "generation"]
+    assert events(second) == ["created", "accepted", "applied", "generation"]
     assert "it was renewed by hand" in " ".join(second.statements.exact)
     assert verify(first.to_json()).holds
     assert verify(second.to_json()).holds

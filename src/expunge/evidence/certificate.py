@@ -404,18 +404,17 @@ def _check_counts(counts: CountFacts, certificate: Certificate) -> Iterator[str]
 
 
 def _check_recipe(certificate: Certificate) -> Iterator[str]:
-    """What the exact promise compares with is what the creation of the deployment told."""
+    """What the exact promise compares with is what the ledger told of it last."""
     told = {
         "num_shards": certificate.exact.num_shards,
         "learner": certificate.exact.learner,
         "sampler": "independent" if certificate.deployment.sampler_is_independent else "partition",
         "promise": certificate.deployment.promise,
     }
-    for entry in certificate.ledger.shown:
-        if entry.event == "created":
-            for name, value in told.items():
-                if name in entry.facts and entry.facts[name] != value:
-                    yield f"ledger: entry {entry.sequence}: {name} is not the certificate's"
+    for name, value in told.items():
+        entries = [entry for entry in certificate.ledger.shown if name in entry.facts]
+        if entries and entries[-1].facts[name] != value:
+            yield f"ledger: entry {entries[-1].sequence}: {name} is not the certificate's"
 
 
 def _check_recomputation(certificate: Certificate) -> Iterator[str]:

@@ -189,7 +189,7 @@ class History:
 
 
 def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]:
-    """The entries from which `History` is read: those of the key in force and of the recomputations that count.
+    """The entries that a certificate rests on: those of the recipe, of the key, and of recomputations that count.
 
     Parameters
     ----------
@@ -208,11 +208,14 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     >>> telling_entries([], num_shards=10)
     []
     """
+    recipe: list[Entry] = []
     key: list[Entry] = []
     retrained: list[Entry] = []
     last: list[Entry] = []
     disagreement: list[Entry] = []
     for entry in entries:
+        if "learner" in entry.facts:
+            recipe = [entry]
         if entry.event in KEY_EVENTS:
             key = [entry]
         if entry.event in KEY_EVENTS - {"round"}:
@@ -224,7 +227,7 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
             elif entry.facts.get("num_checked") == num_shards:
                 disagreement = []
     settled = retrained if last and not last[0].facts.get("agrees") and not disagreement else []
-    chosen = {entry.sequence: entry for entry in (*key, *settled, *last, *disagreement)}
+    chosen = {entry.sequence: entry for entry in (*recipe, *key, *settled, *last, *disagreement)}
     return [chosen[number] for number in sorted(chosen)]
 
 
