@@ -130,7 +130,7 @@ class EnsembleState:
         there. A row on which every shard abstains is NaN.
         """
         with silenced():
-            found = protocol.mean_opinion(self.models, X, self.records.num_classes, "probabilities")
+            found = protocol.mean_probabilities(self.voter, self.models, X, self.records.num_classes)
         if found is not None:
             return found
         counts = self.count_votes(X).astype(np.float64)
@@ -142,7 +142,7 @@ class EnsembleState:
         with silenced():
             return protocol.mean_opinion(self.models, X, self.records.num_classes, "scores")
 
-    @property
+    @cached_property
     def has_probabilities(self) -> bool:
         """Whether every model has probabilities."""
         return all(hasattr(model, "probabilities") for model in self.models)
