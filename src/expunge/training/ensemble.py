@@ -9,7 +9,7 @@ untouched shards keep the very same model objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, Protocol, cast
@@ -77,13 +77,13 @@ class EnsembleState:
     members
         The ascending slots of every shard's records.
     models
-        The model of every shard.
+        The model of every shard. In a folder each is read when it is first asked for.
     """
 
     records: Records
     recipe: Recipe
     members: tuple[Slots, ...]
-    models: tuple[Model, ...]
+    models: Sequence[Model]
 
     @property
     def num_shards(self) -> int:
@@ -318,18 +318,15 @@ def update(
         blank = blank.compacted()
     if writer is not None:
         writer.start(blank, None if renumbered else change)
-    models = list(state.models)
     refitted = _refit(state, records, leaving, coming)
     for shard, model in refitted.items():
-        models[shard] = model
         if writer is not None:
             writer.add(shard, model)
         advance(1)
     left = [(shard, first) for shard, first in zip(touched, firsts, strict=True) if shard not in refitted]
     rest = [shard for shard, _ in left]
     trained = _train(blank, rest, [first for _, first in left], executor or Serial(), advance, writer)
-    for shard, model in zip(rest, trained, strict=True):
-        models[shard] = model
+    models = _with_changed(state.models, {**refitted, **dict(zip(rest, trained, strict=True))})
     report = UpdateReport(
         touched=touched,
         slices_trained=sum(recipe.num_slices - first for first in firsts),
@@ -337,7 +334,7 @@ def update(
         added=len(change.added),
         change=None if renumbered else change,
     )
-    return replace(blank, models=tuple(models)), report
+    return replace(blank, models=models), report
 
 
 def retrain(
@@ -382,6 +379,13 @@ def retrain(
     """
     blank = replace(state, models=())
     return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)
+
+
+def _with_changed(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequence[Model]:
+    """The models with those of some shards replaced. Others that are on the disk stay there."""
+    if hasattr(models, "with_changed"):
+        return cast("Sequence[Model]", models.with_changed(changed))
+    return tuple(changed.get(shard, model) for shard, model in enumerate(models))
 
 
 def _refit(
