@@ -112,9 +112,10 @@ def test_what_is_written_is_not_what_the_caller_makes_of_it_later(tmp_path):
         before = X.copy()
         X[:] = -1
         y[:] = 1
-        found, labels, _ = deployment.inside.state.records.gather(np.arange(100))
-        np.testing.assert_array_equal(found, before)
-        np.testing.assert_array_equal(labels, np.arange(100) % 2)
+        records = deployment.inside.state.records
+        found, labels, _ = records.gather(np.arange(100))
+        np.testing.assert_array_equal(found, before[records.ids()])
+        np.testing.assert_array_equal(labels, np.array(records.ids()) % 2)
 
 
 def test_a_read_only_disk_is_told_in_a_line_and_can_be_looked_at(tmp_path):

@@ -78,12 +78,10 @@ def get_round(store: Store, front: Front, opening: publishing.RoundContext, trus
 
 
 def moved_round(serving: Round, state: EnsembleState) -> Round:
-    """Return the round on the same dataset after its records were rewritten, perhaps into other slots."""
+    """Return the round on the same dataset after its records were rewritten into other slots."""
     if isinstance(serving, publishing.RoutedRound):
-        opening, model = replace(serving.opening, state=state), serving.model
-        if state.records.num_slots != serving.opening.state.records.num_slots:  # a model may know records by their slot
-            model = serving.fallback.fit_records(state.records)
-        return replace(serving, opening=opening, model=model)
+        model = serving.fallback.fit_records(state.records)  # a model may know records by their slot
+        return replace(serving, opening=replace(serving.opening, state=state), model=model)
     if isinstance(serving, publishing.DirectRound):
         return replace(serving, opening=replace(serving.opening, state=state))
     return serving

@@ -698,7 +698,8 @@ class Deployment:
                     with self._lock:
                         self._switch(following)
         except Exception as error:
-            self._background_error = error
+            if self._state is start:  # an update may have erased records that this training was about to read
+                self._background_error = error
 
     def _raise_background_error(self) -> None:
         error, self._background_error = self._background_error, None
