@@ -46,8 +46,7 @@ _LARGEST_BLOCK = 10_000
 class Position:
     """Which generation, round and files are in force.
 
-    `epoch` counts how often all records were rewritten; `total` is that of their checksums; `serving` is what the front
-    keeps of its round.
+    `epoch` counts how often all records were rewritten; `total` is that of their checksums.
     """
 
     generation: int
@@ -56,7 +55,6 @@ class Position:
     num_slots: int
     total: int
     models_trained: int
-    serving: dict[str, Any]
 
 
 class Store:
@@ -175,12 +173,12 @@ class Store:
     def position(self) -> Position:
         """Which generation, round and files are in force."""
         row = self.database.row(
-            "SELECT generation, round, epoch, num_slots, total, models_trained, serving FROM position WHERE only = 1"
+            "SELECT generation, round, epoch, num_slots, total, models_trained FROM position WHERE only = 1"
         )
         if row is None:
             raise FormatError(f"{self.folder} was never finished: create it again")
-        generation, round_, epoch, num_slots, total, models_trained, serving = row
-        return Position(generation, round_, epoch, num_slots, int(total), models_trained, json.loads(serving))
+        generation, round_, epoch, num_slots, total, models_trained = row
+        return Position(generation, round_, epoch, num_slots, int(total), models_trained)
 
     def is_at(self, generation: int, round: int) -> bool:
         """Return whether the folder is at this generation and round."""
@@ -221,7 +219,8 @@ class Store:
     def require_models(self) -> None:
         """Raise an error unless every shard names a model, and its file is there."""
         rows = self.database.rows("SELECT shard, file FROM shards ORDER BY shard")
-        if [shard for shard, _ in rows] != [*range(self.fact("settings")["n_shards"])]:
+        settings = self.fact("settings")
+        if not isinstance(settings, dict) or [shard for shard, _ in rows] != [*range(settings.get("n_shards", 0))]:
             raise FormatError(f"{self.folder} does not name a model for each shard: it is damaged; nothing was changed")
         there = {path.name for path in (self.folder / "models").iterdir()}
         for _, name in rows:
@@ -352,13 +351,14 @@ class DurableJournal:
         self._generation = generation
         self._reserved = reserved
         self._block = block
+        self._is_closed = False
         self._flag = DirtyFlag(store.folder, generation)
         self._flag.prepare()
         self._owes_dirty = self._flag.is_set  # the database may not say so
 
     def reserve(self, total: int, limit: float) -> None:
         """Reserve `total` predictions on the disk, and the rest of a block if the limit allows it."""
-        self._store.require_own()
+        self._require_open()
         if self._owes_dirty:
             self.mark_dirty()
         if total <= self._reserved:
@@ -378,7 +378,7 @@ class DurableJournal:
         If the disk fails, it is written before any later answer. A full disk is no failure if the flag could be set: an
         error here would tell the requester that the consensus failed.
         """
-        self._store.require_own()
+        self._require_open()
         self._owes_dirty = True
         is_flagged = self._flag.set()
         report_step("dirty.flagged")
@@ -391,37 +391,31 @@ class DurableJournal:
         self._owes_dirty = False
         report_step("dirty.done")
 
-    def close(self, predictions: int | None) -> None:
-        """Give back the unused rest of the block; None if the number of predictions is not known.
+    def close(self, predictions: int | None, *, is_dirty: bool = False) -> None:
+        """Give back the unused rest of the block, and refuse every later prediction.
 
-        Only what this object reserved is given back. If the disk has another number, another process reserved it.
+        `predictions` is None if their number is not known, and `is_dirty` says whether the generation is. Only what
+        this object reserved is given back. If the disk has another number, another process reserved it.
         """
+        self._require_open()
+        try:
+            if is_dirty or self._owes_dirty:
+                self.mark_dirty()
+            report_step("close.open")
+            if predictions is not None:
+                self._store.database.execute(
+                    "UPDATE generations SET reserved = CASE reserved WHEN ? THEN ? ELSE MAX(reserved, ?) END "
+                    "WHERE generation = ?",
+                    (self._reserved, predictions, predictions, self._generation),
+                )
+            report_step("close.done")
+        finally:
+            self._is_closed = True
+
+    def _require_open(self) -> None:
         self._store.require_own()
-        if self._owes_dirty:
-            self.mark_dirty()
-        report_step("close.open")
-        if predictions is not None:
-            self._store.database.execute(
-                "UPDATE generations SET reserved = CASE reserved WHEN ? THEN ? ELSE MAX(reserved, ?) END "
-                "WHERE generation = ?",
-                (self._reserved, predictions, predictions, self._generation),
-            )
-        report_step("close.done")
-
-
-class ClosedJournal:
-    """The journal of a closed deployment: it refuses every prediction."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def reserve(self, total: int, limit: float) -> None:
-        """Refuse."""
-        raise StoreError(f"{self._folder} has been closed")
-
-    def mark_dirty(self) -> None:
-        """Refuse."""
-        raise StoreError(f"{self._folder} has been closed")
+        if self._is_closed:
+            raise StoreError(f"{self._store.folder} has been closed")
 
 
 _FORM = struct.Struct("<QB")  # the generation, and whether it is dirty
