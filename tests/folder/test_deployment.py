@@ -161,6 +161,19 @@ def test_large_arrays_stay_on_the_disk(folder: Path, folders: Any) -> None:
     found.close()
 
 
+def test_a_training_reads_the_rows_of_its_shard_only(folder: Path, folders: Any) -> None:
+    rows = 200_000
+    table = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
+    learner = SGDClassifier(max_iter=1, tol=None)
+    options: dict[str, Any] = {"n_shards": 20, "apply": "now"}
+    deployment = expunge.create(folder, learner, table, np.arange(rows) % 2, **options)
+    deployment = folders.reopen(deployment)
+    deployment.delete([777])
+    assert deployment.inside.last_report.num_retrained == 1
+    assert resident_share("features.slab") < 0.2  # one of 20; in the order of arrival it is every page
+    deployment.close()
+
+
 def resident_share(name: str) -> float:
     """How much of the largest mapping of a file is in memory."""
     shares, size, inside = {0: 1.0}, 0, False
