@@ -188,7 +188,7 @@ def throw_away_shares(
     models |= dict(zip(rest, retrain(blank, rest, executor=opening.executor), strict=True))
     thrown_away = replace(blank, models=tuple(models[shard] for shard in range(num_shards)))
     shares: NDArray[np.float64] = thrown_away.count_votes(points).max(axis=1) / num_shards
-    return shares, ThrowAway(thrown_away.models, digests)
+    return shares, ThrowAway(tuple(thrown_away.models), digests)
 
 
 def _digest(state: EnsembleState, shard: int) -> bytes:
