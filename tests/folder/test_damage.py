@@ -250,6 +250,15 @@ def test_a_damaged_row_of_the_database_deletes_nothing(folder: Path, what: str) 
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_table_of_many_columns_has_them_all_named(folder: Path) -> None:
+    table = pd.DataFrame({f"x{place}": NUMBERS[:, 0] for place in range(20)})
+    expunge.create(folder, Numbered(), table, np.arange(SIZE) % 2, n_shards=2, trust=TRUST).close()
+    path = folder / "records" / "000001" / "feature-17.slab"
+    path.write_bytes(flipped(path.read_bytes(), 8 * 8 * 5))
+    with pytest.raises(FormatError, match=r"row 5 .* one of 20 files, feature-0\.slab to feature-19\.slab, is damaged"):
+        look(folder)
+
+
 def test_a_whole_folder_is_moved_and_copied_freely(folder: Path) -> None:
     make(folder, "array").close()
     twin = Path(shutil.copytree(folder, folder.with_name("twin")))

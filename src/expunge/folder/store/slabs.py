@@ -34,6 +34,7 @@ _CHUNK = 1 << 26
 _SUMS = Column("checksums", "<u8", (2,))
 _SPAN = 16  # bytes of a heap row's (start, length)
 _ROWS_AT_ONCE = 1 << 14
+_NAMED = 8  # files that an error names one by one
 _Spans = NDArray[np.int64]
 
 
@@ -246,7 +247,8 @@ class RecordFolder:
 
     def _damaged(self, part: int, slot: int) -> FormatError:
         columns = [column for column in self.form.columns if self._part(column) == part]
-        files = " or ".join(file.name for column in columns[:4] for file in self._files(column))
+        names = [file.name for column in columns for file in self._files(column)]
+        files = " or ".join(names) if len(names) <= _NAMED else f"one of {len(names)} files, {names[0]} to {names[-1]},"
         return FormatError(
             f"{self.path}: the record in row {slot:,} is not what was written: {files} is damaged. Put the file back "
             "from a copy of the folder; nothing was changed"
