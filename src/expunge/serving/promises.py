@@ -33,6 +33,7 @@ from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
 from expunge.training.fallback import Fallback, RidgeFallback
 from expunge.training.learners import Learner, SlicedLearner, as_learner
+from expunge.training.learners.protocol import Combination
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
 SamplingName = Literal["independent", "partition"]
@@ -96,16 +97,19 @@ EXACT_STATEMENT = Statement(
     "It protects deletion, not accuracy: deletions that people choose after seeing the models may leave records behind "
     "on which this key does badly, and a fresh key would do better.",
 )
+ONLY_CLASSES = "a regressor needs promise='exact': the other promises count votes for classes, and numbers have none"
 _FRESH = "retraining from scratch with fresh randomness"
 
 
-def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
+def make_statements(guarantee: Guarantee, *, unclaimed: str = "") -> tuple[Statement, ...]:
     """The promises in force, each as a statement of its own.
 
     Parameters
     ----------
     guarantee
         The (α,β,γ) that the deployment's publishing gives. If it is vacuous, it is not claimed.
+    unclaimed
+        Why the exact promise is not claimed; empty if it is.
 
     Returns
     -------
@@ -119,14 +123,16 @@ def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
     exact True
     (α,β,γ) True
     """
-    reason = guarantee.reason.rstrip(". ").removeprefix("(α,β,γ)-unlearning is not claimed: ")
+    exact, reason = EXACT_STATEMENT, guarantee.reason.rstrip(". ")
+    if unclaimed:
+        exact = replace(exact, statement="not claimed", limits="", reason=unclaimed.rstrip(". "))
     if reason:
-        return EXACT_STATEMENT, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
+        return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
         f"The models in service after an update are ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-"
         f"close to those of retraining, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
-    return EXACT_STATEMENT, Statement("(α,β,γ)", words, _FRESH)
+    return exact, Statement("(α,β,γ)", words, _FRESH)
 
 
 class Promise(ABC):
@@ -336,6 +342,16 @@ class Exact(Promise):
     without limit, and only the shards of a deleted record are ever retrained. It compares with retraining by the same
     recipe, key included; it claims no (α,β,γ).
 
+    Parameters
+    ----------
+    combine
+        How the values of regressors become one: "mean" or "median". It does not concern classifiers.
+
+    Raises
+    ------
+    ParameterError
+        If `combine` is neither.
+
     Examples
     --------
     >>> Exact().default_sampling
@@ -345,6 +361,10 @@ class Exact(Promise):
     name: ClassVar[str] = "exact"
     is_exact: ClassVar[bool] = True
     default_sampling: ClassVar[SamplingName] = "partition"
+    combine: Combination = "mean"
+
+    def __post_init__(self) -> None:
+        require_choice("combine", self.combine, get_args(Combination))
 
     def make_publisher(
         self, num_shards: int, num_classes: int, rng: Randomness, *, cache_folder: Path | None = None
@@ -353,8 +373,8 @@ class Exact(Promise):
         return publishing.ExactPublisher()
 
     def make_front(self, learner: Any) -> Front:
-        """A front that answers with labels and probabilities."""
-        return publishing.ExactFront()
+        """A front that answers with labels and probabilities, or with values."""
+        return publishing.ExactFront(self.combine)
 
 
 @dataclass(frozen=True)
@@ -675,7 +695,7 @@ def as_promise(promise: str | Promise) -> Promise:
     Examples
     --------
     >>> as_promise("exact")
-    Exact()
+    Exact(combine='mean')
     """
     if isinstance(promise, Promise):
         return promise

@@ -30,7 +30,7 @@ from expunge.folder.codec import encode_model
 from expunge.folder.store.checksums import add_totals
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
-from expunge.folder.store.models import ModelFile, StoredModels
+from expunge.folder.store.models import StoredModels
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
@@ -43,6 +43,8 @@ from expunge.training.sampling import Sampler
 _NONE = np.empty(0, dtype=np.int64)
 _BYTES_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 1 << 26, 1 << 8, 1 << 16  # of records that are written together
 _THREADS = 8  # the disk does this many flushes together
+_SALT_BYTES = 32
+WrittenModel = tuple[str, str, bytes, bytes]  # name, format, digest, salt of its commitment
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class StagedEnsemble:
     state: EnsembleState
     epoch: int
     form: Form
-    files: dict[int, ModelFile]
+    files: dict[int, WrittenModel]
     dead: NDArray[np.int64]
     rewritten: bool
     total: int
@@ -72,7 +74,7 @@ class EnsembleWriter:
         self._trusted = trusted
         self._threads = ThreadGroup(_THREADS)
         self._is_cut_short = False
-        self._files: dict[int, Future[ModelFile]] = {}
+        self._files: dict[int, Future[WrittenModel]] = {}
         self._learner: Learner | SlicedLearner
         self._records: Future[StagedEnsemble]
 
@@ -222,12 +224,12 @@ def _restored(folder: RecordFolder, pattern: Records, num_slots: int) -> Records
 
 def _write_model(
     store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
-) -> ModelFile:
+) -> WrittenModel:
     encoded = encode_model(learner, model, trusted=trusted)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
     write_new(store.folder / "models" / name, encoded.data)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(encoded.data).digest()
+    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
 
 def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
@@ -242,10 +244,21 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
         database.execute("DELETE FROM dead")
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
     rows = [(shard, *file) for shard, file in staged.files.items()]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?)", rows)
-    key = (state.key.secret, int(state.key.is_system))
-    if database.row("SELECT secret, is_system FROM recipe WHERE only = 1") != key:  # the old key is overwritten
-        database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?)", key)
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def write_key(store: Store, key: RecipeKey, *, at: str, reason: str) -> None:
+    """Put a recipe key ζ in force, inside the caller's transaction: when it was drawn, and why it was renewed."""
+    values = (key.secret, int(key.is_system), at, reason)
+    store.database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?, ?, ?)", values)
+
+
+def read_key_draw(store: Store) -> tuple[str, str]:
+    """Read when the recipe key in force was drawn, and why it was renewed; no reason for the first one."""
+    row = store.database.row("SELECT drawn_at, reason FROM recipe WHERE only = 1")
+    if row is None:
+        raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
+    return str(row[0]), str(row[1])
 
 
 def erase(store: Store) -> None:
