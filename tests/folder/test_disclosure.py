@@ -290,7 +290,7 @@ def test_a_commitment_can_be_opened_as_long_as_its_model_is_in_service_and_never
     with make(clinic, NUMBERS) as deployment:
         export_for_audit(clinic, tmp_path / "before")
         old = disclose(tmp_path / "before").models
-        shard = next(number for number, members in enumerate(deployment.inside.state.members) if 7 in members)
+        (shard,) = deployment.inside.state.shards_of(deployment.records.slot_of(7))
         assert all(old[k].salt in _everything(clinic) for k in range(4))  # type: ignore[union-attr]
         stored = _stored_models(clinic)
         deployment.delete([7])

@@ -26,6 +26,7 @@ from expunge.folder.store.ensembles import (
     load_classes,
     read_records,
     read_state,
+    write_key,
 )
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners.lookup import LookupTableLearner
@@ -61,10 +62,12 @@ def state(store: Store) -> EnsembleState:
     records = Records.build(X, np.arange(20) % 2)
     for name, value in {"classes": dump_classes(records.classes), "allow_missing": False}.items():
         store.write_fact(name, value)
+    recipe = Recipe(LEARNER, 4, SAMPLER, RecipeKey.from_seed(1))
     with FirstEnsembleWriter(store, trusted=()) as first:
-        recipe = Recipe(LEARNER, 4, SAMPLER, RecipeKey.from_seed(1))
         made = learn(first.write(records, recipe), recipe)
         put(store, first.write_models(made))
+    with store.database.transaction():
+        write_key(store, recipe.key, at="", reason="")
     return made
 
 
