@@ -24,7 +24,7 @@ from expunge.folder.evidence import Evidence
 from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, write_key
+from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable, write_key
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import DurableJournal
@@ -122,6 +122,7 @@ class FolderKeeper:
         self.require_open()
         self._alignment.require(present)
         staged = self._staged(following.state)
+        keep_readable(present.state, staged.files)
         if staged.state is not following.state:
             following = replace(following, state=staged.state, serving=following.serving.moved(staged.state))
         self._switch(present, following, staged)

@@ -53,6 +53,7 @@ from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, predicts_values
+from expunge.training.recipe import Recipe
 
 _PROBE_ROWS = 50
 
@@ -195,13 +196,14 @@ def create(
         with store.database.transaction():
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)
-            records = made.write(records)
+            sampler = promised.make_sampler(sampling, probability)
+            records = made.write(records, Recipe(base, num_shards, sampler, key))
         report_step("create.records")
         deployment = Deployment(
             records,
             base,
             num_shards=num_shards,
-            sampler=promised.make_sampler(sampling, probability),
+            sampler=sampler,
             publisher=publisher,
             rng=chance,
             front=front,

@@ -10,7 +10,7 @@ untouched shards keep the very same model objects.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, Protocol, cast
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from expunge.core.errors import ParameterError, TrainingError
+from expunge.core.errors import FormatError, ParameterError, TrainingError
 from expunge.core.features import Features
 from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
@@ -79,13 +79,13 @@ class EnsembleState:
     members
         The ascending slots of every shard's records.
     models
-        The model of every shard.
+        The model of every shard. In a folder each is read when it is first asked for.
     """
 
     records: Records
     recipe: Recipe
     members: tuple[Slots, ...]
-    models: tuple[Model, ...]
+    models: Sequence[Model]
 
     @property
     def num_shards(self) -> int:
@@ -156,7 +156,7 @@ class EnsembleState:
             found = protocol.combine_values(self.models, X, math.prod(shape), combination)
         return found.reshape(len(found), *shape)
 
-    @property
+    @cached_property
     def has_probabilities(self) -> bool:
         """Whether every model has probabilities."""
         return all(hasattr(model, "probabilities") for model in self.models)
@@ -335,18 +335,15 @@ def update(
         blank = blank.compacted()
     if writer is not None:
         writer.start(blank, None if renumbered else change)
-    models = list(state.models)
     refitted = _refit(state, records, leaving, coming)
     for shard, model in refitted.items():
-        models[shard] = model
         if writer is not None:
             writer.add(shard, model)
         advance(1)
     left = [(shard, first) for shard, first in zip(touched, firsts, strict=True) if shard not in refitted]
     rest = [shard for shard, _ in left]
     trained = _train(blank, rest, [first for _, first in left], executor or Serial(), advance, writer)
-    for shard, model in zip(rest, trained, strict=True):
-        models[shard] = model
+    models = _with_changed(state.models, {**refitted, **dict(zip(rest, trained, strict=True))})
     report = UpdateReport(
         touched=touched,
         slices_trained=sum(recipe.num_slices - first for first in firsts),
@@ -354,7 +351,7 @@ def update(
         added=len(change.added),
         change=None if renumbered else change,
     )
-    return replace(blank, models=tuple(models)), report
+    return replace(blank, models=models), report
 
 
 def retrain(
@@ -401,6 +398,13 @@ def retrain(
     return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)
 
 
+def _with_changed(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequence[Model]:
+    """The models with those of some shards replaced. Others that are on the disk stay there."""
+    if hasattr(models, "with_changed"):
+        return cast("Sequence[Model]", models.with_changed(changed))
+    return tuple(changed.get(shard, model) for shard, model in enumerate(models))
+
+
 def _require_match(learner: Any, records: Records) -> None:
     """Refuse a regressor for classes, and a classifier for numbers."""
     if protocol.predicts_values(learner) == records.is_regression:
@@ -422,15 +426,26 @@ def _refit(
     for shard in sorted(leaving.keys() | coming.keys()):
         removed = state.recipe.changed_rows(shard, state.records, leaving.get(shard, none))
         added = state.recipe.changed_rows(shard, records, coming.get(shard, none))
+        old = _old_model(state, shard)
+        if old is None:
+            continue
         try:
             with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
-                model = learner.refit(state.models[shard], removed, added)
+                model = learner.refit(old, removed, added)
         except Exception as error:
             message = f"updating the model of shard {shard} failed: {type(error).__name__}: {error}"
             raise TrainingError(message, shard) from error
         if model is not None:
             found[shard] = model
     return found
+
+
+def _old_model(state: EnsembleState, shard: int) -> Model | None:
+    """The model before an update, which only saves time; None if there is none, or if its file is damaged."""
+    try:
+        return state.models[shard] if state.models else None
+    except FormatError:
+        return None
 
 
 def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dict[int, Slots]:
@@ -511,9 +526,10 @@ class _Tasks(Sequence[list[Any]]):
         data = state.contents(shard)
         if not isinstance(data, SlicedShard):
             return data
-        old = state.models[shard] if state.models else None
-        checkpoints = old.checkpoints if isinstance(old, SlicedModel) else ()
-        return replace(data, first=first, checkpoints=checkpoints)
+        old = _old_model(state, shard)
+        if not isinstance(old, SlicedModel):
+            return replace(data, first=0, checkpoints=())
+        return replace(data, first=first, checkpoints=old.checkpoints)
 
 
 def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:

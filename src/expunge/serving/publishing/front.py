@@ -70,7 +70,7 @@ class Round(Protocol):
         """Release a class code for every row."""
 
     def moved(self, state: EnsembleState) -> Self:
-        """The same round after its records were rewritten, perhaps into other slots."""
+        """The same round after its records were rewritten into other slots."""
 
 
 class Front(Protocol):
@@ -188,7 +188,7 @@ def throw_away_shares(
     models |= dict(zip(rest, retrain(blank, rest, executor=opening.executor), strict=True))
     thrown_away = replace(blank, models=tuple(models[shard] for shard in range(num_shards)))
     shares: NDArray[np.float64] = thrown_away.count_votes(points).max(axis=1) / num_shards
-    return shares, ThrowAway(thrown_away.models, digests)
+    return shares, ThrowAway(tuple(thrown_away.models), digests)
 
 
 def _digest(state: EnsembleState, shard: int) -> bytes:

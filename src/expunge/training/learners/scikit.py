@@ -19,6 +19,7 @@ from expunge.training.learners.linear import (
     LinearScores,
     LinearVote,
     LinearVoter,
+    common_link,
     is_linear_regressor,
     linear_scores,
     linear_values,
@@ -247,7 +248,8 @@ class ScikitLearner:
             fitted = [m.estimator if isinstance(m, ScikitModel) else s for m, s in zip(models, shards, strict=True)]
             single = OneByOneVoter(models, num_classes)
             return table_voter(fitted, self.classes, num_classes, single) or single
-        linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop())
+        link = common_link([model.estimator for model in models if isinstance(model, ScikitModel)])
+        linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop(), link)
         return _FrameTolerantVoter(linear)
 
 
@@ -271,6 +273,10 @@ class _FrameTolerantVoter:
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""
         return self._voter.votes(X.to_numpy() if is_frame(X) else X)
+
+    def mean_probabilities(self, X: Features) -> Floats | None:
+        """The mean of the shards' probabilities; None if the models have none."""
+        return self._voter.mean_probabilities(X.to_numpy() if is_frame(X) else X)
 
 
 class _Other:

@@ -23,9 +23,17 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from expunge.core.features import Features, codes_of, is_frame, is_sparse, num_rows, take
-from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
+from expunge.training.learners.linear import (
+    LinearScores,
+    LinearVote,
+    LinearVoter,
+    common_link,
+    linear_scores,
+    scaler_factors,
+)
 from expunge.training.learners.named import AsText
 from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
+from expunge.training.learners.scikit import ScikitModel
 
 Floats = NDArray[np.float64]
 
@@ -305,6 +313,37 @@ class PerShardVoter:
             return np.asarray(labels)
         return codes_of(labels, self._classes)
 
+    def mean_probabilities(self, X: Features) -> Floats | None:
+        """The mean of the shards' probabilities; None if a classifier has none."""
+        fitted = [shard[1] for shard in self._shards if isinstance(shard, tuple)]
+        if is_sparse(X) or not all(hasattr(classifier, "predict_proba") for classifier in fitted):
+            return None
+        return np.concatenate([self._mean_probabilities(coded) for coded in self._coder.chunks(X)])
+
+    def _mean_probabilities(self, coded: CodedRows) -> Floats:
+        total, count = np.zeros((len(coded.numbers), self._num_classes)), np.zeros(len(coded.numbers))
+        for shard in self._shards:
+            if isinstance(shard, int):
+                total[:, shard] += 1.0
+                count += 1
+            elif shard is not None and len(total):
+                table = self._probabilities(*shard, coded)
+                has_one = coded.is_valid & ~np.isnan(table).any(axis=1)
+                total[has_one] += table[has_one]
+                count += has_one
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / count[:, np.newaxis])
+
+    def _probabilities(self, columns: ShardColumns, classifier: Any, coded: CodedRows) -> Floats:
+        """The classifier's probabilities; NaN on every row on which it fails, as it votes ⊥ there."""
+        try:
+            found = classifier.predict_proba(columns.rows(coded))
+        except Exception:
+            if len(coded.numbers) == 1:
+                return np.full((1, self._num_classes), np.nan)
+            return np.concatenate([self._probabilities(columns, classifier, row) for row in coded.single_rows()])
+        return ScikitModel(classifier, self._classes).spread(found, self._num_classes)
+
 
 class TableVoter:
     """Computes the scores of all shards in one product; shards that are `is_fixed` give every row the same vote."""
@@ -339,6 +378,16 @@ class TableVoter:
         votes = self._voter.votes(self._wide(coded))
         return np.where(coded.is_valid[:, np.newaxis] | self._is_fixed, votes, ABSTAIN)
 
+    def mean_probabilities(self, X: Features) -> Floats | None:
+        """The mean of the shards' probabilities; None if the models have none."""
+        if is_sparse(X):
+            return None
+        parts = [
+            self._voter.mean_probabilities(self._wide(coded), is_valid=coded.is_valid, is_fixed=self._is_fixed)
+            for coded in self._coder.chunks(X)
+        ]
+        return None if parts[0] is None else np.concatenate([part for part in parts if part is not None])
+
     def _wide(self, coded: CodedRows) -> Any:
         """Coded rows as one table: numbers, gaps, and a column for every category."""
         numbers = np.concatenate([np.where(coded.gaps, 0.0, coded.numbers), coded.gaps], axis=1)
@@ -369,7 +418,8 @@ def _linear_voter(
             return None
         votes.append(_fold_preprocessing(shard[0], scores, coder))
     is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
-    return TableVoter(coder, LinearVoter(votes, num_classes, width), is_fixed, num_classes, single)
+    link = common_link([shard[1] for shard in shards if isinstance(shard, tuple)])
+    return TableVoter(coder, LinearVoter(votes, num_classes, width, link), is_fixed, num_classes, single)
 
 
 def _fold_preprocessing(preprocessing: Preprocessing, scores: LinearScores, coder: RowCoder) -> LinearScores:
