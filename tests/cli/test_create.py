@@ -9,6 +9,7 @@ import pytest
 
 import expunge as library
 from expunge.cli.create import LEARNERS, MECHANISMS, PROMISES
+from expunge.folder.codec import encode_model
 from expunge.serving.promises import NOISE_NAMES, PROMISE_NAMES
 from expunge.training.learners.named import learner_names
 
@@ -88,6 +89,23 @@ def test_the_exact_promise_is_the_default(tmp_path, files, expunge):
         assert not deployment.inside.state.sampler.is_independent
         said = deployment.certificate().statements
     assert "(α,β,γ)-unlearning is not claimed" in said.headline
+
+
+def test_a_seed_repeats_the_models_and_is_told(tmp_path, files, expunge):
+    def models(name, *options):
+        done = create(expunge, tmp_path / name, files / "train.csv", *COLUMNS, *options)
+        with library.open(tmp_path / name) as deployment:
+            state = deployment.inside.state
+            found = [encode_model(state.learner, model).data for model in state.models]
+            return done, found, deployment.certificate().to_json().decode()
+
+    first, one, certificate = models("a", "--seed", "7")
+    assert "the recipe key follows from --seed 7" in first.err
+    assert "key_commitment" not in certificate  # who knows the seed knows the key
+    assert models("b", "--seed", "7")[1] == one
+    assert models("c", "--seed", "8")[1] != one
+    fresh, other, certificate = models("d")
+    assert (other != one, fresh.err, "key_commitment" in certificate) == (True, "", True)
 
 
 def test_options_reach_the_deployment(tmp_path, files, expunge):

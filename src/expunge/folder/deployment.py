@@ -241,6 +241,17 @@ class DurableDeployment(Deployment):
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
+    def add_provenance(self, facts: dict[str, Any]) -> None:
+        """Keep more plain data with the deployment, beside what `create` was told.
+
+        Parameters
+        ----------
+        facts
+            The data by name. A name that is there already is replaced.
+        """
+        with self._lock:
+            self._store.write_fact("provenance", {**self.provenance, **facts})
+
     @property
     def status(self) -> DurableStatus:
         """The current generation, round, number of records, budget and number of pending requests."""
