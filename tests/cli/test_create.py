@@ -11,7 +11,7 @@ import expunge as library
 from expunge.cli.create import LEARNERS, MECHANISMS, PROMISES
 from expunge.folder.codec import encode_model
 from expunge.serving.promises import NOISE_NAMES, PROMISE_NAMES
-from expunge.training.learners.named import learner_names
+from expunge.training.learners.named import exact_names, learner_names
 
 
 def create(expunge, folder, data, *more, code=0):
@@ -64,7 +64,7 @@ def test_no_guarantee_is_told_with_what_would_change_it(tmp_path, files, expunge
 
 
 def test_names_that_complete_are_those_that_exist():
-    assert tuple(learner_names()) == LEARNERS
+    assert (*learner_names(), *exact_names()) == LEARNERS
     assert NOISE_NAMES == MECHANISMS
     assert {*PROMISE_NAMES, "student"} == {*PROMISES}
 
@@ -209,6 +209,30 @@ def test_a_student_or_a_router_may_answer(tmp_path, files, expunge):
     create(expunge, tmp_path / "b", files / "train.csv", *COLUMNS, "--promise", "router")
     expunge("predict", tmp_path / "b", "--data", files / "new.csv")
     assert "pool" in create(expunge, tmp_path / "c", files / "train.csv", *COLUMNS, "--promise", "student", code=2).err
+
+
+@pytest.mark.parametrize("learner", exact_names())
+def test_a_learner_that_unlearns_exactly(learner, tmp_path, people, expunge, write_table):
+    table = people(1, 120).assign(town=["north", "south", None] * 40)
+    table.loc[4, "age"] = np.nan
+    write_table(table, tmp_path / "train.csv")
+    folder, options = tmp_path / "a", (*COLUMNS, "--learner", learner)
+    done = expunge("create", folder, "--data", tmp_path / "train.csv", *options)
+    assert "1 shard, classes" in done.words
+    assert "A deletion retrains nothing: the model is updated exactly" in done.words
+    with library.open(folder) as deployment:
+        trained = deployment.inside.state.models[0]
+    expunge("delete", folder, "--id", "17")
+    assert "A deletion retrains nothing" in expunge("status", folder).words
+    write_table(table.drop(columns="churned"), tmp_path / "new.csv")
+    expunge("predict", folder, "--data", tmp_path / "new.csv", "--out", tmp_path / "answers.csv")
+    assert set(pd.read_csv(tmp_path / "answers.csv")["prediction"]) == {"no", "yes"}
+    assert "agree" in expunge("audit", "recompute", folder).words
+    with library.open(folder) as deployment:
+        assert deployment.inside.state.models[0].num_records == trained.num_records - 1 == 119
+    again = (tmp_path / "b", "--data", tmp_path / "train.csv", *options, "--shards")
+    assert "shards gain nothing: leave out --shards 5" in expunge("create", *again, "5", code=2).err
+    assert expunge("create", *again, "3", "--promise", "unguarded", "--json").json["shards"] == 3
 
 
 def test_slices(tmp_path, files, expunge):

@@ -116,7 +116,9 @@ _MOST_SHARDS = 10_000_000  # every shard is a model and a file
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
     *("tree", "forest", "extra-trees", "boosting", "mlp"),
+    *("ridge-exact", "naive-bayes-exact", "neighbours-exact"),
 )
+_UNLEARN_EXACTLY = LEARNERS[-3:]
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
 
@@ -156,7 +158,7 @@ def create(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"One of {', '.join(LEARNERS)}; or package.module:factory.",
+            help=f"One of {', '.join(LEARNERS)}; or package.module:factory. Those in -exact delete without training.",
             autocompletion=_learners,
         ),
     ] = "logistic",
@@ -166,7 +168,10 @@ def create(
         typer.Option("--allow-missing", help="Let later rows have missing numbers even if no row of FILE has."),
     ] = False,
     float32: Annotated[bool, typer.Option("--float32", help="Keep numbers in 4 bytes instead of 8.")] = False,
-    shards: Annotated[str, typer.Option(metavar="N", help="How many shards, with a model each; or auto.")] = "10",
+    shards: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="How many shards, with a model each; or auto.  [default: 10; 1 for -exact]"),
+    ] = None,
     promise: Annotated[
         str,
         typer.Option(help=f"What is promised about deleted records: {', '.join(PROMISES)}.", autocompletion=_promises),
@@ -263,7 +268,7 @@ def create(
         promised = _promised(promise, given)
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
         wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
-        wanted["num_shards"], chance = _sizes(shards, probability, wanted)
+        wanted["num_shards"], chance = _sizes(_shards(shards, learner, promise), probability, wanted)
         with progress("training", wanted["num_shards"]) as advance:
             clock_of_training = TrainingClock(advance)
             deployment = expunge.create(
@@ -375,6 +380,17 @@ def _wanted(promise: Promise, sampling: str, *, num_records: int, num_classes: i
         "max_predictions": DEFAULT_MAX_PREDICTIONS if most is None else most,
         "max_generations": promise.max_generations,
     }
+
+
+def _shards(given: str | None, learner: str, promise: str) -> str:
+    """The number of shards that was given, or the default; a learner that unlearns exactly needs one."""
+    if learner not in _UNLEARN_EXACTLY or promise != "exact":
+        return "10" if given is None else given
+    if given not in (None, "1"):
+        raise ParameterError(
+            f"--learner {learner} deletes without training, so shards gain nothing: leave out --shards {given}"
+        )
+    return "1"
 
 
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:

@@ -28,7 +28,7 @@ from expunge.serving.promises import Promise, SamplingName, Statement, as_promis
 from expunge.serving.publishing import BudgetStatus
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.execution import make_executor
-from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.training.learners import AbstainingLearner, ExactLearner, ScikitLearner, SlicedScikitLearner, as_learner
 from expunge.training.sampling import Sampler
 
 
@@ -244,7 +244,7 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         check_is_fitted(self)
         return self.deployment_.predict_proba(self._validated_rows(X))
 
-    @_exact_only(lambda self: hasattr(self._core(), "decision_function"))
+    @_exact_only(lambda self: hasattr(self._core(), "decision_function") or isinstance(self._core(), ExactLearner))
     def decision_function(self, X: Features) -> NDArray[np.float64]:
         """The log-odds of the mean probability, or the mean of the shards' own scores; only if the estimator has it.
 
@@ -454,6 +454,8 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
 def _accepts_missing(estimator: Any) -> bool:
     """Whether the estimator can deal with NaN; in a Pipeline, every step up to the first that does not let NaN pass."""
+    if isinstance(estimator, ExactLearner):
+        return estimator.has_gaps
     if isinstance(estimator, ColumnTransformer):
         return True
     if isinstance(estimator, Pipeline):
