@@ -225,14 +225,16 @@ def test_an_old_log_has_no_commitment(folder):
     assert (result.agrees, result.key) == (True, "not recorded")
 
 
-def test_a_folder_agrees_after_a_label_is_gone_with_its_last_record(folder):
-    """The name of the label is erased then; models of shards that never had it do not change a bit."""
+@pytest.mark.parametrize("slices", [1, 3])
+def test_a_folder_agrees_after_the_last_record_of_a_label_is_gone(folder, slices):
+    """The list of labels stays. Models that are told all of it, slice by slice, are still the fresh ones."""
     X = np.random.default_rng(0).normal(size=(60, 2))
     y = np.array(["a very rare label", *(["no", "yes"] * 30)][:60])
-    with expunge.create(folder, LogisticRegression(), X, y, n_shards=4, promise="unguarded") as deployment:
+    learner = SlicedScikitLearner(GaussianNB(), num_slices=slices) if slices > 1 else LogisticRegression()
+    with expunge.create(folder, learner, X, y, n_shards=4, promise="unguarded") as deployment:
         deployment.delete([0])
         assert recompute(folder, shards="all").agrees
-    assert "a very rare label" not in disclose(folder).records.classes.tolist()
+    assert disclose(folder).records.classes.tolist() == ["a very rare label", "no", "yes"]
     with expunge.open(folder) as deployment:
         deployment.delete([7])
         assert recompute(folder, shards="all").agrees

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
+from sklearn.naive_bayes import BernoulliNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
@@ -237,21 +237,6 @@ def test_a_correction_erases_what_it_corrects(folder, scanning):
         assert deployment.update([Delete(number_id(9)), new]).state == "applied"
         assert_gone(scanning, folder, kind.patterns(scanning, 9))
         assert scanning.traces(scanning.files_under(folder), kind.patterns(scanning, 99))
-
-
-def test_a_label_goes_with_its_last_record(folder, scanning):
-    kind = KINDS["float64"]
-    rare = token("label", 0)
-    labels = [f"label {n % 2}" for n in range(NUM_PEOPLE - 2)] + [rare, rare]
-    ids = list(range(NUM_PEOPLE))
-    learner = GaussianNB()
-    deployment = expunge.create(folder, learner, kind.table(ids), labels, ids=ids, **OPTIONS)
-    deployment.delete([NUM_PEOPLE - 1])
-    assert scanning.traces(scanning.files_under(folder), scanning.text_patterns(rare))
-    deployment.delete([NUM_PEOPLE - 2])
-    assert_gone(scanning, folder, scanning.text_patterns(rare))
-    deployment.close()
-    assert_gone(scanning, folder, scanning.text_patterns(rare))
 
 
 def test_records_written_anew_leave_no_old_copy(folder, scanning, monkeypatch):

@@ -371,7 +371,7 @@ class Life(RuleBasedStateMachine):
             return
         answers = self.deployment.predict(rows)
         assert len(answers) == len(numbers)
-        assert all(answer in (*CLASSES, None) or answer.startswith("erased label") for answer in answers.tolist())
+        assert all(answer in (*CLASSES, None) for answer in answers.tolist())
         self.model.predictions += charge
         if charge:
             self.model.asked_before |= set(numbers)
@@ -539,7 +539,7 @@ class Life(RuleBasedStateMachine):
 
 def abandon(deployment: DurableDeployment) -> None:
     """Close the files as the end of a process does: no budget is given back."""
-    deployment._closed.set()
+    deployment._keeper.closed.set()
     deployment._store.database.close()
     deployment._store._lock.release()  # type: ignore[union-attr]
 

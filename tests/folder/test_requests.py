@@ -172,19 +172,6 @@ def test_the_key_of_a_request_that_was_cancelled_is_free(deployment: DurableDepl
     assert deployment.request(request).state == "cancelled"
 
 
-def test_a_request_is_known_again_after_its_label_was_erased(folder: Path) -> None:
-    asked = [Add(id="brief", features=[1.0, 2.0], label="rare")]
-    with expunge.create(folder, LookupTableLearner(), X, ["a", "b"] * 9 + ["rare"] * 2, n_shards=3) as deployment:
-        first = deployment.update(asked, key="k")  # type: ignore[arg-type]
-        deployment.delete([18, 19, "brief"])
-    with expunge.open(folder) as found:
-        assert "rare" not in found.classes.tolist()
-        assert found.update(asked, key="k") == first  # type: ignore[arg-type]
-        assert "rare" not in found.classes.tolist()
-        with pytest.raises(RequestError, match="used for another request"):
-            found.update([Add(id="briefer", features=[1.0, 2.0], label="rare")], key="k")
-
-
 def test_nothing_that_is_kept_of_an_addition_tells_features_apart(folder: Path) -> None:
     """Until it is in force other features under the same key are another request; then only ids are known."""
     one, other = ([Add(id="brief", features=[number, 2.0], label="a")] for number in (1.0, 3.0))

@@ -295,7 +295,7 @@ def create(
             )
         with deployment, progress("measuring what a deletion costs", 1):
             keep_costs(deployment, clock_of_training.seconds)
-            found = _facts(deployment, schema, folder)
+            found = _facts(deployment, schema, folder, declared=bool(classes))
     _show(found, as_json=as_json)
 
 
@@ -421,16 +421,17 @@ class _Made:
     folder: Path
     status: DurableStatus
     classes: list[Any]
+    classes_declared: bool
     schema: Schema
     promise: tuple[Statement, ...]
     guarantee: Guarantee
     provenance: dict[str, Any]
 
 
-def _facts(deployment: DurableDeployment, schema: Schema, folder: Path) -> _Made:
+def _facts(deployment: DurableDeployment, schema: Schema, folder: Path, *, declared: bool) -> _Made:
     classes: list[Any] = deployment.classes.tolist()
     made, promise = deployment.provenance, deployment.promise
-    return _Made(folder, deployment.status, classes, schema, promise, deployment.guarantee(), made)
+    return _Made(folder, deployment.status, classes, declared, schema, promise, deployment.guarantee(), made)
 
 
 def _show(made: _Made, *, as_json: bool) -> None:
@@ -442,6 +443,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
                 "records": status.num_records,
                 "shards": status.num_shards,
                 "classes": made.classes,
+                "classes_declared": made.classes_declared,
                 "columns": schema.to_dict(),
                 "promise": [each.to_dict() for each in made.promise],
                 "guarantee": made.guarantee.to_dict(),
@@ -452,7 +454,8 @@ def _show(made: _Made, *, as_json: bool) -> None:
         return
     console.print(
         f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, classes "
-        f"{_shortened([str(label) for label in made.classes])}.",
+        f"{_shortened([str(label) for label in made.classes])} "
+        f"({'declared' if made.classes_declared else 'taken from this file'}; public, and fixed from now on).",
         markup=False,
     )
     texts = [feature.name for feature in schema.features if feature.kind == "text"]

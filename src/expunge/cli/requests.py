@@ -95,7 +95,7 @@ def add(
 
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = _with_ids(schema_of(deployment, folder), id, folder)
-        records = schema.labelled(read_columns(data, schema), deployment.classes, recalls=deployment.recalls)
+        records = schema.labelled(read_columns(data, schema), deployment.classes)
         assert records.ids is not None
         batch = AddMany(
             ids=records.ids,

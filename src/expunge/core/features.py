@@ -286,25 +286,3 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     order = np.argsort(classes, kind="stable")
     places = np.searchsorted(classes, labels, sorter=order)
     return np.asarray(order[np.minimum(places, len(classes) - 1)], dtype=np.int64)
-
-
-def match_classes(own: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    """Return `classes` under the names that a model was given for them (`own`, sorted).
-
-    A name may have been erased since, or come back. No record has an erased label, so it does not matter which of
-    several erased names is which. If several have come back since the model got its names, one may be taken for
-    another.
-    """
-    if len(own) != len(classes) or np.array_equal(own, classes):
-        return classes
-    is_known = np.isin(classes, own)
-    if is_known.all():
-        return classes
-    found = classes.astype(own.dtype)
-    found[~is_known] = own[~np.isin(own, classes)]
-    return found
-
-
-def match_codes(labels: NDArray[Any], own: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Find the codes of `labels` in `classes`, where the labels are under their model's names (`own`)."""
-    return codes_of(labels, match_classes(own, classes))

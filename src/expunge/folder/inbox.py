@@ -1,107 +1,16 @@
-"""Accepting requests: each is checked against everything accepted before it, and written to the disk.
-
-This module also keeps the list of labels. Classes that were declared are public. A label that was taken from the data
-belongs to the records that have it: with the last of them its name is erased, and a keyed hash stays in its place. If
-an addition brings the label back, it is recognised by the hash and keeps its code. Models that are trained slice by
-slice with `partial_fit` are told all labels beforehand and keep them; declare the classes there.
-"""
+"""Accepting requests: each is checked against everything accepted before it, and written to the disk."""
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from expunge.core.errors import InputError, RequestError
-from expunge.core.records import Add, AddMany, Records, Update
+from expunge.core.records import Records, Update
 from expunge.folder.evidence import Evidence
-from expunge.folder.fronts import Admission
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import dump_classes, load_classes
-from expunge.folder.store.requests import Batch, Name, Request, RequestBook
+from expunge.folder.store.requests import Batch, Name, Request
 from expunge.folder.store.steps import report_step
-
-_FACT = "classes"
-_ERASED = "erased label "
-_PLACEHOLDER = re.compile(f"{_ERASED}[0-9a-f]{{32}}")
-
-
-class Vocabulary:
-    """The labels of one deployment, by class code."""
-
-    def __init__(self, store: Store, book: RequestBook) -> None:
-        self._store = store
-        self._book = book
-        self._is_declared = bool(store.fact("classes_declared"))
-        self.names: NDArray[Any] = load_classes(store.fact(_FACT))
-
-    @property
-    def _can_go(self) -> bool:
-        """Whether names are erased. Labels that are numbers stay: they say no more than their codes."""
-        return not self._is_declared and self.names.dtype.kind in "UO"
-
-    def recognise(self, updates: Iterable[Update]) -> bool:
-        """Restore the erased labels that an addition brings back. Return whether there was one."""
-        names = self.recognised(updates)
-        is_changed, self.names = names is not self.names, names
-        return is_changed
-
-    def recognised(self, updates: Iterable[Update]) -> NDArray[Any]:
-        """Return the labels, with those restored that these updates bring back."""
-        erased = {str(name): code for code, name in enumerate(self.names.tolist()) if _is_erased(name)}
-        if not erased:
-            return self.names
-        found = {}
-        for label in {label for update in updates for label in _labels(update)}:
-            code = erased.get(self._placeholder(label))
-            if code is not None:
-                found[code] = label
-        return _with(self.names, found) if found else self.names
-
-    def recalls(self, label: str) -> bool:
-        """Return whether a label of this name was erased."""
-        return self._placeholder(label) in self.names.tolist()
-
-    def write(self, datasets: Iterable[Records]) -> None:
-        """Store the names of labels that records of these datasets have, and no others; inside a transaction."""
-        if not self._can_go:
-            return
-        counts = np.sum([records.class_counts() for records in datasets], axis=0)
-        bare = [code for code, name in enumerate(self.names.tolist()) if not counts[code] and not _is_erased(name)]
-        kept = _with(self.names, {code: self._placeholder(self.names[code]) for code in bare})
-        data = dump_classes(kept)
-        if data != self._store.fact(_FACT):
-            self._store.write_fact(_FACT, data)
-
-    def _placeholder(self, label: Any) -> str:
-        return _ERASED + self._book.hash_of("label", str(label)).hex()[:32]
-
-
-def _is_erased(name: Any) -> bool:
-    return isinstance(name, str) and _PLACEHOLDER.fullmatch(name) is not None
-
-
-def _with(names: NDArray[Any], changes: dict[int, Any]) -> NDArray[Any]:
-    values = [changes.get(code, name) for code, name in enumerate(names.tolist())]
-    return np.array(values, dtype=object) if names.dtype == object else np.array(values)
-
-
-def _labels(update: Update) -> set[Any]:
-    match update:
-        case Add(label=label):
-            return {label} if isinstance(label, str) else set()
-        case AddMany(labels=labels):
-            column = np.asarray(labels)
-            return (
-                {label for label in column.tolist() if isinstance(label, str)} if column.dtype.kind in "UO" else set()
-            )
-    return set()
-
+from expunge.serving.publishing import Front
 
 _NOTHING = "a request must name at least one record"
 
@@ -109,16 +18,14 @@ _NOTHING = "a request must name at least one record"
 class Inbox:
     """The pending requests of a folder, and the dataset as it will be after them.
 
-    `lock` is held while a request is accepted or cancelled. A switch holds it as well, so that the labels kept on the
-    disk are those of all accepted requests.
+    `lock` is held while a request is accepted or cancelled.
     """
 
-    def __init__(self, store: Store, evidence: Evidence, admission: Admission) -> None:
+    def __init__(self, store: Store, evidence: Evidence, front: Front) -> None:
         self.lock = threading.RLock()
-        self.vocabulary = Vocabulary(store, evidence.requests)
         self._store = store
         self._evidence = evidence
-        self._admission = admission
+        self._front = front
         self._expected: Records | None = None
         self._leaving: set[Name] = set()
         self._is_current = False  # False while the disk may have a request that memory lacks
@@ -148,28 +55,26 @@ class Inbox:
         known = None if key is None else self._evidence.requests.by_key(key)
         if known is not None:
             return self._repeated(known, updates)
-        if self.vocabulary.recognise(updates):
-            self._expected = replace(self.expected, classes=self.vocabulary.names)
         expected, _ = self.expected.apply(updates)
         asked = Batch.dump(updates, self.expected)
         if not asked.records:
             raise InputError(_NOTHING)
-        self._admission.check(asked.block)
+        if asked.block is not None and len(asked.block):
+            self._front.refuse(asked.block, current.classes)
         if not readmit:
             self._refuse_return(asked)
         self._is_current = False
-        request = self._accept(asked, [expected, current], key, now)
+        request = self._accept(asked, key, now)
         report_step("accept.done")
         self._expected, self._leaving = expected, self._leaving | set(asked.deleted)
         self._is_current = True
         return request
 
-    def _accept(self, asked: Batch, datasets: Iterable[Records], key: str | None, now: str) -> Request:
+    def _accept(self, asked: Batch, key: str | None, now: str) -> Request:
         """Write the request to the disk, completely or not at all."""
         try:
             with self._store.database.transaction():
                 request = self._evidence.requests.accept(asked, key=key, now=now)
-                self.vocabulary.write(datasets)
                 facts = {"num_deletions": request.deletions, "num_additions": request.additions}
                 self._evidence.ledger.write("accepted", now, request=request.request, **facts)
         except BaseException:
@@ -179,8 +84,7 @@ class Inbox:
 
     def _repeated(self, known: Request, updates: list[Update]) -> Request:
         """Return the request that already has the key, if it asked for the same."""
-        then = replace(self.expected, classes=self.vocabulary.recognised(updates))  # a label may have been erased since
-        if not self._evidence.requests.is_same(known.request, Batch.dump(updates, then)):
+        if not self._evidence.requests.is_same(known.request, Batch.dump(updates, self.expected)):
             raise RequestError("the idempotency key was used for another request")
         return known
 
@@ -206,7 +110,6 @@ class Inbox:
         self._is_current = False
         with self._store.database.transaction():
             requests.mark_cancelled(request, now=now)
-            self.vocabulary.write([expected[0], current])
             self._evidence.ledger.write("cancelled", now, request=request)
         report_step("cancel.done")
         self._expected, self._leaving = expected
@@ -217,9 +120,9 @@ class Inbox:
 
     def _with_all(self, records: Records, pending: list[Request]) -> tuple[Records, set[Name]]:
         """Return the dataset after these requests, and the records and subjects that they delete."""
-        expected, leaving = replace(records, classes=self.vocabulary.names), set[Name]()
+        expected, leaving = records, set[Name]()
         for one in pending:
             asked = self._evidence.requests.batch_of(one.request)
             leaving |= set(asked.found_in(expected).deleted)
-            expected, _ = expected.apply(asked.updates(self.vocabulary.names))
+            expected, _ = expected.apply(asked.updates(records.classes))
         return expected, leaving

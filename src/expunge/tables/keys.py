@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -255,16 +255,12 @@ def _simplest(different: list[Any]) -> NDArray[Any]:
     return _from_text([str(value) for value in different])
 
 
-def match_labels(
-    values: pd.Series[Any], where: str, classes: NDArray[Any], recalls: Callable[[str], bool] = lambda _: False
-) -> NDArray[Any]:
-    """A column of labels in the type of the classes. A label that is no class, nor recalled, is refused by its row."""
+def match_labels(values: pd.Series[Any], where: str, classes: NDArray[Any]) -> NDArray[Any]:
+    """A column of labels in the type of the classes. A label that is no class is refused by its row."""
     found = read_labels(values, where)
     spelled = {_spelling(value): value for value in classes.tolist()}
     texts = [_spelling(value) for value in found.tolist()]
     for row, text in enumerate(texts, 1):
-        if text not in spelled and recalls(text):
-            spelled[text] = text
         if text not in spelled:
             raise InputError(
                 f"row {row:,} of {where} is {found[row - 1]!s:.80}, which is not a class; {_known(classes)}"

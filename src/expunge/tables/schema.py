@@ -5,7 +5,7 @@ Feature columns hold numbers, truth values (used as 0 and 1) or text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -246,9 +246,7 @@ class Schema:
             raise InputError(f"{table.name} has {_columns(strange)}, which this deployment does not know")
         return _features(table, self.features, self.numbers)
 
-    def labelled(
-        self, table: Table, classes: NDArray[Any], *, recalls: Callable[[str], bool] = lambda _: False
-    ) -> Labelled:
+    def labelled(self, table: Table, classes: NDArray[Any]) -> Labelled:
         """The records of a later file: features, labels, and the other columns that the deployment has.
 
         Parameters
@@ -257,8 +255,6 @@ class Schema:
             The file, with its columns in any order.
         classes
             The classes of the deployment.
-        recalls
-            Whether a label that is no class now was one before, and may be one again.
 
         Returns
         -------
@@ -286,7 +282,7 @@ class Schema:
         weights = None
         if self.weight is not None:
             weights = _weights(self._role(table, "weight"), place(table, self.name_in(table, "weight")))
-        labels = match_labels(label, place(table, self.name_in(table, "label")), classes, recalls)
+        labels = match_labels(label, place(table, self.name_in(table, "label")), classes)
         return Labelled(features, labels, ids, subjects, weights)
 
     def name_in(self, table: Table, role: Role) -> str:

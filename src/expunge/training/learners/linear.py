@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.features import Features, is_sparse, match_codes, num_rows
+from expunge.core.features import Features, codes_of, is_sparse, num_rows
 from expunge.training.learners.protocol import ABSTAIN, Codes
 
 _LOWEST = float(np.finfo(np.float64).min)  # not -∞: some BLAS kernels multiply it by the zeros of their padding
@@ -137,7 +137,7 @@ def linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores 
     weights = np.atleast_2d(weights).astype(np.float64)
     intercepts = np.broadcast_to(np.asarray(estimator.intercept_, dtype=np.float64), (len(weights),)).copy()
     own = estimator.classes_
-    codes = own if classes is None else match_codes(own, own, classes)
+    codes = own if classes is None else codes_of(own, classes)
     return weights, intercepts, np.asarray(codes, dtype=np.int64)
 
 

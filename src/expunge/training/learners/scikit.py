@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import has_fit_parameter
 
 from expunge.core.errors import ParameterError
-from expunge.core.features import Features, is_frame, match_codes, num_rows
+from expunge.core.features import Features, codes_of, is_frame, num_rows
 from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, OneByOneVoter, Voter, Weights
 
@@ -71,7 +71,7 @@ class ScikitModel:
         labels = self.estimator.predict(X)
         if self.classes is None:
             return np.asarray(labels, dtype=np.int64)
-        return match_codes(labels, getattr(self.estimator, "classes_", self.classes), self.classes)
+        return codes_of(labels, self.classes)
 
     @available_if(lambda self: hasattr(self.estimator, "predict_proba"))  # type: ignore[untyped-decorator]
     def probabilities(self, X: Features, num_classes: int) -> Floats:
@@ -93,7 +93,7 @@ class ScikitModel:
     def spread(self, found: Any, num_classes: int, unseen: Any = 0.0) -> Floats:
         """Columns of the estimator's own classes as columns of all class codes; `unseen` elsewhere."""
         found, own = np.asarray(found, dtype=np.float64), self.estimator.classes_
-        codes = own if self.classes is None else match_codes(own, own, self.classes)
+        codes = own if self.classes is None else codes_of(own, self.classes)
         if found.ndim != 2 or found.shape[1] != len(codes):
             name = type(self.estimator).__name__
             raise ParameterError(f"{name} gives {found.shape[1:]} numbers a row for {len(codes)} classes, not one each")

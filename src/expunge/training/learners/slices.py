@@ -19,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 
 from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError, TrainingError
-from expunge.core.features import Features, match_classes, take
+from expunge.core.features import Features, take
 from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, ShardData, SlicedLearner, Voter, Weights
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, weight_arguments
 
@@ -182,7 +182,7 @@ class SlicedScikitLearner:
         if self.mode == "partial_fit":
             if self.classes is None:
                 raise ParameterError("partial_fit needs the list of classes: use for_classes first")
-            classes = match_classes(getattr(checkpoint, "classes_", self.classes), self.classes)
+            classes = self.classes
             return self._resumed(checkpoint, seed).partial_fit(X, classes[y], classes=classes, **arguments)
         labels = self._base.labels(y)
         if (y == y[0]).all():

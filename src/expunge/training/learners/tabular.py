@@ -22,7 +22,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from expunge.core.features import Features, is_frame, is_sparse, match_codes, num_rows, take
+from expunge.core.features import Features, codes_of, is_frame, is_sparse, num_rows, take
 from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
 from expunge.training.learners.named import AsText
 from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
@@ -303,7 +303,7 @@ class PerShardVoter:
             return np.concatenate([self._ask(columns, classifier, row) for row in coded.single_rows()])
         if self._classes is None:
             return np.asarray(labels)
-        return match_codes(labels, classifier.classes_, self._classes)
+        return codes_of(labels, self._classes)
 
 
 class TableVoter:
