@@ -75,6 +75,13 @@ def test_a_long_training_is_estimated_from_short_ones(growth, seconds, clock):
     assert clock.now - before < 12  # the training on everything did not take place
 
 
+def test_a_large_training_is_estimated_to_spare_memory(clock, monkeypatch):
+    monkeypatch.setattr(costs, "_MOST_ROWS", 1999)
+    found = measure_costs(state_of(Slow(clock, most=500), 2000, 20))
+    assert found.is_estimated
+    assert found.refit == pytest.approx(2.0, rel=0.2)
+
+
 def test_a_training_that_fails_is_estimated(clock):
     found = measure_costs(state_of(Slow(clock, most=1000), 2000, 20))
     assert found.is_estimated

@@ -79,6 +79,12 @@ def explain_costs(costs: Costs, *, num_shards: int, is_exact: bool) -> list[str]
         f"A deletion retrains {models} of {num_shards:,} models: about {deletion} of processor time, against "
         f"{about}{_time(costs.refit)} for training one model on everything."
     ]
+    if not is_exact:
+        everything = _time(costs.deletion / costs.models_retrained * num_shards)
+        told.append(
+            f"Once a generation is used up, the next update retrains all of them: about {everything}. Keep these times "
+            "from requesters: they depend on secrets."
+        )
     if is_exact and (costs.refit < _NOTICEABLE or costs.savings < _WORTH):
         told.append(
             f"Plain retraining (--shards 1) would take {_time(costs.refit)} a deletion and is usually more accurate: "

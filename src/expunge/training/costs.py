@@ -21,6 +21,7 @@ from expunge.training.sampling import PartitionSampler
 _MOST_SECONDS = 10.0  # of training one model on everything, and of a training that is believed without another
 _TRIAL_SECONDS = 2.0  # of trying shards
 _SHARDS_TRIED = 3
+_MOST_ROWS = 1_000_000  # of a training that is only measured, so that it does not need much memory
 _MOST_GROWTH = 3.0  # the exponent of a learner whose time grows faster than its rows
 
 
@@ -122,7 +123,7 @@ def _time_everything(state: EnsembleState, shard: int, seconds: float) -> tuple[
     """The time of training on all records; computed from shards of one and two sizes if that would take too long."""
     live, own = state.records.live_slots(), state.members[shard]
     times = len(live) / len(own)
-    if times < 2:
+    if times < 2 and len(live) <= _MOST_ROWS:
         return (_time_rows(state, live) or seconds * times), False
     if 2 * seconds > _TRIAL_SECONDS:
         return seconds * times, True
@@ -130,7 +131,7 @@ def _time_everything(state: EnsembleState, shard: int, seconds: float) -> tuple[
     twice = _time_rows(state, double) or 2 * seconds
     growth = min(max(math.log(twice / seconds) / math.log(len(double) / len(own)), 1.0), _MOST_GROWTH) if seconds else 1
     estimate = seconds * times**growth
-    measured = _time_rows(state, live) if estimate <= _MOST_SECONDS else None
+    measured = _time_rows(state, live) if estimate <= _MOST_SECONDS and len(live) <= _MOST_ROWS else None
     return (estimate, True) if measured is None else (measured, False)
 
 
