@@ -94,6 +94,13 @@ def test_independent_shards_share_records(clock):
     assert found.deletion == pytest.approx(4 * 0.4, rel=0.2)
 
 
+@pytest.mark.parametrize("most", [10**9, 1000])
+def test_shards_that_hold_everything(most, clock, monkeypatch):
+    monkeypatch.setattr(costs, "_MOST_ROWS", most)
+    found = measure_costs(state_of(Slow(clock), 2000, 3, IndependentSampler(1.0)))
+    assert (found.refit, found.is_estimated) == (pytest.approx(2.0), most == 1000)
+
+
 def test_one_shard_costs_a_training_on_everything(clock):
     state = state_of(Slow(clock), 2000, 1)
     assert measure_costs(state) == Costs(2.0, 1.0, 2.0, is_estimated=False)

@@ -123,8 +123,9 @@ def _time_everything(state: EnsembleState, shard: int, seconds: float) -> tuple[
     """The time of training on all records; computed from shards of one and two sizes if that would take too long."""
     live, own = state.records.live_slots(), state.members[shard]
     times = len(live) / len(own)
-    if times < 2 and len(live) <= _MOST_ROWS:
-        return (_time_rows(state, live) or seconds * times), False
+    if times < 2:
+        measured = _time_rows(state, live) if len(live) <= _MOST_ROWS else None
+        return (seconds * times, True) if measured is None else (measured, False)
     if 2 * seconds > _TRIAL_SECONDS:
         return seconds * times, True
     double = live[:: max(1, len(live) // (2 * len(own)))]
