@@ -119,12 +119,13 @@ LEARNERS = (
     *("ridge-exact", "naive-bayes-exact", "neighbours-exact"),
 )
 _UNLEARN_EXACTLY = LEARNERS[-3:]
+REGRESSORS = ("linear-regression", "ridge-regression", "forest-regression", "boosting-regression")
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
 
 
 def _learners(incomplete: str) -> list[str]:
-    return [name for name in LEARNERS if name.startswith(incomplete)]
+    return [name for name in (*LEARNERS, *REGRESSORS) if name.startswith(incomplete)]
 
 
 def _promises(incomplete: str) -> list[str]:
@@ -158,7 +159,8 @@ def create(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"One of {', '.join(LEARNERS)}; or package.module:factory. Those in -exact delete without training.",
+            help=f"One of {', '.join(LEARNERS)} (those in -exact delete without training); for numbers "
+            f"{', '.join(REGRESSORS)}; or package.module:factory.",
             autocompletion=_learners,
         ),
     ] = "logistic",
@@ -234,7 +236,7 @@ def create(
     import numpy as np
 
     import expunge
-    from expunge.cli.folders import make_learner
+    from expunge.cli.folders import make_learner, predicts_numbers
     from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
@@ -253,8 +255,13 @@ def create(
     given = {name: value for name, value in options.items() if value is not None}
     columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
     with replacing(folder, force=force) as place:
-        schema, records = _read(data, columns, one_class=bool(classes), float32=float32)
+        is_regression = predicts_numbers(learner)
+        if is_regression and (classes or promise != "exact"):
+            what = "--class" if classes else f"--promise {promise}"
+            raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
+        schema, records = _read(data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression)
         known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
+        known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
             learner,
             schema=schema,
@@ -309,14 +316,16 @@ def _randomness(seed: int | None) -> Randomness | None:
     return Randomness.from_seed(seed)
 
 
-def _read(path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool) -> tuple[Schema, Labelled]:
+def _read(
+    path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
+) -> tuple[Schema, Labelled]:
     from expunge.tables import Numbers, read_labelled, read_table
 
     numbers: Numbers = "float32" if float32 else "float64"
     exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
     with progress("reading", 1) as advance:
         table = read_table(path, as_text=exact, numbers=numbers)
-        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class)
+        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
         advance(1)
     return found
 
@@ -452,10 +461,11 @@ def _show(made: _Made, *, as_json: bool) -> None:
             }
         )
         return
+    known = _shortened([str(label) for label in made.classes])
+    origin = "declared" if made.classes_declared else "taken from this file"
+    what = f"classes {known} ({origin}; public, and fixed from now on)" if made.classes else "numbers to predict"
     console.print(
-        f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, classes "
-        f"{_shortened([str(label) for label in made.classes])} "
-        f"({'declared' if made.classes_declared else 'taken from this file'}; public, and fixed from now on).",
+        f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, {what}.",
         markup=False,
     )
     texts = [feature.name for feature in schema.features if feature.kind == "text"]

@@ -37,7 +37,7 @@ def predict(
     jobs: Jobs = None,
     trust: Trust = None,
 ) -> None:
-    """Answer every row of a file with a label. The id column is copied if the file has it.
+    """Answer every row of a file with a label, or with a number. The id column is copied if the file has it.
 
     Under the exact promise answers cost nothing. Under the others they cost budget; equal rows are charged once in a
     command. A declined answer is empty. If --out cannot be written, nothing is charged.

@@ -577,7 +577,10 @@ def _read_bundled_records(path: Path, manifest: Mapping[str, Any], form: Form) -
             raise InputError(f"column {column.name} has another length than {size} records")
     classes = load_classes(schema["classes"])
     block = RecordFolder(path / _RECORDS, form).read(size)
-    if len(block.labels) and (block.labels.min() < 0 or block.labels.max() >= len(classes)):
+    if form.outputs is not None:
+        if len(classes) or not np.isfinite(block.labels).all():
+            raise InputError("a record has a label that is no finite number")
+    elif len(block.labels) and (block.labels.min() < 0 or block.labels.max() >= len(classes)):
         raise InputError("a record has a label that is no class")
     allowed = require_flag("allow_missing", schema["allow_missing"])
     found = Records.restored(block, dead=(), classes=classes, allow_missing=allowed, layout=form.layout)

@@ -37,13 +37,13 @@ from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
 from expunge.serving.keeper import RoundState
-from expunge.serving.promises import Promise, SamplingName, as_promise
+from expunge.serving.promises import ONLY_CLASSES, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
-from expunge.training.learners.protocol import for_classes
+from expunge.training.learners.protocol import for_classes, predicts_values
 
 _PROBE_ROWS = 50
 
@@ -78,9 +78,10 @@ def create(
     path
         Where the folder goes. Nothing may be there but an empty folder.
     learner
-        A scikit-learn classifier or Pipeline, or a `Learner`.
+        A scikit-learn classifier, regressor or Pipeline, or a `Learner`.
     X, y
-        The features and labels, as scikit-learn takes them.
+        The features and labels, as scikit-learn takes them. For a regressor `y` holds numbers, one a record or a row of
+        them.
     ids
         An id for each record, as text or integers; 0, 1, 2, … if it is None.
     subjects
@@ -150,6 +151,8 @@ def create(
     begun = clock.now()  # before the training: the time that it takes is secret
     origin = _plain(provenance or {})
     promised, base = as_promise(promise), as_learner(learner)
+    if predicts_values(base) and not promised.is_exact:
+        raise ParameterError(ONLY_CLASSES)
     chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
     key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
@@ -166,6 +169,7 @@ def create(
             subjects=subjects,
             weights=weights,
             classes=classes,
+            is_regression=predicts_values(base),
             allow_missing=allow_missing,
             copy=False,  # until they are written to files
         )

@@ -33,12 +33,13 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.keeper import InMemory, Keeper, RoundState
-from expunge.serving.promises import ONLY_LABELS, Statement, make_statements
+from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, Statement, make_statements
 from expunge.serving.publishing import (
     BudgetStatus,
     DirectFront,
     ExactFront,
     ExactPublisher,
+    ExactRound,
     Front,
     Publisher,
     RoundContext,
@@ -46,7 +47,15 @@ from expunge.serving.publishing import (
 )
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.execution import Executor, Serial
-from expunge.training.learners import Learner, ScikitModel, SlicedLearner, SlicedModel
+from expunge.training.learners import (
+    Learner,
+    MultiOutputModel,
+    ScikitModel,
+    ScikitRegression,
+    SlicedLearner,
+    SlicedModel,
+)
+from expunge.training.learners.protocol import predicts_values
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
@@ -194,6 +203,8 @@ class Deployment:
         self._front = front or (ExactFront() if is_exact else DirectFront())
         if is_exact != isinstance(self._front, ExactFront):
             raise ParameterError("an ExactFront and an ExactPublisher belong together: both, or neither")
+        if predicts_values(learner) and not is_exact:
+            raise ParameterError(ONLY_CLASSES)
         self._learner = learner
         self._max_generations = require_count("max_generations", max_generations)
         self._executor = executor or Serial()
@@ -252,7 +263,7 @@ class Deployment:
 
     @property
     def classes(self) -> NDArray[Any]:
-        """The labels that may be released."""
+        """The labels that may be released; empty for a regressor."""
         return self.records.classes
 
     @property
@@ -320,6 +331,8 @@ class Deployment:
             If the generation's budget does not allow so many answers.
         """
         rows = self._queries(X)
+        if self.records.is_regression:
+            raise NotPublishedError("no class codes: this deployment predicts numbers, which predict gives")
         if self.is_exact:
             return self._present.serving.answer(rows)  # of one round, without waiting for anything
         with self._lock:
@@ -343,6 +356,8 @@ class Deployment:
         """The state, under the exact promise; `what` else names in the error what may not be published."""
         if not self.is_exact:
             raise NotPublishedError(f"no {what} under this promise, {ONLY_LABELS}")
+        if self.records.is_regression and what != "export":
+            raise NotPublishedError(f"no {what}: this deployment predicts numbers, which predict gives")
         return self._present.state
 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
@@ -421,33 +436,44 @@ class Deployment:
         models = [
             each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
         ]
-        return [copy.deepcopy(each.estimator if isinstance(each, ScikitModel) else each) for each in models]
+        fitted = ScikitModel | ScikitRegression | MultiOutputModel
+        return [copy.deepcopy(each.estimator if isinstance(each, fitted) else each) for each in models]
 
     def predict(self, X: Features) -> NDArray[Any]:
-        """Release a label for every row.
+        """Release a label for every row, or the numbers that a regressor predicts.
 
         Parameters
         ----------
         X
-            The rows to classify, in the layout of the records.
+            The rows, in the layout of the records.
 
         Returns
         -------
         array
             The labels. Where the mechanism declined, or every shard abstains under the exact promise, the label is
-            None, and the array holds objects.
+            None, and the array holds objects. For a regressor the mean or the median of the shards' values: one number
+            a row, or a row of them; shards without records are left out.
 
         Raises
         ------
         InputError, BudgetExhaustedError
-            As `predict_codes`.
+            As `predict_codes`; for a regressor also if no records are left to predict from.
         """
+        if self.records.is_regression:
+            return self._values(X)
         codes = self.predict_codes(X)
         labels = self.classes[np.maximum(codes, 0)]
         if (codes < 0).any():
             labels = labels.astype(object)
             labels[codes < 0] = None
         return labels
+
+    def _values(self, X: Features) -> NDArray[np.float64]:
+        serving, rows = self._present.serving, self._queries(X)
+        assert isinstance(serving, ExactRound)
+        if not len(serving.opening.state.records):
+            raise InputError("no records are left to predict from: add some")
+        return serving.values(rows)
 
     def update(self, batch: Iterable[Update], *, advance: Advance = ignore_progress) -> Receipt:
         """Apply a batch of updates, all or nothing, as one round (Algorithm 3).

@@ -33,6 +33,7 @@ from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
 from expunge.training.fallback import Fallback, RidgeFallback
 from expunge.training.learners import Learner, SlicedLearner, as_learner
+from expunge.training.learners.protocol import Combination
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
 SamplingName = Literal["independent", "partition"]
@@ -96,6 +97,7 @@ EXACT_STATEMENT = Statement(
     "It protects deletion, not accuracy: deletions that people choose after seeing the models may leave records behind "
     "on which this key does badly, and a fresh key would do better.",
 )
+ONLY_CLASSES = "a regressor needs promise='exact': the other promises count votes for classes, and numbers have none"
 _FRESH = "retraining from scratch with fresh randomness"
 
 
@@ -336,6 +338,16 @@ class Exact(Promise):
     without limit, and only the shards of a deleted record are ever retrained. It compares with retraining by the same
     recipe, key included; it claims no (α,β,γ).
 
+    Parameters
+    ----------
+    combine
+        How the values of regressors become one: "mean" or "median". It does not concern classifiers.
+
+    Raises
+    ------
+    ParameterError
+        If `combine` is neither.
+
     Examples
     --------
     >>> Exact().default_sampling
@@ -345,6 +357,10 @@ class Exact(Promise):
     name: ClassVar[str] = "exact"
     is_exact: ClassVar[bool] = True
     default_sampling: ClassVar[SamplingName] = "partition"
+    combine: Combination = "mean"
+
+    def __post_init__(self) -> None:
+        require_choice("combine", self.combine, get_args(Combination))
 
     def make_publisher(
         self, num_shards: int, num_classes: int, rng: Randomness, *, cache_folder: Path | None = None
@@ -353,8 +369,8 @@ class Exact(Promise):
         return publishing.ExactPublisher()
 
     def make_front(self, learner: Any) -> Front:
-        """A front that answers with labels and probabilities."""
-        return publishing.ExactFront()
+        """A front that answers with labels and probabilities, or with values."""
+        return publishing.ExactFront(self.combine)
 
 
 @dataclass(frozen=True)
@@ -675,7 +691,7 @@ def as_promise(promise: str | Promise) -> Promise:
     Examples
     --------
     >>> as_promise("exact")
-    Exact()
+    Exact(combine='mean')
     """
     if isinstance(promise, Promise):
         return promise

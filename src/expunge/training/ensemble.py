@@ -9,6 +9,7 @@ untouched shards keep the very same model objects.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from expunge.core.errors import TrainingError
+from expunge.core.errors import ParameterError, TrainingError
 from expunge.core.features import Features
 from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
@@ -27,6 +28,7 @@ from expunge.training.learners import protocol
 from expunge.training.learners.protocol import (
     Abstainer,
     Codes,
+    Combination,
     Floats,
     Learner,
     Model,
@@ -130,7 +132,7 @@ class EnsembleState:
         there. A row on which every shard abstains is NaN.
         """
         with silenced():
-            found = protocol.mean_opinion(self.models, X, self.records.num_classes, "probabilities")
+            found = protocol.mean_probabilities(self.voter, self.models, X, self.records.num_classes)
         if found is not None:
             return found
         counts = self.count_votes(X).astype(np.float64)
@@ -141,6 +143,18 @@ class EnsembleState:
         """The mean of the shards' decision scores: shape (rows, classes). None if a model has none."""
         with silenced():
             return protocol.mean_opinion(self.models, X, self.records.num_classes, "scores")
+
+    def values(self, X: Features, combination: Combination) -> Floats:
+        """The mean or the median of the shards' values: shape (rows,), or (rows, m) if models give m numbers a row.
+
+        A shard without a value is left out. A row for which no shard has one is NaN.
+        """
+        outputs = self.records.outputs or ()
+        num_values = getattr(self.learner, "num_values", None)
+        shape = outputs if num_values is None else (num_values,)
+        with silenced():
+            found = protocol.combine_values(self.models, X, math.prod(shape), combination)
+        return found.reshape(len(found), *shape)
 
     @property
     def has_probabilities(self) -> bool:
@@ -226,6 +240,8 @@ def learn(
 
     Raises
     ------
+    ParameterError
+        If the learner learns numbers and the records' labels are classes, or the other way round.
     TrainingError
         If the learner fails on a shard; the error names the shard.
 
@@ -238,6 +254,7 @@ def learn(
     >>> state.count_votes(np.array([[1.0]]))
     array([[0, 1]])
     """
+    _require_match(recipe.learner, records)
     records = records.compacted() if _has_too_many_dead(records) else records
     bound = recipe.for_classes(records.classes)
     blank = EnsembleState(records, bound, bound.members(records), ())
@@ -407,6 +424,16 @@ def refit_without(state: EnsembleState, shard: int) -> Model | None:
         If the learner fails; the error names the shard.
     """
     return _refit(state, state.records, {shard: state.members[shard][:1]}, {}).get(shard)
+
+
+def _require_match(learner: Any, records: Records) -> None:
+    """Refuse a regressor for classes, and a classifier for numbers."""
+    if protocol.predicts_values(learner) == records.is_regression:
+        return
+    name = type(getattr(learner, "estimator", learner)).__name__
+    if records.is_regression:
+        raise ParameterError(f"{name} learns classes, and the labels of these records are numbers to predict")
+    raise ParameterError(f"{name} learns numbers: make the records with is_regression=True")
 
 
 def _refit(

@@ -19,9 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -45,7 +51,7 @@ _MISSING = "(missing)"
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a named learner is made: its classifier, what that needs, and a line for the help of the command line."""
+    """How a named learner is made: its estimator, what that needs, and a line for the help of the command line."""
 
     classifier: Callable[[], Any]
     words: str
@@ -77,6 +83,20 @@ _RECIPES: Mapping[str, _Recipe] = {
 }
 
 
+_REGRESSORS: Mapping[str, _Recipe] = {
+    "linear-regression": _Recipe(LinearRegression, "least squares, for numbers"),
+    "ridge-regression": _Recipe(Ridge, "least squares with a penalty, for numbers: fast, a good first choice"),
+    "forest-regression": _Recipe(RandomForestRegressor, "random forest of 100 trees, for numbers", is_scaled=False),
+    "boosting-regression": _Recipe(
+        lambda: HistGradientBoostingRegressor(early_stopping=False),
+        "gradient boosting of trees, for numbers: often the most accurate on tables",
+        is_scaled=False,
+        takes_sparse=False,
+        needs_values=True,
+    ),
+}
+
+
 _EXACT: Mapping[str, tuple[Callable[..., Any], str]] = {
     "ridge-exact": (partial(RidgeFallback, is_scaled=True), "least squares with a penalty, from exact sums"),
     "naive-bayes-exact": (GaussianNaiveBayes, "naive Bayes, from exact sums and counts"),
@@ -98,6 +118,22 @@ def exact_names() -> dict[str, str]:
     ['ridge-exact', 'naive-bayes-exact', 'neighbours-exact']
     """
     return {name: words for name, (_, words) in _EXACT.items()}
+
+
+def regressor_names() -> dict[str, str]:
+    """Short names of the learners that predict numbers and not classes, with one line about each.
+
+    Returns
+    -------
+    dict
+        The lines by name.
+
+    Examples
+    --------
+    >>> list(regressor_names())
+    ['linear-regression', 'ridge-regression', 'forest-regression', 'boosting-regression']
+    """
+    return {name: recipe.words for name, recipe in _REGRESSORS.items()}
 
 
 def _make_exact(
@@ -198,7 +234,7 @@ def named_learner(
     Parameters
     ----------
     name
-        One of `learner_names()` or `exact_names()`.
+        One of `learner_names()`, `regressor_names()` or `exact_names()`.
     columns
         The kind of every column of a table, in order; None for arrays and tables of numbers.
     fills_gaps
@@ -225,9 +261,9 @@ def named_learner(
     """
     if name in _EXACT:
         return _make_exact(name, columns, fills_gaps, options)
-    recipe = _RECIPES.get(name)
+    recipe = _RECIPES.get(name) or _REGRESSORS.get(name)
     if recipe is None:
-        known = ", ".join([*_RECIPES, *_EXACT])
+        known = ", ".join([*_RECIPES, *_EXACT, *_REGRESSORS])
         raise ParameterError(
             f"unknown learner {name!r}: use one of {known}, or package.module:factory for one of your own"
         )
