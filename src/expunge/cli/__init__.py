@@ -12,7 +12,7 @@ try:
 
     from expunge.cli.app import app, main
 
-    for _name in ("demo", "plan", "create", "predict", "requests", "status", "certificate", "export", "audit"):
+    for _name in ("demo", "plan", "create", "predict", "requests", "rekey", "status", "certificate", "export", "audit"):
         import_module(f"expunge.cli.{_name}")  # `expunge --help` lists the commands in this order
     for _entry in entry_points(group="expunge.commands"):
         _command = _entry.load()

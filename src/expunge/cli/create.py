@@ -53,6 +53,8 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
             console.print(f"\n[bold]{each.name}: not claimed.[/bold]")
             say(f"Why: {each.reason}.")
             advice = advice_for(guarantee, provenance)
+            if each.name == "exact":
+                advice = "`expunge rekey` trains everything again."
             if advice:
                 say(f"What would change that: {advice}")
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
-from expunge.evidence import Certificate
+from expunge.evidence import Certificate, KeyDraw
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.inbox import Inbox
 from expunge.folder.keeper import FolderKeeper
@@ -29,7 +30,7 @@ from expunge.folder.store import Store
 from expunge.folder.store.requests import Request
 from expunge.serving.deployment import Deployment, Receipt, Status
 from expunge.serving.keeper import RoundState
-from expunge.serving.promises import Statement
+from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, StudentRound
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import Executor
@@ -174,7 +175,12 @@ class DurableDeployment:
     @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return self._deployment.promise
+        return make_statements(self.guarantee(), unclaimed=self._evidence.unclaimed)
+
+    @property
+    def key(self) -> KeyDraw:
+        """When the recipe key in force was drawn, why, and the commitment to it. For operators and auditors."""
+        return self._evidence.key
 
     @property
     def student(self) -> StudentRound:
@@ -359,11 +365,13 @@ class DurableDeployment:
         predictions = None if now.budget is None else now.budget.predictions
         return CurrentFacts(now.generation, now.round, predictions, capacity, now.num_records)
 
-    def rekey(self, *, advance: Advance = ignore_progress) -> None:
-        """Retrain everything now with a new key: a new generation of the same round."""
+    def rekey(
+        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+    ) -> bool:
+        """Retrain everything now with a new key, as `Deployment.rekey` does. The log says why it was renewed."""
         with self._working():
             self._raise_clock_error()
-            self._deployment.rekey(advance=advance)
+            return self._deployment.rekey(if_older_than=if_older_than, advance=advance)
 
     def wait(self) -> None:
         """Wait for a retraining in the background, if there is one. An error in it, or of the clock, is raised here."""

@@ -25,14 +25,22 @@ from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
+from expunge.core.words import seconds_of
 from expunge.folder.codec import decode, encode, encode_model
-from expunge.folder.configuration import Settings, dump_settings, load_settings
+from expunge.folder.configuration import Settings, describe_learner, dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import encode_round, get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.store import FolderLock, Store, recover_replacement
-from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
+from expunge.folder.store.ensembles import (
+    FirstEnsembleWriter,
+    activate,
+    dump_classes,
+    read_key_draw,
+    read_state,
+    write_key,
+)
 from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
@@ -202,6 +210,7 @@ def create(
         )
         facts = {
             "settings": found,
+            "learner": describe_learner(base),
             "classes": labels,
             "classes_declared": classes is not None,
             "allow_missing": allow_missing,
@@ -251,6 +260,7 @@ def _write_down(
         put_round(store, learned)
         activate(store, staged, generation=1, round=0, models_trained=first.models_trained)
         store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+        write_key(store, state.key, at=facts["created_at"], reason="")
         LedgerBook(store, identity).write(
             "created",
             facts["created_at"],
@@ -258,6 +268,8 @@ def _write_down(
             num_records=len(state.records),
             num_shards=state.num_shards,
             sampler=facts["settings"]["sampling"],
+            promise=facts["settings"]["promise"]["name"],
+            learner=facts["learner"],
             tick_seconds=facts["clock_seconds"],
             max_generations=max_generations,
             software=f"expunge {__version__}",
@@ -351,6 +363,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
             position.models_trained,
             generation=position.generation,
             round=position.round,
+            key_drawn=float(seconds_of(read_key_draw(store)[0])),
         ),
         learner,
         front=front,
@@ -412,6 +425,8 @@ def _under_construction(folder: Path) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, StoreError):  # name the folder that the caller gave
+            if str(partial) not in str(error):
+                raise
             raise type(error)(str(error).replace(str(partial), str(folder))) from error
         raise
 

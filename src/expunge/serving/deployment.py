@@ -14,9 +14,11 @@ from __future__ import annotations
 import copy
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
@@ -31,6 +33,7 @@ from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
+from expunge.core.words import read_period
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.keeper import InMemory, Keeper, RoundState
 from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, Statement, make_statements
@@ -570,20 +573,43 @@ class Deployment:
         """
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
-    def rekey(self, *, advance: Advance = ignore_progress) -> None:
+    def rekey(
+        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+    ) -> bool:
         """Retrain everything now, with a new key ζ. This starts a new generation within the same round.
 
-        Under the exact promise nothing else renews the key. Do it on a clock: what the promise says is about the models
-        given the key, and a key that is renewed because of what people saw would itself depend on that.
+        Under the exact promise nothing else renews the key. Do it on a clock (`if_older_than`): what the promise says
+        is about the models given the key, and a key that is renewed because of what people saw would itself depend on
+        that. A folder's log says which of the two it was.
 
         Parameters
         ----------
+        if_older_than
+            Do nothing unless the key in force is older than this: seconds, or a text such as "90d". None renews it
+            at once, by hand.
         advance
             Called with the progress of the training.
+
+        Returns
+        -------
+        bool
+            Whether the key was renewed.
+
+        Raises
+        ------
+        ParameterError
+            If `if_older_than` is not a length of time.
+        TrainingError
+            If a shard's model cannot be trained. Nothing is changed.
         """
+        least = 0.0 if if_older_than is None else read_period("if_older_than", if_older_than)
         with self._keeper.working(), self._updating:
             self._raise_background_error()
-            self._make_round(partial(self._rekeyed, advance))
+            if if_older_than is not None and time.time() - self._present.key_drawn <= least:
+                return False
+            reason = "by hand" if if_older_than is None else "on a clock"
+            self._make_round(partial(self._rekeyed, advance, reason))
+            return True
 
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
@@ -712,11 +738,11 @@ class Deployment:
         _hand_over(writer, following.state, change if following.state.records is records else None)
         return replace(following, round=present.round + 1, last_report=report)
 
-    def _rekeyed(self, advance: Advance, present: RoundState, writer: StateWriter | None) -> RoundState:
+    def _rekeyed(self, advance: Advance, reason: str, present: RoundState, writer: StateWriter | None) -> RoundState:
         """Retrain everything on the same dataset, in a new generation of the same round."""
         following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
         _hand_over(writer, following.state, _no_change(present, following))
-        return following
+        return replace(following, renewed=reason)
 
     def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
         """Start a generation: fresh randomness, fresh models, empty books."""
@@ -733,6 +759,7 @@ class Deployment:
             generation=present.generation + 1,
             round=present.round,
             last_report=present.last_report,
+            renewed="generation used up",
         )
 
     def _start_background_retraining(self, spent: RoundState) -> None:

@@ -101,13 +101,15 @@ ONLY_CLASSES = "a regressor needs promise='exact': the other promises count vote
 _FRESH = "retraining from scratch with fresh randomness"
 
 
-def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
+def make_statements(guarantee: Guarantee, *, unclaimed: str = "") -> tuple[Statement, ...]:
     """The promises in force, each as a statement of its own.
 
     Parameters
     ----------
     guarantee
         The (α,β,γ) that the deployment's publishing gives. If it is vacuous, it is not claimed.
+    unclaimed
+        Why the exact promise is not claimed; empty if it is.
 
     Returns
     -------
@@ -121,14 +123,16 @@ def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
     exact True
     (α,β,γ) True
     """
-    reason = guarantee.reason.rstrip(". ").removeprefix("(α,β,γ)-unlearning is not claimed: ")
+    exact, reason = EXACT_STATEMENT, guarantee.reason.rstrip(". ")
+    if unclaimed:
+        exact = replace(exact, statement="not claimed", limits="", reason=unclaimed.rstrip(". "))
     if reason:
-        return EXACT_STATEMENT, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
+        return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
         f"The models in service after an update are ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-"
         f"close to those of retraining, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
-    return EXACT_STATEMENT, Statement("(α,β,γ)", words, _FRESH)
+    return exact, Statement("(α,β,γ)", words, _FRESH)
 
 
 class Promise(ABC):

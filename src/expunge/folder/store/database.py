@@ -31,10 +31,14 @@ _SCHEMA = (
     # Of each generation: how many predictions are paid for, and whether it is dirty. The gate is secret.
     "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, "
     "dirty INTEGER NOT NULL, gate TEXT)",
-    # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds.
-    "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL)",
-    # The file of each shard's model.
-    "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL)",
+    # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds. When
+    # it was drawn, and why the key before it was replaced.
+    "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL, "
+    "drawn_at TEXT NOT NULL, reason TEXT NOT NULL)",
+    # The file of each shard's model, and the salt of the commitment to it that auditors are given. A salt is erased
+    # with its model: then the commitment cannot be opened any more.
+    "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
+    "salt BLOB NOT NULL)",
     # Slots whose record was deleted, and whether their bytes have been overwritten.
     "CREATE TABLE dead (slot INTEGER PRIMARY KEY, erased INTEGER NOT NULL)",
     # The requests. `content` holds ids in clear until the request is in force; `file` names the records to be added.

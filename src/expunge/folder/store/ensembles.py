@@ -38,7 +38,8 @@ from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 _THREADS = 8  # the disk does this many flushes together
-ModelFile = tuple[str, str, bytes]  # name, format, digest
+ModelFile = tuple[str, str, bytes, bytes]  # name, format, digest, salt of its commitment
+_SALT_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def _write_model(
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
     write_new(store.folder / "models" / name, encoded.data)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(encoded.data).digest()
+    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
 
 def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
@@ -217,10 +218,21 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
         database.execute("DELETE FROM dead")
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
     rows = [(shard, *file) for shard, file in staged.files.items()]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?)", rows)
-    key = (state.key.secret, int(state.key.is_system))
-    if database.row("SELECT secret, is_system FROM recipe WHERE only = 1") != key:  # the old key is overwritten
-        database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?)", key)
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def write_key(store: Store, key: RecipeKey, *, at: str, reason: str) -> None:
+    """Put a recipe key ζ in force, inside the caller's transaction: when it was drawn, and why it was renewed."""
+    values = (key.secret, int(key.is_system), at, reason)
+    store.database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?, ?, ?)", values)
+
+
+def read_key_draw(store: Store) -> tuple[str, str]:
+    """Read when the recipe key in force was drawn, and why it was renewed; no reason for the first one."""
+    row = store.database.row("SELECT drawn_at, reason FROM recipe WHERE only = 1")
+    if row is None:
+        raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
+    return str(row[0]), str(row[1])
 
 
 def erase(store: Store) -> None:

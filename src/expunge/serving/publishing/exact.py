@@ -22,8 +22,7 @@ from expunge.serving.publishing.front import DirectFront, DirectRound, RoundCont
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
 from expunge.training.learners.protocol import Combination
 
-_UNBOUNDED = "the exact promise lets everything be published, so what is published about the key has no bound"
-NOT_CLAIMED = f"(α,β,γ)-unlearning is not claimed: {_UNBOUNDED}"
+NOT_CLAIMED = "everything may be published here, so nothing bounds what is published about the secret key"
 _DECLINED = -1
 
 

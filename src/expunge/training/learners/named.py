@@ -8,7 +8,6 @@ table of numbers alone gets no column transformer, so that linear models can vot
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -40,6 +39,7 @@ from sklearn.utils import get_tags
 from expunge.core.checks import require_choice
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, is_frame
+from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.training.learners.exact import ExactLearner
 from expunge.training.learners.protocol import Learner, SlicedLearner
@@ -445,15 +445,9 @@ def _call_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLear
 
 
 def _find_factory(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise ParameterError(f"learner {name!r}: the module {module!r} cannot be imported: {error}") from error
-    except (AttributeError, ValueError):
-        raise ParameterError(f"learner {name!r}: the module {module!r} has no {attribute!r}") from None
+    found = import_named(name, option="learner")
     if not callable(found):
-        raise ParameterError(f"learner {name!r}: {attribute!r} is not a function that makes a learner")
+        raise ParameterError(f"learner {name!r} is not a function that makes a learner")
     factory: Callable[..., Any] = found
     return factory
 
