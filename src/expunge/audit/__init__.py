@@ -28,7 +28,9 @@ from expunge.audit.requesters import (
 )
 from expunge.audit.scenario import History, PublishedModels, Scenario, Scheme, Setting, Statistic, Task
 from expunge.audit.scenarios import (
+    DeploymentAttack,
     LookupResult,
+    attack_deployment,
     attack_lookup,
     label_only_scenario,
     lookup_scenario,
@@ -59,6 +61,7 @@ __all__ = [
     "DeleteRandomCorrect",
     "DeleteTargeted",
     "DeleteThese",
+    "DeploymentAttack",
     "DeploymentScheme",
     "Digits",
     "EnsembleScheme",
@@ -77,6 +80,7 @@ __all__ = [
     "Trial",
     "UserScheme",
     "alpha_lower_bound",
+    "attack_deployment",
     "attack_lookup",
     "audit",
     "choose_shards",

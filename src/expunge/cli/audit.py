@@ -15,9 +15,8 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.create import say
 from expunge.cli.folders import importable_from_here, refuse_inside, settle
-from expunge.cli.output import AsJson, Trust, console, page_can_be_written, progress, show_json, show_table
+from expunge.cli.output import AsJson, Trust, console, page_can_be_written, progress, say, show_json, show_table
 from expunge.core.errors import ExpungeError, InputError, ParameterError
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import typer
 from rich.markup import escape
 
 from expunge.cli.app import app
-from expunge.cli.create import advice_for, say, tell_promise
+from expunge.cli.costs import costs_of, tell_costs
+from expunge.cli.create import advice_for, count_shards, tell_promise
 from expunge.cli.folders import opened, settle
-from expunge.cli.output import AsJson, Folder, Trust, console, show_json
+from expunge.cli.output import AsJson, Folder, Trust, console, say, show_json
 
 if TYPE_CHECKING:
     from expunge.folder import DeploymentView, DurableDeployment, DurableStatus, Request
@@ -50,10 +51,17 @@ def status(
         if inside:
             with opened(folder, trust=trust) as deployment:
                 secret = _inside(deployment)
+        # How long trainings take is secret under (α,β,γ), as everything that depends on the key.
+        shows_costs = inside or view.promise_name == "exact"
         if as_json:
-            show_json(_as_data(view, facts, folder) | ({} if secret is None else {"inside": secret}))
+            found, costs = _as_data(view, facts, folder), {"costs": view.provenance.get("costs")}
+            if view.promise_name == "exact":
+                found |= costs
+            elif secret is not None:
+                secret |= costs
+            show_json(found | ({} if secret is None else {"inside": secret}))
         else:
-            _tell(view, facts, folder)
+            _tell(view, facts, folder, shows_costs=shows_costs)
             if secret is not None:
                 _tell_inside(secret)
 
@@ -95,12 +103,12 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
+def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, *, shows_costs: bool) -> None:
     counts = _counts(view)
     name = escape(str(folder))
     generation = "" if facts.generation is None else f"generation {facts.generation}, "
     console.print(f"[bold]{name}[/bold]: {generation}round {facts.round}", soft_wrap=True)
-    say(f"{facts.num_records:,} records in {facts.num_shards:,} shards")
+    say(f"{facts.num_records:,} records in {count_shards(facts.num_shards)}")
     say(
         f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "
         f"new ones are applied {_rule(facts.apply)}"
@@ -117,6 +125,10 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
     else:
         say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
+    costs = costs_of(view.provenance) if shows_costs else None
+    if costs is not None:
+        console.print("\n[bold]What a deletion costs[/bold], as measured when the folder was created")
+        tell_costs(costs, num_shards=facts.num_shards, is_exact=view.promise_name == "exact")
 
 
 def _rule(apply: str) -> str:

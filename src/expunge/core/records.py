@@ -608,7 +608,8 @@ class Records:
             raise RecordError(f"the features of record {first!r} cannot be used: {error}", first) from error
         for row in [] if self.allow_missing else missing_rows(features)[:1]:
             record = block.id_of(block.start + int(row))
-            raise RecordError(f"the features of record {record!r} hold NaN or infinity", record)
+            message = f"the features of record {record!r} hold NaN or infinity, and the records are made without"
+            raise RecordError(f"{message} allow_missing", record)
         return replace(block, features=features)
 
 

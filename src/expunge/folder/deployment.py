@@ -138,6 +138,17 @@ class DurableDeployment:
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
+    def add_provenance(self, facts: dict[str, Any]) -> None:
+        """Keep more plain data with the deployment, beside what `create` was told.
+
+        Parameters
+        ----------
+        facts
+            The data by name. A name that is there already is replaced.
+        """
+        with self._store.database.transaction():
+            self._store.write_fact("provenance", {**self.provenance, **facts})
+
     @property
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""

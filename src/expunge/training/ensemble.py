@@ -41,7 +41,7 @@ from expunge.training.learners.warnings import silenced
 from expunge.training.recipe import Recipe, first_slices
 from expunge.training.sampling import Sampler, Slots
 
-__all__ = ["EnsembleState", "UpdateReport", "learn", "retrain", "update"]
+__all__ = ["EnsembleState", "UpdateReport", "learn", "refit_without", "retrain", "update"]
 
 Advance = Callable[[int], None]
 _BATCHES_PER_WORKER = 8
@@ -403,6 +403,31 @@ def _with_changed(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequ
     if hasattr(models, "with_changed"):
         return cast("Sequence[Model]", models.with_changed(changed))
     return tuple(changed.get(shard, model) for shard, model in enumerate(models))
+
+
+def refit_without(state: EnsembleState, shard: int) -> Model | None:
+    """The model of a shard after one of its records has left, by the learner's `refit`.
+
+    It shows what a deletion costs; nothing is changed.
+
+    Parameters
+    ----------
+    state
+        The records, the recipe, the shards and the models.
+    shard
+        The number of a shard that has records.
+
+    Returns
+    -------
+    Model or None
+        The model; None if the learner has no `refit`, or has to train.
+
+    Raises
+    ------
+    TrainingError
+        If the learner fails; the error names the shard.
+    """
+    return _refit(state, state.records, {shard: state.members[shard][:1]}, {}).get(shard)
 
 
 def _require_match(learner: Any, records: Records) -> None:
