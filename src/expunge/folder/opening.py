@@ -41,7 +41,7 @@ from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
-from expunge.training.learners.protocol import for_classes
+from expunge.training.learners.protocol import for_classes, require_weights
 
 _PROBE_ROWS = 50
 
@@ -422,6 +422,8 @@ def _plain(provenance: dict[str, Any]) -> dict[str, Any]:
 
 def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) -> None:
     """Train on a few records to find out whether models can be stored, before all shards are trained."""
+    if records.has_weights:
+        require_weights(learner)
     slots = np.arange(min(_PROBE_ROWS, len(records)), dtype=np.int64)
     X, y, weights = records.gather(slots)
     bound = for_classes(learner, records.classes)

@@ -226,6 +226,8 @@ def learn(
 
     Raises
     ------
+    ParameterError
+        If the records have weights, and the learner cannot take any.
     TrainingError
         If the learner fails on a shard; the error names the shard.
 
@@ -238,6 +240,8 @@ def learn(
     >>> state.count_votes(np.array([[1.0]]))
     array([[0, 1]])
     """
+    if records.has_weights:
+        protocol.require_weights(recipe.learner)
     records = records.compacted() if _has_too_many_dead(records) else records
     bound = recipe.for_classes(records.classes)
     blank = EnsembleState(records, bound, bound.members(records), ())

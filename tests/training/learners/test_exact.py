@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import expunge
-from expunge.core.errors import ModelFormatError, ParameterError, TrainingError
+from expunge.core.errors import ModelFormatError, ParameterError
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Add, Delete, Records
 from expunge.folder.codec import decode_model, encode_model
@@ -109,7 +109,7 @@ def test_what_cannot_be_used_is_named():
         ExactLearner("ridge")  # type: ignore[arg-type]
     X, y = rows(4)
     records = Records.build(X, y, classes=[0, 1, 2], weights=[1, 1, 2, 1])
-    with pytest.raises(TrainingError, match="counts every record once, got the weight 2"):
+    with pytest.raises(ParameterError, match="counts every record once: leave the weights out"):
         learn(records, Recipe(named_learner("ridge-exact"), 1))
 
 
