@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from expunge.core.errors import FormatError, StoreError
+from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
 from expunge.evidence import Certificate
@@ -19,11 +19,12 @@ from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.fronts import get_front
 from expunge.folder.opening import read_learner, restore_publisher
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import load_classes, read_records
+from expunge.folder.store.ensembles import count_environments, load_classes, read_records
 from expunge.folder.store.requests import Request
 from expunge.folder.store.store import Position
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, Publisher
+from expunge.training.environment import Environment, Origins
 from expunge.training.learners import Learner, SlicedLearner
 
 
@@ -107,7 +108,23 @@ class DeploymentView:
     @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return make_statements(self.guarantee())
+        return make_statements(self.guarantee(), self.origins())
+
+    def origins(self, *, trust: Sequence[str] = ()) -> Origins:
+        """Return which environments the models in service were trained in, and what has changed since.
+
+        Parameters
+        ----------
+        trust
+            The modules or classes of your own that the folder was created with. Without them, what only a learner of
+            your own says about its environment is not compared.
+        """
+        counts = count_environments(self._store)
+        try:
+            here = Environment.here(read_learner(self._store, tuple(trust)))
+        except ModelFormatError:
+            here = Environment.like(next(iter(counts)))
+        return Origins.of(counts, here=here, numerics=self._store.fact("numerics"))
 
     @property
     def promise_name(self) -> str:

@@ -18,6 +18,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge.core.checks import require_choice
 from expunge.core.errors import FormatError, ParameterError, StoreError
 from expunge.core.features import Features, take
 from expunge.core.files import flush_file
@@ -39,6 +40,7 @@ from expunge.serving.promises import Promise, SamplingName, as_promise
 from expunge.serving.publishing import Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
+from expunge.training.environment import NUMERICS, Numerics
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, require_weights
@@ -61,6 +63,7 @@ def create(
     promise: str | Promise = "exact",
     sampling: SamplingName | None = None,
     inclusion_probability: float | None = None,
+    numerics: Numerics = "strict",
     apply: str | ApplyPolicy = "now",
     clock_seconds: int = 60,
     trust: Sequence[str] = (),
@@ -99,6 +102,9 @@ def create(
         "partition" or "independent"; what the promise needs if it is None.
     inclusion_probability
         The chance p of a record to be in a shard, for independent shards; 1/k if it is None.
+    numerics
+        What an update does when the environment (libraries, processor, device) has changed since models were trained:
+        "strict" trains them all again; "lenient" the touched shards only, and the promise then holds up to rounding.
     apply
         When requests are applied: "now", "every 3600s", "at 100" or "manual". See `ApplyPolicy`.
     clock_seconds
@@ -146,6 +152,7 @@ def create(
     clock = Clock(clock_seconds)
     clock.tick()  # refuses a tick that is out of range
     begun = clock.now()  # before the training: the time that it takes is secret
+    require_choice("numerics", numerics, NUMERICS)
     origin = _plain(provenance or {})
     promised, base = as_promise(promise), as_learner(learner)
     chance = rng or Randomness.from_system()
@@ -193,12 +200,14 @@ def create(
             executor=make_executor(n_jobs),
             advance=advance,
             key=key,
+            numerics=numerics,
         )
         facts = {
             "settings": found,
             "classes": labels,
             "classes_declared": classes is not None,
             "allow_missing": allow_missing,
+            "numerics": numerics,
             "apply": str(policy),
             "clock_seconds": clock_seconds,
             "is_system": chance.is_system,

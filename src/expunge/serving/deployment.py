@@ -43,6 +43,7 @@ from expunge.serving.publishing import (
     StudentRound,
 )
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
+from expunge.training.environment import Numerics, Origins
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import Learner, ScikitModel, SlicedLearner, SlicedModel
 from expunge.training.recipe import Recipe
@@ -173,6 +174,9 @@ class Deployment:
         Called with the progress of the first training.
     key
         The recipe key ζ of the first generation. None takes one from `rng`.
+    numerics
+        What an update does when the environment has changed: "strict" retrains everything, "lenient" only the touched
+        shards. See `Recipe`.
 
     Raises
     ------
@@ -221,9 +225,10 @@ class Deployment:
         executor: Executor | None = None,
         advance: Advance = ignore_progress,
         key: RecipeKey | None = None,
+        numerics: Numerics = "strict",
     ) -> None:
         self._configure(learner, num_shards, sampler, publisher, rng, front, max_generations, executor)
-        recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng))
+        recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng), numerics)
         self._state = self._learn(records, advance, recipe).require_votes()
         self._serving = self._open_round(self._state, publisher, rng, None)
 
@@ -276,7 +281,12 @@ class Deployment:
     @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return make_statements(self.guarantee())
+        return make_statements(self.guarantee(), self.origins)
+
+    @property
+    def origins(self) -> Origins:
+        """Which environments the models in service were trained in, and what has changed since."""
+        return self._state.origins
 
     @property
     def student(self) -> StudentRound:
@@ -465,7 +475,8 @@ class Deployment:
         """Apply a batch of updates, all or nothing, as one round (Algorithm 3).
 
         The touched shards are retrained. Once the generation's budget is spent or `max_generations` are used up, all
-        shards are retrained with fresh randomness. Neither ever happens under the exact promise.
+        shards are retrained with fresh randomness. Neither ever happens under the exact promise. When the environment
+        has changed since the models were trained, all of them are trained again, unless the numerics are "lenient".
 
         Parameters
         ----------
@@ -625,13 +636,15 @@ class Deployment:
     def _must_retrain(self) -> bool:
         """Whether the next update has to be a full retraining.
 
-        It has to be in a copy that was loaded: the other copies have books of their own on the same randomness. Under
-        the exact promise it never has to.
+        It has to be in a copy that was loaded: the other copies have books of their own on the same randomness. It also
+        has to be in another environment, where all models are trained again. Under the exact promise it never has to:
+        there the models of another environment are trained again with the same key.
         """
         if self.is_exact:
             return False
         used_up = self._publisher.must_retrain or self._generation > self._max_generations
-        return used_up or (self._is_copy and not self._publisher.is_repeatable)
+        is_elsewhere = self._state.origins.retrains_everything
+        return used_up or is_elsewhere or (self._is_copy and not self._publisher.is_repeatable)
 
     def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
         """Retrain the touched shards, in the same generation (R_A)."""

@@ -31,6 +31,7 @@ from expunge.serving.publishing.publisher import require_limit
 from expunge.serving.publishing.student import Augment
 from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
+from expunge.training.environment import Origins
 from expunge.training.fallback import Fallback, RidgeFallback
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
@@ -92,20 +93,32 @@ EXACT_STATEMENT = Statement(
     "exact",
     "The models of the shards are, bit for bit, those that the recipe gives when it is run from scratch on the records "
     "that are left (T6). This holds after any history of questions, answers and requests.",
-    "retraining by the same recipe: learner, shards, columns, classes, software and key",
+    "retraining by the same recipe: learner, shards, columns, classes, key and environment",
     "It protects deletion, not accuracy: deletions that people choose after seeing the models may leave records behind "
     "on which this key does badly, and a fresh key would do better.",
 )
 _FRESH = "retraining from scratch with fresh randomness"
 
 
-def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
+_ROUNDED = (
+    "The models of the shards are, up to rounding, those that the recipe gives when it is run from scratch on the "
+    "records that are left (T6), because they were trained in different environments: {origins}. Each of them is, bit "
+    "for bit, what the recipe gives in its own environment. This holds after any history of questions, answers and "
+    "requests."
+)
+_ROUNDING_IS_SMALL = "Models of different environments are taken to differ by rounding alone."
+
+
+def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tuple[Statement, ...]:
     """The promises in force, each as a statement of its own.
 
     Parameters
     ----------
     guarantee
         The (α,β,γ) that the deployment's publishing gives. If it is vacuous, it is not claimed.
+    origins
+        The environments that the models in service come from. If there are several, the exact promise holds up to
+        rounding only, and says how many models come from where. None names no environment.
 
     Returns
     -------
@@ -119,14 +132,24 @@ def make_statements(guarantee: Guarantee) -> tuple[Statement, ...]:
     exact True
     (α,β,γ) True
     """
+    exact, is_mixed = _exact_statement(origins), origins is not None and origins.is_mixed
     reason = guarantee.reason.rstrip(". ").removeprefix("(α,β,γ)-unlearning is not claimed: ")
     if reason:
-        return EXACT_STATEMENT, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
+        return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
         f"What is in service after an update is ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-close "
         f"to what retraining gives, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
-    return EXACT_STATEMENT, Statement("(α,β,γ)", words, _FRESH)
+    return exact, Statement("(α,β,γ)", words, _FRESH, _ROUNDING_IS_SMALL if is_mixed else "")
+
+
+def _exact_statement(origins: Origins | None) -> Statement:
+    """The exact promise, for the environments that the models come from."""
+    if origins is None or not origins.counts:
+        return EXACT_STATEMENT
+    if origins.is_mixed:
+        return replace(EXACT_STATEMENT, statement=_ROUNDED.format(origins=origins))
+    return replace(EXACT_STATEMENT, compares_with=f"{EXACT_STATEMENT.compares_with} ({origins.counts[0][0]})")
 
 
 class Promise(ABC):

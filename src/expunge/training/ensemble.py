@@ -9,6 +9,7 @@ untouched shards keep the very same model objects.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -22,6 +23,7 @@ from expunge.core.errors import TrainingError
 from expunge.core.features import Features
 from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
+from expunge.training.environment import Environment, Origins
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import protocol
 from expunge.training.learners.protocol import (
@@ -78,12 +80,15 @@ class EnsembleState:
         The ascending slots of every shard's records.
     models
         The model of every shard.
+    environments
+        The environment that every model was trained in.
     """
 
     records: Records
     recipe: Recipe
     members: tuple[Slots, ...]
     models: tuple[Model, ...]
+    environments: tuple[Environment, ...] = ()
 
     @property
     def num_shards(self) -> int:
@@ -104,6 +109,17 @@ class EnsembleState:
     def key(self) -> RecipeKey:
         """ζ."""
         return self.recipe.key
+
+    @property
+    def origins(self) -> Origins:
+        """How many models come from which environment."""
+        return Origins.of(Counter(self.environments), here=self.recipe.environment, numerics=self.recipe.numerics)
+
+    @property
+    def foreign_shards(self) -> frozenset[int]:
+        """The shards whose model was trained in another environment than this process's."""
+        here = self.recipe.environment
+        return frozenset(shard for shard, found in enumerate(self.environments) if found != here)
 
     def shards_of(self, slot: int) -> tuple[int, ...]:
         """The shards that hold the record in this slot, ascending."""
@@ -247,7 +263,7 @@ def learn(
     blank = EnsembleState(records, bound, bound.members(records), ())
     every_shard = range(bound.num_shards)
     models = _train(blank, every_shard, (0,) * bound.num_shards, executor or Serial(), advance)
-    return replace(blank, models=tuple(models))
+    return replace(blank, models=tuple(models), environments=(bound.environment,) * bound.num_shards)
 
 
 def update(
@@ -259,6 +275,9 @@ def update(
     writer: StateWriter | None = None,
 ) -> tuple[EnsembleState, UpdateReport]:
     """R_A (Algorithm 3) for a batch of updates: retrain the touched shards, and only those.
+
+    If the environment has changed since a model was trained, the model is of another recipe. Then its shard is trained
+    from scratch: all such shards, or, if the recipe's numerics are "lenient", those among them that are touched.
 
     Parameters
     ----------
@@ -301,9 +320,10 @@ def update(
     recipe = state.recipe
     added = np.arange(change.added.start, change.added.stop, dtype=np.int64)
     leaving, coming = _by_shard(recipe, state.records, change.removed), _by_shard(recipe, records, added)
-    touched = tuple(sorted(leaving.keys() | coming.keys()))
+    changed, foreign = leaving.keys() | coming.keys(), state.foreign_shards
+    touched = tuple(sorted(changed | foreign if recipe.numerics == "strict" else changed))
     members = list(state.members)
-    for shard in touched:
+    for shard in changed:
         kept = members[shard]
         if shard in leaving:
             kept = np.delete(kept, np.searchsorted(kept, leaving[shard]))
@@ -315,7 +335,8 @@ def update(
             [id_names(whose.ids_of(slots[shard]), recipe.key) for whose, slots in came_or_went if shard in slots]
         )
 
-    firsts = first_slices(recipe, touched, changes)
+    resumable = [shard for shard in touched if shard not in foreign]
+    firsts = dict.fromkeys(touched, 0) | dict(zip(resumable, first_slices(recipe, resumable, changes), strict=True))
     blank = replace(state, records=records, members=tuple(members))
     renumbered = _has_too_many_dead(records)
     if renumbered:
@@ -323,25 +344,27 @@ def update(
     if writer is not None:
         writer.start(blank, None if renumbered else change)
     models = list(state.models)
-    refitted = _refit(state, records, leaving, coming)
+    refitted = _refit(state, records, resumable, leaving, coming)
     for shard, model in refitted.items():
         models[shard] = model
         if writer is not None:
             writer.add(shard, model)
         advance(1)
-    left = [(shard, first) for shard, first in zip(touched, firsts, strict=True) if shard not in refitted]
-    rest = [shard for shard, _ in left]
-    trained = _train(blank, rest, [first for _, first in left], executor or Serial(), advance, writer)
+    rest = [shard for shard in touched if shard not in refitted]
+    trained = _train(blank, rest, [firsts[shard] for shard in rest], executor or Serial(), advance, writer)
     for shard, model in zip(rest, trained, strict=True):
         models[shard] = model
     report = UpdateReport(
         touched=touched,
-        slices_trained=sum(recipe.num_slices - first for first in firsts),
+        slices_trained=sum(recipe.num_slices - first for first in firsts.values()),
         removed=len(change.removed),
         added=len(change.added),
         change=None if renumbered else change,
     )
-    return replace(blank, models=tuple(models)), report
+    environments = list(state.environments)
+    for shard in touched:
+        environments[shard] = recipe.environment
+    return replace(blank, models=tuple(models), environments=tuple(environments)), report
 
 
 def retrain(
@@ -389,14 +412,14 @@ def retrain(
 
 
 def _refit(
-    state: EnsembleState, records: Records, leaving: dict[int, Slots], coming: dict[int, Slots]
+    state: EnsembleState, records: Records, shards: Sequence[int], leaving: dict[int, Slots], coming: dict[int, Slots]
 ) -> dict[int, Model]:
-    """New models of touched shards by the learner's `refit`, where it has one; it gives what training would."""
+    """New models of these shards by the learner's `refit`, where it has one; it gives what training would."""
     found: dict[int, Model] = {}
     none, learner = np.empty(0, dtype=np.uint32), cast("Any", state.learner)
     if not hasattr(getattr(learner, "learner", learner), "refit"):  # one that may abstain stands before another
         return found
-    for shard in sorted(leaving.keys() | coming.keys()):
+    for shard in shards:
         removed = state.recipe.changed_rows(shard, state.records, leaving.get(shard, none))
         added = state.recipe.changed_rows(shard, records, coming.get(shard, none))
         try:

@@ -33,8 +33,11 @@ _SCHEMA = (
     "dirty INTEGER NOT NULL, gate TEXT)",
     # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds.
     "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL)",
-    # The file of each shard's model.
-    "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL)",
+    # The file of each shard's model, and the environment that it was trained in.
+    "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
+    "environment INTEGER NOT NULL)",
+    # The environments that models in service were trained in, as JSON.
+    "CREATE TABLE environments (number INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE)",
     # Slots whose record was deleted, and whether their bytes have been overwritten.
     "CREATE TABLE dead (slot INTEGER PRIMARY KEY, erased INTEGER NOT NULL)",
     # The requests. `content` holds ids in clear until the request is in force; `file` names the records to be added.

@@ -34,6 +34,7 @@ from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
 from expunge.folder.store.threads import ThreadGroup
 from expunge.training.ensemble import EnsembleState
+from expunge.training.environment import Environment
 from expunge.training.learners import Learner, Model, SlicedLearner
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
@@ -230,11 +231,40 @@ def activate(
         store.write_fact("form", staged.form.to_json())
         database.execute("DELETE FROM dead")
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
-    rows = [(shard, *file) for shard, file in staged.files.items()]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?)", rows)
+    environment = _environment_number(store, state.recipe.environment)  # of this process, which made the files
+    rows = [(shard, *file, environment) for shard, file in staged.files.items()]
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", rows)
+    database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
     key = (state.key.secret, int(state.key.is_system))
     if database.row("SELECT secret, is_system FROM recipe WHERE only = 1") != key:  # the old key is overwritten
         database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?)", key)
+
+
+def _environment_number(store: Store, environment: Environment) -> int:
+    facts = environment.to_text()
+    store.database.execute("INSERT OR IGNORE INTO environments (facts) VALUES (?)", (facts,))
+    row = store.database.row("SELECT number FROM environments WHERE facts = ?", (facts,))
+    assert row is not None
+    return int(row[0])
+
+
+def read_environments(store: Store) -> dict[int, Environment]:
+    """Read the environments that the models in service were trained in, by their number in `shards`."""
+    rows = store.database.rows("SELECT number, facts FROM environments")
+    return {number: Environment.from_text(facts) for number, facts in rows}
+
+
+def count_environments(store: Store) -> dict[Environment, int]:
+    """Count the models in service by their environment, without reading them."""
+    found = read_environments(store)
+    rows = store.database.rows("SELECT environment, COUNT(*) FROM shards GROUP BY environment")
+    return {_known(store, found, number): count for number, count in rows}
+
+
+def _known(store: Store, environments: dict[int, Environment], number: int) -> Environment:
+    if number not in environments:
+        raise FormatError(f"{store.folder} does not say in which environment a model was trained: it is damaged")
+    return environments[number]
 
 
 def erase(store: Store) -> None:
@@ -266,10 +296,13 @@ def read_state(
     """
     with store.explain_errors():
         records = read_records(store)
-        rows = store.database.rows("SELECT file, format, digest FROM shards ORDER BY shard")
-        recipe = Recipe(learner, len(rows), sampler, read_key(store)).for_classes(records.classes)
-        models = tuple(_read_model(store, recipe.learner, *row, trusted=trusted) for row in rows)
-        return EnsembleState(records, recipe, recipe.members(records), models)
+        rows = store.database.rows("SELECT file, format, digest, environment FROM shards ORDER BY shard")
+        numerics = store.fact("numerics")
+        recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
+        models = tuple(_read_model(store, recipe.learner, *row[:3], trusted=trusted) for row in rows)
+        known = read_environments(store)
+        environments = tuple(_known(store, known, row[3]) for row in rows)
+        return EnsembleState(records, recipe, recipe.members(records), models, environments)
 
 
 def read_key(store: Store) -> RecipeKey:

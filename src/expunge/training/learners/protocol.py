@@ -15,6 +15,8 @@ A learner may also have the following attributes. They are optional and found by
   with the seed 0, because such a learner draws nothing.
 - `for_classes(classes)` returns the learner that trains on the labels themselves instead of their codes.
 - `check_weights()` raises a `ParameterError` if the learner cannot take weights. It is asked before training.
+- `environment()` names what else the bits of its models depend on, as texts by name: for example a device. See
+  `expunge.training.environment`.
 - `dump_model(model)` and `load_model(parts)` turn a model into a dictionary of arrays, numbers and texts, and back, so
   that a deployment on disk can store it.
 
