@@ -44,7 +44,7 @@ STORIES = {
             "folder.store.store.Store.open",
             "take the folder's lock, open its database, and finish what a crash may have cut short.",
         ),
-        ("folder.store.ensembles.read_state", "read the records, the shards and the models in force."),
+        ("folder.store.ensembles.read_state", "read the records and the shards, and find the models in force."),
         (
             "folder.opening.restore_publisher",
             "make the publisher of this generation again, with the predictions that are paid for and the secret of its "
@@ -118,11 +118,7 @@ STORIES = {
     "predict": [
         ("cli.predict.predict", "begin the command `expunge predict d --data new.csv`."),
         ("folder.opening.open", "open the folder, as above."),
-        ("folder.store.ensembles.read_state", "read the records, the shards and the models in force."),
-        (
-            "folder.codec.codec.decode_model",
-            "rebuild a model from arrays and plain values; this runs no code of the file.",
-        ),
+        ("folder.store.ensembles.read_state", "read the records and the shards, and find the models in force."),
         (
             "theory.consensus.design_consensus",
             "read the tables of the consensus gate, which were designed when the folder was created.",
@@ -153,6 +149,14 @@ STORIES = {
             "send the other rows to the ensemble; a router or a student would answer here instead.",
         ),
         ("training.ensemble.EnsembleState.count_votes", "count the votes of all shards for each class."),
+        (
+            "folder.store.models.StoredModels.__getitem__",
+            "read the models, which the first question needs, and check them against their digests.",
+        ),
+        (
+            "folder.codec.codec.decode_model",
+            "rebuild a model from arrays and plain values; this runs no code of the file.",
+        ),
         (
             "training.learners.linear.LinearVoter.count",
             "let all shards vote together, in one matrix product because the models are linear.",

@@ -465,3 +465,15 @@ def test_records_that_are_wrong_at_creation_leave_nothing(folder: Path, folders:
     with pytest.raises(RecordError):
         folders.make(ids=[0] * 30)
     assert list(folder.parent.iterdir()) == []
+
+
+def test_a_prediction_under_way_has_the_models_that_an_update_replaces(folder: Path, folders: Any) -> None:
+    folders.make(n_shards=8, inclusion_probability=0.2).close()
+    with expunge.open(folder) as deployment:
+        before, expected = deployment.inside.state, None
+        with expunge.folder.contents(folder) as found:
+            expected = expunge.learn(found.records, before.recipe)
+        deployment.delete([3])
+        assert before.models.num_read < 8
+        deployment.rekey()  # replaces every file
+        assert before.models == expected.models

@@ -198,8 +198,6 @@ def overwrite(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
-        ("models/*", flip),
-        ("models/*", cut),
         ("models/*", Path.unlink),
         ("records/*/features.slab", cut),
         ("records/*/features.slab", Path.unlink),
@@ -227,6 +225,30 @@ def test_a_damaged_file_is_named_and_its_return_heals(folder, file, damage):
         assert len(deployment.records) == 13
 
 
+@pytest.mark.parametrize("damage", [flip, cut])
+def test_a_damaged_model_is_named_when_it_is_needed_and_its_return_heals(folder, damage):
+    path = sorted(folder.glob("models/*"))[0]
+    sound = path.read_bytes()
+    damage(path)
+    with expunge.open(folder) as deployment:
+        for _ in range(2):
+            with pytest.raises(FormatError) as refused:
+                deployment.predict(np.zeros((1, 3)))
+            assert_one_line(str(refused.value), path.name)
+        path.write_bytes(sound)
+        deployment.predict(np.zeros((1, 3)))
+
+
+def test_a_deletion_is_applied_though_the_models_that_it_replaces_are_damaged(folder):
+    with expunge.open(folder) as deployment:
+        assert deployment.inside.state.models.num_read == 0
+        for path in folder.glob("models/*"):
+            flip(path)
+        deployment.delete(deployment.records.ids()[:1], apply=True)
+        deployment.rekey()  # trains all
+        deployment.predict(np.zeros((1, 3)))
+
+
 def test_a_lost_signing_key_is_named(folder):
     (folder / "keys" / "signing.pem").unlink()
     with expunge.open(folder) as deployment, pytest.raises(expunge.ExpungeError) as refused:
@@ -238,7 +260,7 @@ DISAGREEING = """
 import os, sys
 import numpy as np
 import expunge
-from expunge.core.errors import StoreError
+from expunge.core.errors import FormatError, StoreError
 from sklearn.naive_bayes import GaussianNB
 
 X = np.random.default_rng(0).normal(size=(300, 1))

@@ -124,7 +124,7 @@ class EnsembleScheme:
 
     def models(self, state: EnsembleState) -> tuple[Model, ...]:
         """Every shard's model."""
-        return state.models
+        return tuple(state.models)
 
     def ensemble(self, state: EnsembleState) -> EnsembleState:
         """The state itself."""
@@ -246,7 +246,7 @@ class DeploymentScheme:
 
     def models(self, state: Deployment) -> tuple[Model, ...]:
         """Every shard's model."""
-        return state.inside.state.models
+        return tuple(state.inside.state.models)
 
     def ensemble(self, state: Deployment) -> EnsembleState:
         """The ensemble behind the deployment."""

@@ -37,7 +37,14 @@ from expunge.folder.fronts import Admission, moved_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, write_ensemble
+from expunge.folder.store.ensembles import (
+    EnsembleWriter,
+    StagedEnsemble,
+    activate,
+    erase,
+    keep_readable,
+    write_ensemble,
+)
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import ClosedJournal, DurableJournal
@@ -582,6 +589,7 @@ class RoundWriter:
         self, next_round: NextRound, before: EnsembleState, round_: int, is_new: bool, trained: int
     ) -> NextRound:
         store, requests, generation = self._store, self._evidence.requests, next_round.generation
+        keep_readable(before, next_round.touched)
         staged, publisher, classes = self._staged(next_round), next_round.publisher, before.records.classes
         if staged.state is not next_round.state:
             next_round = replace(next_round, state=staged.state, serving=moved_round(next_round.serving, staged.state))

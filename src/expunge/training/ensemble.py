@@ -10,7 +10,7 @@ untouched shards keep the very same model objects.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, Protocol, cast
@@ -79,7 +79,7 @@ class EnsembleState:
     members
         The ascending slots of every shard's records.
     models
-        The model of every shard.
+        The model of every shard. In a folder each is read when it is first asked for.
     environments
         The environment that every model was trained in.
     """
@@ -87,7 +87,7 @@ class EnsembleState:
     records: Records
     recipe: Recipe
     members: tuple[Slots, ...]
-    models: tuple[Model, ...]
+    models: Sequence[Model]
     environments: tuple[Environment, ...] = ()
 
     @property
@@ -146,7 +146,7 @@ class EnsembleState:
         there. A row on which every shard abstains is NaN.
         """
         with silenced():
-            found = protocol.mean_opinion(self.models, X, self.records.num_classes, "probabilities")
+            found = protocol.mean_probabilities(self.voter, self.models, X, self.records.num_classes)
         if found is not None:
             return found
         counts = self.count_votes(X).astype(np.float64)
@@ -158,7 +158,7 @@ class EnsembleState:
         with silenced():
             return protocol.mean_opinion(self.models, X, self.records.num_classes, "scores")
 
-    @property
+    @cached_property
     def has_probabilities(self) -> bool:
         """Whether every model has probabilities."""
         return all(hasattr(model, "probabilities") for model in self.models)
@@ -343,17 +343,14 @@ def update(
         blank = blank.compacted()
     if writer is not None:
         writer.start(blank, None if renumbered else change)
-    models = list(state.models)
     refitted = _refit(state, records, resumable, leaving, coming)
     for shard, model in refitted.items():
-        models[shard] = model
         if writer is not None:
             writer.add(shard, model)
         advance(1)
     rest = [shard for shard in touched if shard not in refitted]
     trained = _train(blank, rest, [firsts[shard] for shard in rest], executor or Serial(), advance, writer)
-    for shard, model in zip(rest, trained, strict=True):
-        models[shard] = model
+    models = _with_changed(state.models, {**refitted, **dict(zip(rest, trained, strict=True))})
     report = UpdateReport(
         touched=touched,
         slices_trained=sum(recipe.num_slices - first for first in firsts.values()),
@@ -364,7 +361,7 @@ def update(
     environments = list(state.environments)
     for shard in touched:
         environments[shard] = recipe.environment
-    return replace(blank, models=tuple(models), environments=tuple(environments)), report
+    return replace(blank, models=models, environments=tuple(environments)), report
 
 
 def retrain(
@@ -409,6 +406,13 @@ def retrain(
     """
     blank = replace(state, models=())
     return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)
+
+
+def _with_changed(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequence[Model]:
+    """The models with those of some shards replaced. Others that are on the disk stay there."""
+    if hasattr(models, "with_changed"):
+        return cast("Sequence[Model]", models.with_changed(changed))
+    return tuple(changed.get(shard, model) for shard, model in enumerate(models))
 
 
 def _refit(
@@ -511,7 +515,7 @@ class _Tasks(Sequence[list[Any]]):
         data = state.contents(shard)
         if not isinstance(data, SlicedShard):
             return data
-        old = state.models[shard] if state.models else None
+        old = state.models[shard] if state.models and first else None  # one of another environment is not looked at
         checkpoints = old.checkpoints if isinstance(old, SlicedModel) else ()
         return replace(data, first=first, checkpoints=checkpoints)
 

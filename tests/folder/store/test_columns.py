@@ -275,3 +275,20 @@ def test_explicit_zeros_of_a_sparse_matrix_are_kept() -> None:
 def test_a_damaged_description_is_a_format_error(damage: dict[str, Any]) -> None:
     with pytest.raises(FormatError, match="damaged"):
         Form.from_json(damage)
+
+
+def test_texts_keep_their_form_of_unicode() -> None:
+    """Ids have one form. Features are data: a model would be trained on other texts after the folder was opened."""
+    texts = np.array(["Zoe\u0308", "Zo\u00eb", ""], dtype=object)
+    form = Form.of(block_of(texts))
+    assert form.join(form.split(block_of(texts))).features.tolist() == texts.tolist()
+
+
+@pytest.mark.parametrize("raw", [b"1,2", b'"a', b"\xff", b"[", b"]", b'""",'])
+def test_a_damaged_value_is_an_error(raw: bytes) -> None:
+    block = block_of(np.array(["a", "b"], dtype=object))
+    form = Form.of(block)
+    parts = form.split(block)
+    parts["features"][1] = raw
+    with pytest.raises(FormatError, match="damaged"):
+        form.join(parts)

@@ -50,7 +50,7 @@ def put(store: Store, staged: Any, *, round: int = 0) -> None:
 @pytest.fixture
 def state(store: Store) -> EnsembleState:
     records = Records.build(X, np.arange(20) % 2)
-    for name, value in {"classes": dump_classes(records.classes), "allow_missing": False}.items():
+    for name, value in {"classes": dump_classes(records.classes), "allow_missing": False, "numerics": "strict"}.items():
         store.write_fact(name, value)
     with FirstEnsembleWriter(store, trusted=()) as first:
         made = learn(first.write(records), Recipe(LEARNER, 4, SAMPLER, RecipeKey.from_seed(1)))
@@ -202,10 +202,23 @@ def test_a_model_file_that_is_missing_or_changed_is_named(store: Store, state: E
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(FormatError, match=f"{path.name} is not what was written"):
-        read(store)
+        read(store).models[0]
     path.unlink()
     with pytest.raises(FormatError, match=path.name):
         read(store)
+
+
+def test_an_update_leaves_the_models_of_other_shards_unread(store: Store, state: EnsembleState) -> None:
+    opened = read(store)
+    after, report = changed(opened, Delete(3))
+    assert 0 < len(report.touched) < 4
+    assert opened.models.num_read == 0
+    assert after.models.num_read == len(report.touched)
+    staged = write_ensemble(store, after, report.touched, report.change, trusted=())
+    put(store, staged, round=1)
+    erase(store)
+    assert after.models == changed(state, Delete(3))[0].models
+    assert_same(read(store), after)
 
 
 def test_records_are_read_without_the_models(store: Store, state: EnsembleState) -> None:

@@ -15,9 +15,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from expunge import UnlearningClassifier
 from expunge.core.errors import RecordError
+from expunge.core.features import take
 from expunge.training.learners import Abstainer, ConstantModel, ScikitLearner, tabular
 from expunge.training.learners.named import AsText, column_kinds, learner_names, named_learner
-from expunge.training.learners.protocol import OneByOneVoter, ShardData, fit_many
+from expunge.training.learners.protocol import OneByOneVoter, ShardData, fit_many, mean_opinion
 from expunge.training.learners.tabular import PerShardVoter, TableVoter
 
 LINEAR = ["logistic", "linear-svm", "ridge", "sgd"]
@@ -178,6 +179,50 @@ def test_a_pipeline_of_ones_own_of_the_same_kind_votes_in_one_product():
     frame, y = make_table()
     learner = ScikitLearner(columns_of(frame, OneHotEncoder(handle_unknown="ignore")))
     assert_same_votes(learner, train(learner, frame, y), frame, 3)
+
+
+def assert_same_probabilities(learner, models, queries, num_classes):
+    """Together as one by one, up to rounding; and to the bit the same for a row alone as among others."""
+    voter = learner.make_voter(models, num_classes)
+    found = voter.mean_probabilities(queries)
+    np.testing.assert_allclose(found, mean_opinion(models, queries, num_classes, "probabilities"), rtol=0, atol=1e-12)
+    rows = np.arange(0, len(queries), 7)
+    alone = [voter.mean_probabilities(take(queries, [row])) for row in rows]
+    np.testing.assert_array_equal(np.concatenate(alone), found[rows])
+    np.testing.assert_array_equal(voter.mean_probabilities(take(queries, np.arange(5, len(queries)))), found[5:])
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 4])
+@pytest.mark.parametrize("name", ["logistic", "sgd"])
+def test_probabilities_of_all_shards_together(name, num_classes, monkeypatch):
+    frame, y = make_table()
+    learner = named_learner(name, columns=column_kinds(frame))
+    models = train(learner, frame, y, num_classes=num_classes)
+    queries, _ = make_table(150, towns=9, seed=1)
+    assert_same_probabilities(learner, models, queries, num_classes)
+    numbers = np.random.default_rng(0).normal(size=(300, 5)) + y[:, np.newaxis]
+    plain = named_learner(name)
+    assert_same_probabilities(plain, train(plain, numbers, y, num_classes=num_classes), numbers, num_classes)
+    monkeypatch.setattr(tabular, "_DENSE", 4)
+    assert_same_probabilities(learner, models, queries, num_classes)
+
+
+@pytest.mark.parametrize("name", ["linear-svm", "ridge"])
+def test_models_without_probabilities_have_none_together_either(name):
+    frame, y = make_table()
+    learner = named_learner(name, columns=column_kinds(frame))
+    assert learner.make_voter(train(learner, frame, y), 3).mean_probabilities(frame) is None
+
+
+def test_a_row_that_pipelines_fail_on_has_the_opinion_of_constant_models_only():
+    frame, y = make_table()
+    learner = named_learner("logistic", columns=column_kinds(frame))
+    models = train(learner, frame, y)
+    queries = frame[:6].assign(income=[1.0, np.inf, 2.0, np.nan, -np.inf, 3.0])
+    assert_same_probabilities(learner, models, queries, 3)
+    np.testing.assert_array_equal(learner.make_voter(models, 3).mean_probabilities(queries)[1], [0.0, 1.0, 0.0])
+    without = [model for model in models if not isinstance(model, ConstantModel)]
+    assert np.isnan(learner.make_voter(without, 3).mean_probabilities(queries)[[1, 4]]).all()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("logistic", TableVoter), ("tree", PerShardVoter)])

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
-from expunge.core.blocks import Block, object_column
+from expunge.core.blocks import Block
 from expunge.core.errors import FormatError, InputError, RecordError
 from expunge.core.features import Features, describe, is_frame, is_sparse
 
+_ROWS_AT_ONCE = 1 << 16
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -99,8 +101,8 @@ class Form:
 
     def join(self, parts: dict[str, Any], *, start: int = 0) -> Block:
         """Make the block that `split` cut into columns. An empty row of a heap (an erased record) becomes None."""
-        ids = parts["ids"] if self.number_ids else object_column([_value(raw) for raw in parts["ids"]])
-        subjects = object_column([_value(raw) for raw in parts["subjects"]]) if self.has_subjects else None
+        ids = parts["ids"] if self.number_ids else _objects(_values(parts["ids"]))
+        subjects = _objects(_values(parts["subjects"])) if self.has_subjects else None
         weights = np.asarray(parts["weights"], dtype=np.float64) if self.has_weights else None
         features = self._join_features([parts[column.name] for column in self.features], len(parts["labels"]))
         return Block(start, features, np.asarray(parts["labels"], dtype=np.int32), ids, subjects, weights)
@@ -122,9 +124,9 @@ class Form:
             case "array":
                 return parts[0]
             case "objects":
-                rows = [_value(raw) for raw in parts[0]]
+                rows = _values(parts[0])
                 if not self.width:
-                    return object_column(rows)
+                    return _objects(rows)
                 cells = np.empty((len(rows), self.width), dtype=object)
                 for place, row in enumerate(rows):
                     cells[place] = row
@@ -231,7 +233,7 @@ def _join_series(how: FrameColumn, values: Any) -> Any:
         dtype = pd.CategoricalDtype(list(how.categories), ordered=how.ordered)
         codes = np.where(np.asarray(values) < len(how.categories), values, -1)  # an erased row is 0
         return pd.Series(pd.Categorical.from_codes(codes, dtype=dtype))
-    plain = [_value(raw) for raw in values]
+    plain = _values(values)
     if how.dtype in ("object", "str", "string"):
         return pd.Series(plain, dtype=how.dtype)
     values_of: Any = pd.array(plain, dtype=how.dtype)  # type: ignore[call-overload]
@@ -277,5 +279,21 @@ def _json(value: Any) -> bytes:
         raise InputError(f"a text that is not Unicode cannot be stored: {value!r:.80}") from None
 
 
-def _value(raw: bytes) -> Any:
-    return json.loads(raw) if raw else None
+def _values(rows: Sequence[bytes]) -> list[Any]:
+    """Read values that were written one by one, many at once; an empty row (an erased record) is None."""
+    found: list[Any] = []
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[first : first + _ROWS_AT_ONCE]
+        try:
+            found += json.loads(b"[" + b",".join([raw or b"null" for raw in some]) + b"]")
+        except ValueError as error:
+            raise FormatError(f"a stored value is damaged: {error}") from None
+        if len(found) != first + len(some):
+            raise FormatError("a stored value is damaged: it is more than one")
+    return found
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column

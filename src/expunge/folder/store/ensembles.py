@@ -26,9 +26,10 @@ from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.files import flush_file, write_new
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Change, Records
-from expunge.folder.codec import decode_model, encode_model
+from expunge.folder.codec import encode_model
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
+from expunge.folder.store.models import ModelFile, StoredModels
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
@@ -40,7 +41,6 @@ from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 _THREADS = 8  # the disk does this many flushes together
-ModelFile = tuple[str, str, bytes]  # name, format, digest
 
 
 @dataclass(frozen=True)
@@ -290,19 +290,27 @@ def read_records(store: Store) -> Records:
 def read_state(
     store: Store, learner: Learner | SlicedLearner, sampler: Sampler, *, trusted: Sequence[str]
 ) -> EnsembleState:
-    """Read the ensemble in force. A model file that is missing or changed raises an error that names it.
+    """Read the ensemble in force. Its models are read when they are first needed.
 
-    Only the models are stored: shards, orders, slices and seeds follow from the recipe key.
+    A model file that is missing raises an error that names it. One that was changed does so when it is read. Only the
+    models are stored: shards, orders, slices and seeds follow from the recipe key.
     """
     with store.explain_errors():
         records = read_records(store)
-        rows = store.database.rows("SELECT file, format, digest, environment FROM shards ORDER BY shard")
-        numerics = store.fact("numerics")
+        rows = store.database.rows("SELECT shard, file, format, digest, environment FROM shards ORDER BY shard")
+        if not rows or [row[0] for row in rows] != [*range(len(rows))]:
+            raise FormatError(f"{store.folder} does not name a model for each shard: it is damaged")
+        numerics, known = store.fact("numerics"), read_environments(store)
         recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
-        models = tuple(_read_model(store, recipe.learner, *row[:3], trusted=trusted) for row in rows)
-        known = read_environments(store)
-        environments = tuple(_known(store, known, row[3]) for row in rows)
+        models = StoredModels.find(store.folder, [row[1:4] for row in rows], recipe.learner, trusted=trusted)
+        environments = tuple(_known(store, known, row[4]) for row in rows)
         return EnsembleState(records, recipe, recipe.members(records), models, environments)
+
+
+def keep_readable(state: EnsembleState, shards: Iterable[int]) -> None:
+    """Read the models of these shards before their files are replaced: a prediction under way may still need them."""
+    if isinstance(state.models, StoredModels):
+        state.models.keep(shards)
 
 
 def read_key(store: Store) -> RecipeKey:
@@ -311,18 +319,6 @@ def read_key(store: Store) -> RecipeKey:
     if row is None:
         raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
     return RecipeKey(row[0], is_system=bool(row[1]))
-
-
-def _read_model(store: Store, learner: Any, name: str, form: str, digest: bytes, *, trusted: Sequence[str]) -> Model:
-    path = store.folder / "models" / name
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise FormatError(f"the model file {path} is missing") from None
-    if hashlib.sha256(data).digest() != digest:
-        raise FormatError(f"the model file {path} is not what was written: its content has another digest")
-    model: Model = decode_model(learner, form, data, trusted=trusted)
-    return model
 
 
 def dump_classes(classes: NDArray[Any]) -> dict[str, Any]:

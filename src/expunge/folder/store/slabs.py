@@ -136,7 +136,7 @@ class RecordFolder:
         spans[np.array(dead, dtype=np.int64)] = 0
         if len(spans) and int(spans.sum(axis=1).max()) > len(raw):
             raise FormatError(f"{self._file(column, 'heap').name} is shorter than its rows")
-        return [raw[start : start + length] for start, length in spans.tolist()]
+        return [raw[low:high] for low, high in zip(spans[:, 0].tolist(), spans.sum(axis=1).tolist(), strict=True)]
 
     def _spans(self, column: Column, num_slots: int) -> NDArray[np.int64]:
         raw = np.fromfile(self._file(column, "slab"), dtype="<i8", count=2 * num_slots)

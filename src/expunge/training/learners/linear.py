@@ -1,15 +1,16 @@
-"""The votes of linear models, of all shards in one matrix product."""
+"""The votes and probabilities of linear models, of all shards in one matrix product."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from expunge.core.features import Features, codes_of, is_sparse, num_rows
-from expunge.training.learners.protocol import ABSTAIN, Codes
+from expunge.training.learners.protocol import ABSTAIN, Codes, Floats
 
 _LOWEST = float(np.finfo(np.float64).min)  # not -∞: some BLAS kernels multiply it by the zeros of their padding
 _SCORES_AT_ONCE = 1 << 16  # float64 scores of a class that fit into the second-level cache while they are compared
@@ -18,20 +19,32 @@ _SCORES_AT_ONCE = 1 << 16  # float64 scores of a class that fit into the second-
 LinearScores = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
 LinearVote = LinearScores | int | None
 
+Link = Literal["softmax", "one against the rest"]
+"""How scores of three classes or more become probabilities. Two classes have the logistic function in both cases."""
+
+_LEAST_BLOCK, _MOST_BLOCK = 16, 1024
+_NUMBERS_IN_BLOCK = 1 << 14
+
 
 class LinearVoter:
     """Compute the scores of all shards as matrix products.
 
     There is one product for each class (a single one for two classes), so that the classes are compared over whole
     rows of shards. The intercepts are the last row of the weights, against a column of ones. A class that a shard never
-    saw gets the lowest score possible.
+    saw gets the lowest score possible. With a `link` the voter has probabilities too.
     """
 
-    def __init__(self, shards: Sequence[LinearVote], num_classes: int, num_features: int) -> None:
+    def __init__(
+        self, shards: Sequence[LinearVote], num_classes: int, num_features: int, link: Link | None = None
+    ) -> None:
         self._num_classes = num_classes
         self._num_shards = len(shards)
+        self._link = link
         self._is_voting = np.array([shard is not None for shard in shards])
         voting = [shard for shard in shards if shard is not None]
+        self._is_known = np.zeros((num_classes, len(voting)), dtype=np.bool_)  # the classes that each shard has seen
+        for place, shard in enumerate(voting):
+            self._is_known[shard if isinstance(shard, int) else shard[2], place] = True
         if num_classes == 2:
             pairs = [_binary(shard, num_features) for shard in voting]
             self._weights = [_stacked([w for w, _ in pairs], [b for _, b in pairs], num_features)]
@@ -63,6 +76,58 @@ class LinearVoter:
             table[first : first + len(codes), self._is_voting] = codes
         return table
 
+    def mean_probabilities(
+        self, X: Features, *, is_valid: NDArray[np.bool_] | None = None, is_fixed: NDArray[np.bool_] | None = None
+    ) -> Floats | None:
+        """The mean of the shards' probabilities: shape (rows, classes). None without a link.
+
+        A row has the same answer, to the bit, whatever rows are asked about with it: all products have one shape.
+
+        Parameters
+        ----------
+        X
+            The rows.
+        is_valid
+            Which rows all shards have an opinion on; all by default.
+        is_fixed
+            The shards that have an opinion on every row.
+        """
+        if self._link is None:
+            return None
+        table = X if is_sparse(X) else np.asarray(X, dtype=np.float64)
+        has_opinion = np.ones((num_rows(X), int(self._is_voting.sum())), dtype=np.bool_)
+        if is_valid is not None and is_fixed is not None:
+            has_opinion = is_valid[:, np.newaxis] | is_fixed[self._is_voting]
+        found = np.empty((num_rows(X), self._num_classes))
+        size = _block_size(self._is_known.size)
+        for first in range(0, len(found), size):
+            rows = table[first : first + size]
+            last = first + num_rows(rows)
+            with np.errstate(all="ignore"):
+                opinions = self._opinions(rows if is_sparse(rows) else _padded(rows, size))[:, : last - first]
+                counted = has_opinion[first:last] & ~np.isnan(opinions).any(axis=0)
+                totals = np.where(counted, opinions, 0.0).sum(axis=2).T
+                found[first:last] = totals / counted.sum(axis=1)[:, np.newaxis]
+        return found
+
+    def _opinions(self, rows: Any) -> Floats:
+        """The probabilities of every shard that votes: shape (classes, rows, shards)."""
+        is_constant = self._is_known.sum(axis=0) == 1
+        if self._num_classes == 2:
+            ones = expit(self._scores(rows, 0))
+            ones[:, is_constant] = self._is_known[1, is_constant]
+            return np.stack([1 - ones, ones])
+        scores = np.stack([self._scores(rows, code) for code in range(self._num_classes)])
+        table = np.exp(scores - scores.max(axis=0))
+        if self._link != "softmax":
+            has_many = self._is_known.sum(axis=0) > 2
+            table[:, :, has_many] = expit(scores[:, :, has_many])
+        table *= self._is_known[:, np.newaxis]
+        totals = table.sum(axis=0)
+        nothing = totals == 0  # as in scikit-learn, then all classes of the shard are equally likely
+        table = np.where(nothing, self._is_known[:, np.newaxis], table)
+        return np.asarray(table / np.where(nothing, self._is_known.sum(axis=0), totals))
+
     def _chunks(self, X: Features) -> Any:
         """(first row, codes of the voting shards) for chunks of rows."""
         table = X if is_sparse(X) else np.asarray(X, dtype=np.float64)
@@ -89,6 +154,20 @@ class LinearVoter:
         weights = self._weights[place]
         scores: NDArray[np.float64] = rows @ weights[:-1] + weights[-1] if is_sparse(rows) else rows @ weights
         return scores
+
+
+def _block_size(numbers_in_row: int) -> int:
+    """How many rows each product takes: enough to be fast, and few enough for a single row."""
+    size = _NUMBERS_IN_BLOCK // max(1, numbers_in_row)
+    return min(max(size - size % _LEAST_BLOCK, _LEAST_BLOCK), _MOST_BLOCK)
+
+
+def _padded(rows: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Rows for one product: with a column of ones, and rows of zeros up to the size of every product."""
+    table = np.zeros((size, rows.shape[1] + 1))
+    table[: len(rows), :-1] = rows
+    table[:, -1] = 1.0
+    return table
 
 
 def _stacked(weights: list[Any], intercepts: list[Any], num_features: int) -> NDArray[np.float64]:
@@ -139,6 +218,25 @@ def linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores 
     own = estimator.classes_
     codes = own if classes is None else codes_of(own, classes)
     return weights, intercepts, np.asarray(codes, dtype=np.int64)
+
+
+def common_link(estimators: Sequence[Any]) -> Link | None:
+    """How the scores of these fitted classifiers become their `predict_proba`; None if they differ in it or have none.
+
+    Pipelines count as their last step.
+    """
+    links = {_link(estimator[-1] if hasattr(estimator, "steps") else estimator) for estimator in estimators}
+    return links.pop() if len(links) == 1 else None
+
+
+def _link(classifier: Any) -> Link | None:
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, SGDClassifier
+
+    if type(classifier) in (LogisticRegression, LogisticRegressionCV):
+        return "softmax"
+    if type(classifier) is SGDClassifier and classifier.loss == "log_loss":
+        return "one against the rest"
+    return None
 
 
 def scaler_factors(scaler: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:

@@ -219,7 +219,11 @@ class SlicedLearner(Protocol):
 
 
 class Voter(Protocol):
-    """Computes the votes of all shards together. `make_voter` of a learner returns one."""
+    """Computes the votes of all shards together. `make_voter` of a learner returns one.
+
+    A voter may also have `mean_probabilities(X)`: what `mean_opinion` says of probabilities, for all shards together;
+    None if it has none for these rows or models. A row's answer must not depend on the rows asked about with it.
+    """
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """How many shards vote for each class, without abstentions: shape (rows, classes)."""
@@ -449,6 +453,12 @@ def mean_opinion(models: Sequence[Model], X: Features, num_classes: int, opinion
             count += has_one
     with np.errstate(invalid="ignore"):
         return total / count[:, np.newaxis]
+
+
+def mean_probabilities(voter: Voter, models: Sequence[Model], X: Features, num_classes: int) -> Floats | None:
+    """The mean of the models' probabilities: from the voter if it has them for all shards together, else one by one."""
+    together = voter.mean_probabilities(X) if hasattr(voter, "mean_probabilities") else None
+    return mean_opinion(models, X, num_classes, "probabilities") if together is None else cast("Floats", together)
 
 
 def _opinion(ask: Any, X: Features, num_classes: int) -> Floats:

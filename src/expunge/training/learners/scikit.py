@@ -15,7 +15,14 @@ from sklearn.utils.validation import has_fit_parameter
 
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, codes_of, is_frame, num_rows
-from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
+from expunge.training.learners.linear import (
+    LinearScores,
+    LinearVote,
+    LinearVoter,
+    common_link,
+    linear_scores,
+    scaler_factors,
+)
 from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, OneByOneVoter, Voter, Weights
 
 
@@ -205,7 +212,8 @@ class ScikitLearner:
             fitted = [m.estimator if isinstance(m, ScikitModel) else s for m, s in zip(models, shards, strict=True)]
             single = OneByOneVoter(models, num_classes)
             return table_voter(fitted, self.classes, num_classes, single) or single
-        linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop())
+        link = common_link([model.estimator for model in models if isinstance(model, ScikitModel)])
+        linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop(), link)
         return _FrameTolerantVoter(linear)
 
 
@@ -222,6 +230,10 @@ class _FrameTolerantVoter:
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""
         return self._voter.votes(X.to_numpy() if is_frame(X) else X)
+
+    def mean_probabilities(self, X: Features) -> Floats | None:
+        """The mean of the shards' probabilities; None if the models have none."""
+        return self._voter.mean_probabilities(X.to_numpy() if is_frame(X) else X)
 
 
 class _Other:

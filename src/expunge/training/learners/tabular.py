@@ -23,7 +23,14 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from expunge.core.features import Features, codes_of, is_frame, is_sparse, num_rows, take
-from expunge.training.learners.linear import LinearScores, LinearVote, LinearVoter, linear_scores, scaler_factors
+from expunge.training.learners.linear import (
+    LinearScores,
+    LinearVote,
+    LinearVoter,
+    common_link,
+    linear_scores,
+    scaler_factors,
+)
 from expunge.training.learners.named import AsText
 from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
 
@@ -339,6 +346,16 @@ class TableVoter:
         votes = self._voter.votes(self._wide(coded))
         return np.where(coded.is_valid[:, np.newaxis] | self._is_fixed, votes, ABSTAIN)
 
+    def mean_probabilities(self, X: Features) -> Floats | None:
+        """The mean of the shards' probabilities; None if the models have none."""
+        if is_sparse(X):
+            return None
+        parts = [
+            self._voter.mean_probabilities(self._wide(coded), is_valid=coded.is_valid, is_fixed=self._is_fixed)
+            for coded in self._coder.chunks(X)
+        ]
+        return None if parts[0] is None else np.concatenate([part for part in parts if part is not None])
+
     def _wide(self, coded: CodedRows) -> Any:
         """Coded rows as one table: numbers, gaps, and a column for every category."""
         numbers = np.concatenate([np.where(coded.gaps, 0.0, coded.numbers), coded.gaps], axis=1)
@@ -369,7 +386,8 @@ def _linear_voter(
             return None
         votes.append(_fold_preprocessing(shard[0], scores, coder))
     is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
-    return TableVoter(coder, LinearVoter(votes, num_classes, width), is_fixed, num_classes, single)
+    link = common_link([shard[1] for shard in shards if isinstance(shard, tuple)])
+    return TableVoter(coder, LinearVoter(votes, num_classes, width, link), is_fixed, num_classes, single)
 
 
 def _fold_preprocessing(preprocessing: Preprocessing, scores: LinearScores, coder: RowCoder) -> LinearScores:

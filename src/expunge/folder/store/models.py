@@ -1,0 +1,175 @@
+"""The models in force, as files: each is read and checked when it is first needed.
+
+Accepting a deletion needs no model, and applying it needs those of the shards that it touches. So opening a folder only
+looks whether the files are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, overload
+
+from expunge.core.errors import ExpungeError, FormatError
+from expunge.folder.codec import decode_model
+from expunge.folder.store.files import explain_errors
+from expunge.training.learners import Learner, Model, SlicedLearner
+
+ModelFile = tuple[str, str, bytes]  # name, format, digest
+
+
+class StoredModels(Sequence[Model]):
+    """The models of all shards, which stay on the disk until they are asked for. It never changes.
+
+    Parameters
+    ----------
+    places
+        Where the model of each shard is.
+    """
+
+    def __init__(self, places: Sequence[_Place]) -> None:
+        self._places = tuple(places)
+
+    @classmethod
+    def find(
+        cls, folder: Path, files: Sequence[ModelFile], learner: Learner | SlicedLearner, *, trusted: Sequence[str]
+    ) -> StoredModels:
+        """Check that the files are there, without reading them.
+
+        Parameters
+        ----------
+        folder
+            The deployment's folder.
+        files
+            Name, format and SHA-256 digest of each shard's file.
+        learner
+            What trained the models, told the classes.
+        trusted
+            The modules or classes of the operator's own that models are made of.
+
+        Raises
+        ------
+        FormatError
+            If a file is missing, or its name leads elsewhere.
+        """
+        there = set(os.listdir(folder / "models"))
+        for name, _, _ in files:
+            if Path(name).name != name:
+                raise FormatError(f"{folder} is damaged: it names a model file {name!r:.80}")
+            if name not in there:
+                raise _missing(folder / "models" / name)
+        return cls([_StoredModel(folder, *file, learner, tuple(trusted)) for file in files])
+
+    def with_changed(self, models: Mapping[int, Model]) -> StoredModels:
+        """The same models but for these shards; the others stay where they are, read or not."""
+        places = list(self._places)
+        for shard, model in models.items():
+            places[shard] = _KnownModel(model)
+        return StoredModels(places)
+
+    def keep(self, shards: Iterable[int]) -> None:
+        """Read these models now: their files are about to be removed, and a prediction may still need them.
+
+        A file that cannot be read says so when it is needed.
+        """
+        for shard in shards:
+            with suppress(ExpungeError):
+                self._places[shard].get()
+
+    @property
+    def num_read(self) -> int:
+        """How many models are in memory."""
+        return sum(place.is_read for place in self._places)
+
+    @overload
+    def __getitem__(self, shard: int) -> Model: ...
+
+    @overload
+    def __getitem__(self, shard: slice) -> tuple[Model, ...]: ...
+
+    def __getitem__(self, shard: int | slice) -> Model | tuple[Model, ...]:
+        if isinstance(shard, slice):
+            return tuple(place.get() for place in self._places[shard])
+        return self._places[shard].get()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(_are_equal, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} models on the disk, {self.num_read} of them read>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, it is a tuple of models: it does not depend on files."""
+        return tuple, (list(self),)
+
+
+def _are_equal(left: Model, right: Model) -> bool:
+    return left is right or bool(left == right)
+
+
+class _KnownModel:
+    """A model in memory."""
+
+    is_read = True
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def get(self) -> Model:
+        return self._model
+
+
+class _StoredModel:
+    """A model in a file. Several threads may ask for it, and all get the same object."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        form: str,
+        digest: bytes,
+        learner: Learner | SlicedLearner,
+        trusted: tuple[str, ...],
+    ) -> None:
+        self._folder, self._name, self._form, self._digest = folder, name, form, digest
+        self._learner, self._trusted = learner, trusted
+        self._lock = threading.Lock()
+        self._model: Model | None = None
+
+    @property
+    def is_read(self) -> bool:
+        return self._model is not None
+
+    def get(self) -> Model:
+        if self._model is None:
+            with self._lock:
+                if self._model is None:
+                    self._model = self._read()
+        return self._model
+
+    def _read(self) -> Model:
+        path = self._folder / "models" / self._name
+        with explain_errors(self._folder):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                raise _missing(path) from None
+        if hashlib.sha256(data).digest() != self._digest:
+            raise FormatError(f"the model file {path} is not what was written: its content has another digest")
+        return decode_model(self._learner, self._form, data, trusted=self._trusted)
+
+
+_Place = _KnownModel | _StoredModel
+
+
+def _missing(path: Path) -> FormatError:
+    return FormatError(f"the model file {path} is missing")
