@@ -7,7 +7,6 @@ an auditor who has these can check what updates did, without trusting the code t
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,10 +15,6 @@ from fractions import Fraction
 from math import comb
 from typing import Any, Literal
 
-import numpy as np
-import sklearn
-from threadpoolctl import threadpool_info
-
 from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError
 from expunge.core.randomness import Randomness
@@ -27,10 +22,11 @@ from expunge.core.words import in_digits, plural
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import Disclosure, disclose, is_bundle, recording
 from expunge.training.ensemble import Advance, ignore_progress, retrain
+from expunge.training.environment import Environment
 
 DEFAULT_SHARDS = 20
 KeyCheck = Literal["matches", "differs", "not recorded"]
-EnvironmentCheck = Literal["same", "different", "not recorded"]
+EnvironmentCheck = Literal["same", "different"]
 _FRACTIONS = (Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4))
 _EVERY = (
     "Every shard was checked: one stale model would have been found. Nothing in these models depends on a record that "
@@ -176,11 +172,6 @@ class Recomputation:
             lines.append(
                 "The environment is not the one that the models were trained in, which can change last bits. Repeat "
                 "the recomputation there before you conclude anything."
-            )
-        if self.different and self.environment == "not recorded":
-            lines.append(
-                "The environment that the models were trained in is not recorded. Other libraries or another processor "
-                "can change last bits: repeat the recomputation where the models were trained."
             )
         if self.different:
             lines.append(
@@ -337,7 +328,7 @@ def _compared(found: Disclosure, seed: int | None, trust: Sequence[str], advance
         if served is None or not served.opens_to(encode_model(state.learner, model, trusted=tuple(trust))):
             different.append(shard)
     key: KeyCheck = "matches" if found.commitment == found.key.commitment else "differs"
-    changed = _changes(found.environment or {}, current_environment())
+    changed = _changes(found.environment, dict(Environment.here(state.learner).facts))
     return Recomputation(
         name=found.name,
         source=found.source,
@@ -350,40 +341,17 @@ def _compared(found: Disclosure, seed: int | None, trust: Sequence[str], advance
         seed=seed,
         key="not recorded" if found.commitment is None else key,
         commitment=found.key.commitment,
-        environment="not recorded" if not found.environment else "different" if changed else "same",
+        environment="different" if changed else "same",
         changed=changed,
         signed_by=found.signed_by,
     )
 
 
-def current_environment() -> dict[str, str]:
-    """What the last bits of a model may depend on, here: Python, libraries, linear algebra, and the processor.
-
-    Returns
-    -------
-    dict of str
-        By name: python, numpy, scikit-learn, blas and processor.
-    """
-    libraries = sorted(
-        {
-            " ".join(str(each.get(name, "")) for name in ("internal_api", "version", "architecture")).strip()
-            for each in threadpool_info()
-            if each.get("user_api") == "blas"
-        }
-    )
-    return {
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scikit-learn": sklearn.__version__,
-        "blas": ", ".join(libraries),
-        "processor": platform.machine(),
-    }
-
-
-def _changes(recorded: Mapping[str, Any], here: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """What is another one here, among the names that both know."""
-    common = sorted(recorded.keys() & here.keys())
-    return tuple((name, str(recorded[name]), here[name]) for name in common if str(recorded[name]) != here[name])
+def _changes(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """What is another one here."""
+    names = sorted(recorded.keys() | here.keys())
+    pairs = [(name, recorded.get(name, "not used"), here.get(name, "not used")) for name in names]
+    return tuple(each for each in pairs if each[1] != each[2])
 
 
 def _percent(chance: Fraction) -> str:

@@ -187,6 +187,13 @@ def create(
     on_failure: Annotated[
         str, typer.Option(help="raise; or abstain: a shard that cannot be trained votes for nothing.")
     ] = "raise",
+    numerics: Annotated[
+        str,
+        typer.Option(
+            help="What a later update trains again if libraries, processor or device have changed: strict, everything; "
+            "or lenient, what it touches (the promise then holds up to rounding)."
+        ),
+    ] = "strict",
     apply: Annotated[
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
@@ -258,6 +265,7 @@ def create(
                 promise=promised,
                 sampling=sampler,
                 inclusion_probability=chance,
+                numerics=numerics,  # type: ignore[arg-type]
                 apply=policy,
                 clock_seconds=clock,
                 trust=tuple(trust or ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +15,11 @@ from expunge.cli.app import app
 from expunge.cli.create import advice_for, say, tell_promise
 from expunge.cli.folders import opened, settle
 from expunge.cli.output import AsJson, Folder, Trust, console, show_json
+from expunge.core.words import plural
 
 if TYPE_CHECKING:
     from expunge.folder import DeploymentView, DurableDeployment, DurableStatus, Request
+    from expunge.training.environment import Origins
 
 _STATES = ("applied", "pending", "cancelled")
 _MOST_NAMED = 10
@@ -50,9 +53,11 @@ def status(
             with opened(folder, trust=trust) as deployment:
                 secret = _inside(deployment)
         if as_json:
-            show_json(_as_data(view, facts, folder) | ({} if secret is None else {"inside": secret}))
+            show_json(
+                _as_data(view, facts, folder, tuple(trust or ())) | ({} if secret is None else {"inside": secret})
+            )
         else:
-            _tell(view, facts, folder)
+            _tell(view, facts, folder, tuple(trust or ()))
             if secret is not None:
                 _tell_inside(secret)
 
@@ -66,7 +71,7 @@ def _pending(view: DeploymentView) -> list[str]:
     return [request.request for request in view.requests() if request.public_state == "pending"]
 
 
-def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[str, Any]:
+def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Sequence[str]) -> dict[str, Any]:
     guarantee = view.guarantee()
     budget = {name: _finite(value) for name, value in asdict(facts.budget).items()}
     return {
@@ -82,6 +87,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[s
         "apply": facts.apply,
         "budget": budget,
         "promise": [each.to_dict() for each in view.promise],
+        "environment": view.origins(trust=trust).to_dict(),
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
     }
@@ -91,7 +97,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
+def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Sequence[str]) -> None:
     counts, budget = _counts(view), facts.budget
     name = escape(str(folder))
     console.print(f"[bold]{name}[/bold]: generation {facts.generation}, round {facts.round}", soft_wrap=True)
@@ -109,7 +115,19 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
         say("predictions: without a limit, and not counted")
     else:
         say(f"predictions in this generation: {budget.predictions:,}, {_left(facts)}")
+    _tell_environment(view.origins(trust=trust))
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
+
+
+def _tell_environment(origins: Origins) -> None:
+    """Print what has changed since the models were trained, and what the next update does about it."""
+    for count, differences in origins.changes:
+        trained = f"{plural(count, 'model')} {'was' if count == 1 else 'were'} trained"
+        say(f"changed since {trained}: {', '.join(differences)}")
+    if origins.retrains_everything:
+        say("so the next update trains every one of these models again, or `expunge rekey` does now")
+    elif origins.changes:
+        say("the next updates train the shards that they touch: the exact promise then holds up to rounding (lenient)")
 
 
 def _rule(apply: str) -> str:

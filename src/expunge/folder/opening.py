@@ -356,7 +356,7 @@ def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLear
     found = store.object("learner")
     if found is None:
         raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
-    learner: Learner | SlicedLearner = decode(*found, trusted=trusted)
+    learner: Learner | SlicedLearner = decode(*found, trusted=trusted, any_release=True)
     return learner
 
 

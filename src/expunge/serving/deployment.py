@@ -176,7 +176,7 @@ class Deployment:
         The recipe key ζ of the first generation. None takes one from `rng`.
     numerics
         What an update does when the environment has changed: "strict" retrains everything, "lenient" only the touched
-        shards. See `Recipe`.
+        shards, and needs the exact promise. See `Recipe`.
 
     Raises
     ------
@@ -228,6 +228,10 @@ class Deployment:
         numerics: Numerics = "strict",
     ) -> None:
         self._configure(learner, num_shards, sampler, publisher, rng, front, max_generations, executor)
+        if numerics == "lenient" and not self.is_exact:
+            raise ParameterError(
+                "numerics='lenient' needs promise='exact': it would show which shards an update touched"
+            )
         recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng), numerics)
         self._state = self._learn(records, advance, recipe).require_votes()
         self._serving = self._open_round(self._state, publisher, rng, None)

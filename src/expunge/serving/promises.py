@@ -106,7 +106,6 @@ _ROUNDED = (
     "for bit, what the recipe gives in its own environment. This holds after any history of questions, answers and "
     "requests."
 )
-_ROUNDING_IS_SMALL = "Models of different environments are taken to differ by rounding alone."
 
 
 def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tuple[Statement, ...]:
@@ -132,7 +131,7 @@ def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tup
     exact True
     (α,β,γ) True
     """
-    exact, is_mixed = _exact_statement(origins), origins is not None and origins.is_mixed
+    exact = _exact_statement(origins)
     reason = guarantee.reason.rstrip(". ").removeprefix("(α,β,γ)-unlearning is not claimed: ")
     if reason:
         return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
@@ -140,7 +139,7 @@ def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tup
         f"What is in service after an update is ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-close "
         f"to what retraining gives, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
-    return exact, Statement("(α,β,γ)", words, _FRESH, _ROUNDING_IS_SMALL if is_mixed else "")
+    return exact, Statement("(α,β,γ)", words, _FRESH)
 
 
 def _exact_statement(origins: Origins | None) -> Statement:

@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_info
 
 from expunge.core.errors import FormatError
 from expunge.core.version import __version__
+from expunge.core.words import plural
 
 Numerics = Literal["strict", "lenient"]
 NUMERICS = get_args(Numerics)
@@ -316,12 +317,17 @@ class Origins:
         """Whether the next update trains the models from other environments again, all of them."""
         return self.numerics == "strict" and bool(self.changes)
 
-    def __str__(self) -> str:
+    @property
+    def described(self) -> tuple[tuple[str, int], ...]:
+        """Each environment in words, with its number of models. All but the first are told by how they differ."""
         if not self.counts:
-            return "no models"
-        (first, most), *rest = self.counts
-        others = [f"{count:,} from another one ({', '.join(each.differences(first))})" for each, count in rest]
-        return "; ".join([f"{most:,} {'model' if most == 1 else 'models'} from {first}", *others])
+            return ()
+        first = self.counts[0][0]
+        words = [f"another one ({', '.join(each.differences(first))})" for each, _ in self.counts[1:]]
+        return tuple(zip([str(first), *words], [count for _, count in self.counts], strict=True))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{plural(count, 'model')} from {words}" for words, count in self.described)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
