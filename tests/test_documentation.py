@@ -88,7 +88,7 @@ def test_what_does_not_exist_is_noticed():
     assert not is_path("Deployment.update")
     assert is_known("training.ensemble.update")
     assert is_known("Deployment.update")
-    assert is_known("NextRound.state")
+    assert is_known("RoundState.state")
     assert not is_known("training.ensemble.follow")
     assert not is_known("Deployment.follow")
     assert not is_known("Follower")

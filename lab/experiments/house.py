@@ -51,8 +51,8 @@ STORIES = {
             "gate.",
         ),
         (
-            "folder.deployment.DurableDeployment.resume",
-            "make the deployment from these parts, and read the pending requests.",
+            "folder.deployment.DurableDeployment.__init__",
+            "put an inbox, a keeper and a deployment together, and read the pending requests.",
         ),
         ("tables.keys.match_key", "read `17` as an id of the same kind as the ids of the first file."),
         ("folder.deployment.DurableDeployment.submit", "take the request, and note the time."),
@@ -68,7 +68,7 @@ STORIES = {
             "serving.deployment.Deployment.update",
             "decide what to train: the touched shards, or everything if the generation is used up.",
         ),
-        ("folder.deployment.RoundWriter.begin", "get ready to write models and records while they are made."),
+        ("folder.keeper.FolderKeeper.begin", "get ready to write models and records while they are made."),
         (
             "training.ensemble.update",
             "run R_A, the paper's Algorithm 3: make a new state, and leave the old one as it is.",
@@ -88,6 +88,7 @@ STORIES = {
         ),
         ("folder.store.ensembles.EnsembleWriter.add", "hand the new model to a thread that stages it."),
         ("folder.codec.codec.encode_model", "turn the model into bytes that hold no code."),
+        ("folder.keeper.FolderKeeper.commit", "keep the round: wait until all of it is staged."),
         (
             "folder.store.ensembles.activate",
             "switch on the disk: put the new round, shards and models in force, inside a transaction.",
@@ -98,7 +99,7 @@ STORIES = {
             "keep a keyed hash of the id, in the same transaction, so that the record does not come back by accident.",
         ),
         ("serving.deployment.Deployment._switch", "switch in memory: from here predictions come from the new round."),
-        ("folder.deployment.complete_erasure", "erase what the switch replaced."),
+        ("folder.keeper.FolderKeeper.erase", "erase what the switch replaced."),
         (
             "folder.store.store.Store.erase",
             "overwrite deleted rows, remove replaced models and empty the database's log, all at the same time.",
@@ -131,17 +132,14 @@ STORIES = {
             "serving.publishing.consensus.ConsensusPublisher.restore",
             "go on with the same secret threshold; predictions that were reserved count as published.",
         ),
-        ("folder.deployment.DurableDeployment.resume", "make the deployment from these parts."),
+        ("folder.deployment.DurableDeployment.__init__", "put an inbox, a keeper and a deployment together."),
         ("tables.formats.read_table", "read the file of questions."),
         ("tables.schema.Schema.unlabelled", "put its columns in the order of the first file, and check their kinds."),
-        ("serving.deployment.Deployment.predict", "ask for labels."),
-        (
-            "folder.deployment.DurableDeployment.predict_codes",
-            "refuse if the folder is closed or memory and disk differ.",
-        ),
+        ("folder.deployment.DurableDeployment.predict", "refuse if the folder is closed or memory and disk differ."),
+        ("serving.deployment.Deployment.predict", "ask the deployment in memory for labels."),
         ("core.features.conform", "check the rows against the layout of the records."),
         (
-            "serving.deployment.Deployment._answer",
+            "serving.deployment._answer",
             "look for rows that this process has answered in this round: these cost nothing.",
         ),
         (

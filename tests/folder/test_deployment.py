@@ -420,7 +420,7 @@ def test_who_interrupts_the_switch_in_memory_has_to_open_again(folders: Any, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("expunge.folder.deployment.DurableJournal", interrupt)
+        patch.setattr("expunge.folder.keeper.DurableJournal", interrupt)
         with pytest.raises(KeyboardInterrupt):
             deployment.rekey()
     for again in (deployment.rekey, lambda: deployment.predict(X[:2])):

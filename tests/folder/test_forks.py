@@ -62,9 +62,9 @@ ACTS: dict[str, Callable[[DurableDeployment], object]] = {
     "cancel": lambda deployment: deployment.cancel("x"),
     "status": lambda deployment: deployment.status,
     "certificate": lambda deployment: deployment.certificate(),
-    "reserve": lambda deployment: deployment._journal.reserve(1, 10.0),
-    "mark dirty": lambda deployment: deployment._journal.mark_dirty(),
-    "close the journal": lambda deployment: deployment._journal.close(0),
+    "reserve": lambda deployment: deployment.inside.publisher.journal.reserve(1, 10.0),
+    "mark dirty": lambda deployment: deployment.inside.publisher.journal.mark_dirty(),
+    "close the journal": lambda deployment: deployment.inside.publisher.journal.close(0),
 }
 
 
@@ -72,7 +72,11 @@ ACTS: dict[str, Callable[[DurableDeployment], object]] = {
 def test_a_child_is_refused(deployment: DurableDeployment, act: str) -> None:
     deployment.predict(X[:3])
     before = books(deployment)
-    with deployment._updating, deployment._inbox.lock, deployment._store.database._lock:  # as a thread might
+    with (
+        deployment._deployment._updating,
+        deployment._inbox.lock,
+        deployment._store.database._lock,
+    ):  # as a thread might
         said = said_by_child(lambda: ACTS[act](deployment))
     assert said == f"StoreError: {deployment.path} was opened by another process; open it there"
     assert books(deployment) == before

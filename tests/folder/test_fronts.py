@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from sklearn.naive_bayes import GaussianNB
 
 import expunge
 from expunge import Add, Delete, Guarantee, Randomness
-from expunge.core.errors import InputError, ParameterError, RecordError
+from expunge.core.errors import FormatError, InputError, ParameterError, RecordError
 from expunge.folder import DurableDeployment
-from expunge.folder.codec import encode
+from expunge.folder.codec import decode, encode
+from expunge.folder.store import Store
 from expunge.serving.promises import Consensus, Router, Student
-from expunge.serving.publishing import DirectFront, RoutedRound, RouterFront, StudentFront, StudentRound
+from expunge.serving.publishing import DirectFront, DirectRound, RoutedRound, RouterFront, StudentFront, StudentRound
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 
 RNG = np.random.default_rng(0)
@@ -71,8 +72,9 @@ def test_a_student_that_may_not_be_kept_is_trained_again(folder: Path) -> None:
     deployment.delete([2])
     assert not deployment.student.was_trained
     student = deployment.student
-    lesson = encode((student.kept, student.labels, False))
-    deployment._store.put_object("lesson", lesson.format, lesson.data)
+    kept = decode(*deployment._store.object("round"))  # type: ignore[misc]
+    lesson = encode({**kept, "can_be_kept": False})
+    deployment._store.put_object("round", lesson.format, lesson.data)
     deployment = reopened(deployment)
     assert np.array_equal(deployment.student.kept, student.kept)
     deployment.delete([3])
@@ -102,6 +104,7 @@ def test_a_router_is_kept_and_not_calibrated_again(
     before = deployment.status
     with monkeypatch.context() as patch:
         patch.setattr(RouterFront, "open_round", None)  # calibrating would fail
+        patch.setattr(type(serving.fallback), "fit_records", None)  # the fallback is fitted when a question comes
         deployment = reopened(deployment)
     found = deployment.inside.serving
     assert isinstance(found, RoutedRound)
@@ -177,7 +180,7 @@ def test_a_record_that_no_fallback_takes_is_refused_when_it_is_asked_for(
     deployment.close()
 
 
-def test_only_fronts_of_this_package_are_kept(folder: Path) -> None:
+def test_a_front_that_cannot_keep_its_rounds_is_refused(folder: Path) -> None:
     class Own:
         def open_round(self, opening: Any) -> Any:
             return DirectFront().open_round(opening)
@@ -186,8 +189,63 @@ def test_only_fronts_of_this_package_are_kept(folder: Path) -> None:
         def make_front(self, learner: Any) -> Any:
             return Own()
 
-    with pytest.raises(ParameterError, match="publishes direct, by router or by student"):
+    with pytest.raises(ParameterError, match="Own cannot be kept in a folder: it has no dump_round"):
         make(folder, promise=Strange())
+
+
+class Counting(DirectFront):
+    """A front of a user: it counts the rounds, and what it has counted is kept."""
+
+    def open_round(self, opening: Any) -> Any:
+        before = getattr(opening.previous, "count", 0)
+        return Counted(opening.settled(), before + 1)
+
+    def dump_round(self, serving: Any, state: Any) -> dict[str, Any]:
+        return {"count": serving.count}
+
+    def load_round(self, opening: Any, kept: Any) -> Any:
+        return Counted(opening.settled(), kept["count"])
+
+
+@dataclass(frozen=True)
+class Counted(DirectRound):
+    count: int
+
+
+class Counts(Consensus):
+    def make_front(self, learner: Any) -> Any:
+        return Counting()
+
+
+def test_a_front_of_ones_own_is_kept_with_what_its_rounds_have_learned(folder: Path) -> None:
+    trust = [f"{__name__}:Counting"]
+    deployment = make(folder, promise=Counts(), trust=trust)
+    deployment.delete([1])
+    deployment.close()
+    with expunge.open(folder, trust=trust) as deployment:
+        assert deployment.inside.serving.count == 2  # type: ignore[attr-defined]
+        deployment.delete([2])
+        assert deployment.inside.serving.count == 3  # type: ignore[attr-defined]
+        assert any("Counting, which is not part" in each for each in deployment.guarantee().assumptions)
+    with pytest.raises(expunge.ExpungeError, match="Counting"):
+        expunge.open(folder)
+
+
+def test_a_round_that_was_damaged_is_refused(folder: Path) -> None:
+    deployment = make(folder, promise=Student(POOL, **LIMITS))
+    kept = decode(*deployment._store.object("round"))  # type: ignore[misc]
+    for damaged in ({name: kept[name] for name in kept if name != "labels"}, [1, 2]):
+        stored = encode(damaged)
+        deployment._store.put_object("round", stored.format, stored.data)
+        deployment.close()
+        with pytest.raises(FormatError, match="what the front keeps of its round is damaged"):
+            expunge.open(folder)
+        store = Store.open(folder)
+        stored = encode(kept)
+        store.put_object("round", stored.format, stored.data)
+        store.close()
+        deployment = expunge.open(folder)
+    deployment.close()
 
 
 def test_a_front_that_holds_code_is_refused(folder: Path) -> None:
@@ -206,7 +264,7 @@ def test_a_pool_of_another_form_is_refused(folder: Path) -> None:
 def test_a_student_front_is_read_as_it_was(folder: Path) -> None:
     promise = Student(POOL, dirty_chance=0.2, num_throw_away=50, **LIMITS)
     deployment = reopened(make(folder, promise=promise))
-    found = deployment._front
+    found = deployment._deployment._front
     assert isinstance(found, StudentFront)
     assert np.array_equal(found.pool, POOL)
     front = promise.make_front(GaussianNB())

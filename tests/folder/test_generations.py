@@ -53,11 +53,21 @@ GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 1.0, "target":
 )
 def test_every_setting_survives_reopening(folders: Any, options: dict[str, Any]) -> None:
     deployment = folders.make(**options)
-    before = (deployment.guarantee(), deployment.status, deployment._max_generations, deployment._sampler)
-    publisher = deployment._publisher
+    before = (
+        deployment.guarantee(),
+        deployment.status,
+        deployment._deployment._max_generations,
+        deployment.inside.state.sampler,
+    )
+    publisher = deployment.inside.publisher
     deployment = folders.reopen(deployment)
-    assert (deployment.guarantee(), deployment.status, deployment._max_generations, deployment._sampler) == before
-    found = deployment._publisher
+    assert (
+        deployment.guarantee(),
+        deployment.status,
+        deployment._deployment._max_generations,
+        deployment.inside.state.sampler,
+    ) == before
+    found = deployment.inside.publisher
     assert type(found) is type(publisher)
     assert found.capacity == publisher.capacity
     assert found.on_exhausted == publisher.on_exhausted
@@ -149,21 +159,21 @@ def test_generations_past_the_last_one_retrain_at_every_update(folders: Any) -> 
 def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, folders: Any) -> None:
     deployment = folders.make(**GATE, kind=Consensus, max_predictions=1000, classes=[0, 1, 2])
     assert not deployment.guarantee().is_vacuous
-    secret = deployment._publisher.secret
+    secret = deployment.inside.publisher.secret
     deployment.predict(X[:3])
     for record in (1, 2):
         deployment = folders.reopen(deployment)
-        assert deployment._publisher.secret == secret
-        assert deployment._publisher._gate.queries == deployment.status.budget.predictions == 3
+        assert deployment.inside.publisher.secret == secret
+        assert deployment.inside.publisher._gate.queries == deployment.status.budget.predictions == 3
         deployment.delete([record])
-        assert deployment._publisher.secret == secret
+        assert deployment.inside.publisher.secret == secret
     assert deployment.status.generation == 1
     deployment.predict(X[:3] + 1000)  # rows that no model knows
     assert deployment.status.budget.exhausted
     crashed = expunge.open(folders.copy(deployment, "crashed"))
     deployment.close()
     for found in (crashed, expunge.open(folder)):
-        assert found._publisher.secret == secret
+        assert found.inside.publisher.secret == secret
         assert found.status.budget.exhausted
         found.delete([4])
         assert (found.status.generation, found.status.budget.exhausted) == (2, False)
@@ -204,7 +214,7 @@ def test_retraining_in_the_background(folder: Path, folders: Any) -> None:
 
 def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folders: Any) -> None:
     deployment = folders.make(max_predictions=4, on_exhausted="retrain_now")
-    deployment._start_background_retraining = lambda: None  # type: ignore[method-assign]
+    deployment._deployment._start_background_retraining = lambda _: None  # type: ignore[method-assign]
     deployment.predict(X[:5])
     deployment = folders.reopen(deployment)
     assert deployment.status.budget.exhausted
@@ -224,7 +234,7 @@ def gated(folders: Any) -> DurableDeployment:
 def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the switch to a new generation, while a query waits that makes a generation dirty."""
     deployment = gated(folders)
-    secret, answers, prepare = deployment._publisher.secret, [], DirtyFlag.prepare
+    secret, answers, prepare = deployment.inside.publisher.secret, [], DirtyFlag.prepare
     asking = threading.Thread(target=lambda: answers.append(deployment.predict(X[:3] + 1000)))
 
     def interrupted(flag: DirtyFlag) -> None:
@@ -239,8 +249,8 @@ def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch:
     asking.join(60)
     assert len(answers) == 1
     # The query was answered by the old generation, which has a budget of its own.
-    assert (deployment._publisher.secret, deployment._publisher.must_retrain) == (secret, True)
-    assert deployment._publisher.journal is not None
+    assert (deployment.inside.publisher.secret, deployment.inside.publisher.must_retrain) == (secret, True)
+    assert deployment.inside.publisher.journal is not None
     with pytest.raises(StoreError, match="open it again"):
         deployment.predict(X[:1])
     deployment = folders.reopen(deployment)

@@ -539,7 +539,7 @@ class Life(RuleBasedStateMachine):
 
 def abandon(deployment: DurableDeployment) -> None:
     """Close the files as the end of a process does: no budget is given back."""
-    deployment._closed.set()
+    deployment._keeper.closed.set()
     deployment._store.database.close()
     deployment._store._lock.release()  # type: ignore[union-attr]
 

@@ -226,7 +226,7 @@ def test_a_failed_full_retraining_keeps_the_old_generation(data):
             return LookupTableLearner().fit(X, y, seed)
 
     deployment = deploy_slow(data, FailsLater())
-    deployment._publisher.on_exhausted = "retrain_on_update"
+    deployment.inside.publisher.on_exhausted = "retrain_on_update"
     deployment.predict(rows(11))
     state = deployment.inside.state
     with pytest.raises(TrainingError):
@@ -371,10 +371,10 @@ def test_pickling_keeps_state_and_books_but_not_the_secret_coins(data):
     for copy in copies:
         assert copy.status == deployment.status
         assert copy.predict(rows(4)).tolist() == answers.tolist()
-    drawn = [copy._rng.seeds(3).tolist() for copy in copies]
+    drawn = [copy.inside.rng.seeds(3).tolist() for copy in copies]
     assert drawn[0] != drawn[1]
     seeded = deploy(data)
-    assert pickle.loads(pickle.dumps(seeded))._rng.seeds(3).tolist() == seeded._rng.seeds(3).tolist()
+    assert pickle.loads(pickle.dumps(seeded)).inside.rng.seeds(3).tolist() == seeded.inside.rng.seeds(3).tolist()
 
 
 def test_max_generations_must_be_positive(data):
@@ -432,9 +432,14 @@ def interrupted_at(line, code, run):
         sys.settrace(None)
 
 
+def lines_of(method):
+    lines, first = inspect.getsourcelines(method)
+    return [(method.__code__, line) for line in range(first + 1, first + len(lines))]
+
+
 def test_ctrl_c_never_leaves_half_a_switch():
-    lines, first = inspect.getsourcelines(Deployment._switch)
-    for line in range(first + 2, first + len(lines)):
+    seen = set()
+    for code, line in lines_of(Deployment._switch) + lines_of(Deployment._make_round):
         deployment = Deployment(
             Records.build(np.arange(20.0).reshape(-1, 1), np.arange(20) % 2),
             LookupTableLearner(),
@@ -443,10 +448,15 @@ def test_ctrl_c_never_leaves_half_a_switch():
             publisher=NoisyPublisher(Majority(), budget=None),
             rng=Randomness.from_seed(0),
         )
-        with pytest.raises(KeyboardInterrupt):
-            interrupted_at(line, Deployment._switch.__code__, lambda own=deployment: own.delete([7]))
-        inside, row = deployment.inside, np.array([[7.0]])
-        assert 7 in deployment.records
-        assert deployment.status.round == 0
-        assert inside.state.count_votes(row).sum() == inside.serving.opening.state.count_votes(row).sum() == 3
-        assert deployment.delete([7]).round == 1
+        try:
+            interrupted_at(line, code, lambda own=deployment: own.delete([7]))
+        except KeyboardInterrupt:
+            seen.add(deployment.status.round)
+        else:
+            continue  # a line that is not reached
+        inside, row, is_there = deployment.inside, np.array([[7.0]]), 7 in deployment.records
+        assert deployment.status.round == 1 - is_there
+        votes = 3 * is_there
+        assert inside.state.count_votes(row).sum() == inside.serving.opening.state.count_votes(row).sum() == votes
+        assert deployment.delete([7] if is_there else [8]).round == 2 - is_there
+    assert seen == {0, 1}

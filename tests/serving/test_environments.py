@@ -82,14 +82,13 @@ def test_numerics_are_checked():
 
 def test_statements_name_the_environments():
     one, other = (Environment.of({"python": "3.11", "numpy": version}) for version in ("2.1", "2.2"))
-    exact, _ = make_statements(Guarantee(5, 1e-3, 1e-3, theorem="T4"))
-    named, _ = make_statements(
-        Guarantee(5, 1e-3, 1e-3, theorem="T4"), Origins.of({one: 3}, here=one, numerics="strict")
-    )
+    guarantee = Guarantee(5, 1e-3, 1e-3, theorem="T4")
+    exact, _ = make_statements(guarantee)
+    named, _ = make_statements(guarantee, Origins.of({one: 3}, here=one, numerics="strict"))
     assert named.statement == exact.statement
     assert named.compares_with == f"{exact.compares_with} (python 3.11, numpy 2.1)"
     both = Origins.of({one: 3, other: 1}, here=one, numerics="lenient")
-    mixed, rest = make_statements(Guarantee(5, 1e-3, 1e-3, theorem="T4"), both)
+    mixed, rest = make_statements(guarantee, both)
     assert "up to rounding" in mixed.statement
     assert "3 models from python 3.11, numpy 2.1; 1 model from another one (numpy 2.1 -> 2.2)" in mixed.statement
     assert rest.is_claimed

@@ -9,7 +9,7 @@ import pytest
 from expunge.core.errors import ParameterError
 from expunge.core.prf import RecipeKey, id_names
 from expunge.core.randomness import Randomness
-from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
+from expunge.core.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records
 from expunge.training.ensemble import learn, update
 from expunge.training.learners import LookupTableLearner
 from expunge.training.recipe import Recipe
@@ -123,3 +123,22 @@ def test_memory_per_record():
 
 def test_all_bits_of_a_system_seed_reach_the_generator():
     assert Randomness.from_system().generator.bit_generator.seed_seq.pool_size * 32 >= 256
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_shards_drawn_in_runs_are_those_drawn_at_once(sampler, monkeypatch):
+    """Also where runs are empty because all of their records are deleted."""
+    records, _ = Records.build(np.zeros((40, 1)), np.zeros(40)).apply([DeleteMany([0, 3, *range(7, 21), 39])])
+    recipe = Recipe(LookupTableLearner(), 5, sampler, KEY)
+    live = records.live_slots()
+    whole = as_sets(recipe.cells(records, live), 5)
+    for size in (1, 7, 40, 1000):
+        monkeypatch.setattr("expunge.training.recipe._RECORDS_AT_ONCE", size)
+        assert [slots.tolist() for slots in records.live_runs(size) if len(slots)] == [
+            part.tolist() for part in np.split(live, np.searchsorted(live, range(size, 40, size))) if len(part)
+        ]
+        members = recipe.members(records)
+        assert [slots.tolist() for slots in members] == [live[sorted(part)].tolist() for part in whole]
+        assert {slots.dtype for slots in members} == {np.dtype(np.uint32)}
+    nothing, _ = records.apply([DeleteMany(records.ids())])
+    assert [len(slots) for slots in recipe.members(nothing)] == [0] * 5

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.prf import RecipeKey, id_names
+from expunge.core.records import Records
+from expunge.training.learners import LookupTableLearner
+from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler
 from expunge_lab.bench.measurement import Line, Progress, Target, Task, race
 
@@ -34,15 +36,16 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
     size = QUICK if quick else FULL
     n, k = size.num_records, size.num_shards
     with progress("sampling", 4 * size.repeats) as advance:
-        (drawing,) = race([Task(lambda: draw(n, k), repeatable=False)], repeats=size.repeats, advance=advance)
+        many, some = many_records(n), many_records(size.num_with_coins)
+        (drawing,) = race([Task(lambda: draw(many, k), repeatable=False)], repeats=size.repeats, advance=advance)
         sparse, coins = race(
-            [Task(lambda: draw(size.num_with_coins, k)), Task(lambda: toss_coins(size.num_with_coins, k))],
+            [Task(lambda: draw(some, k)), Task(lambda: toss_coins(size.num_with_coins, k))],
             repeats=size.repeats,
             advance=advance,
         )
         memory = []
         for _ in range(size.repeats):
-            memory.append(peak_bytes(n, k) / n)
+            memory.append(peak_bytes(many, k) / n)
             advance(1)
     what = f"draw {n:,} records × {k:,} shards"
     bits = [k / 8] * size.repeats
@@ -54,11 +57,14 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
     ]
 
 
-def draw(num_records: int, num_shards: int) -> list[NDArray[np.uint32]]:
+def draw(records: Records, num_shards: int) -> tuple[NDArray[np.uint32], ...]:
     """The records of every shard, derived from the recipe key; the shards of a record are derived when asked for."""
-    key = RecipeKey.from_system()
-    shards, positions = IndependentSampler().draw(id_names(np.arange(num_records), key), num_shards, key)
-    return np.split(positions.astype(np.uint32), np.searchsorted(shards, np.arange(1, num_shards)))
+    return Recipe(LookupTableLearner(), num_shards, IndependentSampler()).members(records)
+
+
+def many_records(num_records: int) -> Records:
+    """Records without features: drawing looks at ids only."""
+    return Records.build(np.empty((num_records, 0)), np.zeros(num_records, dtype=np.int8))
 
 
 def toss_coins(num_records: int, num_shards: int) -> list[NDArray[np.int64]]:
@@ -67,11 +73,11 @@ def toss_coins(num_records: int, num_shards: int) -> list[NDArray[np.int64]]:
     return [np.flatnonzero(rng.random(num_records) < 1 / num_shards) for _ in range(num_shards)]
 
 
-def peak_bytes(num_records: int, num_shards: int) -> int:
+def peak_bytes(records: Records, num_shards: int) -> int:
     """The most memory that drawing had in use at any moment, the result included (NumPy reports to tracemalloc)."""
     tracemalloc.start()
     try:
-        draw(num_records, num_shards)
+        draw(records, num_shards)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

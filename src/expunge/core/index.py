@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -181,6 +181,14 @@ class IdIndex:
         """Return the slots below `num_slots` that are in use."""
         slots = np.arange(num_slots, dtype=np.int64)
         return np.delete(slots, np.fromiter(self.gone, dtype=np.int64, count=len(self.gone))) if self.gone else slots
+
+    def live_runs(self, num_slots: int, size: int) -> Iterator[NDArray[np.int64]]:
+        """Yield the slots below `num_slots` that are in use, in order: those of `size` slots at a time."""
+        gone = np.sort(np.fromiter(self.gone, dtype=np.int64, count=len(self.gone)))
+        for first in range(0, num_slots, size):
+            last = min(first + size, num_slots)
+            low, high = np.searchsorted(gone, (first, last))
+            yield np.delete(np.arange(first, last, dtype=np.int64), gone[low:high] - first)
 
     def without(self, removed: Mapping[int, RecordId]) -> IdIndex:
         """Return the index after the given slots (with their ids) were emptied."""

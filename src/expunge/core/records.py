@@ -10,7 +10,7 @@ by updates and the same dataset built from scratch are the same input to a learn
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -383,6 +383,10 @@ class Records:
     def live_slots(self) -> NDArray[np.int64]:
         """Return all slots in use, in order."""
         return self.index.live_slots(self.num_slots)
+
+    def live_runs(self, size: int) -> Iterator[NDArray[np.int64]]:
+        """Yield all slots in use, in order, those of `size` slots at a time."""
+        return self.index.live_runs(self.num_slots, size)
 
     def ids(self) -> list[RecordId]:
         """Return all ids, in order of addition."""

@@ -7,10 +7,10 @@ import threading
 from expunge.core.errors import InputError, RequestError
 from expunge.core.records import Records, Update
 from expunge.folder.evidence import Evidence
-from expunge.folder.fronts import Admission
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Batch, Name, Request
 from expunge.folder.store.steps import report_step
+from expunge.serving.publishing import Front
 
 _NOTHING = "a request must name at least one record"
 
@@ -21,11 +21,11 @@ class Inbox:
     `lock` is held while a request is accepted or cancelled.
     """
 
-    def __init__(self, store: Store, evidence: Evidence, admission: Admission) -> None:
+    def __init__(self, store: Store, evidence: Evidence, front: Front) -> None:
         self.lock = threading.RLock()
         self._store = store
         self._evidence = evidence
-        self._admission = admission
+        self._front = front
         self._expected: Records | None = None
         self._leaving: set[Name] = set()
         self._is_current = False  # False while the disk may have a request that memory lacks
@@ -59,7 +59,8 @@ class Inbox:
         asked = Batch.dump(updates, self.expected)
         if not asked.records:
             raise InputError(_NOTHING)
-        self._admission.check(asked.block)
+        if asked.block is not None and len(asked.block):
+            self._front.refuse(asked.block, current.classes)
         if not readmit:
             self._refuse_return(asked)
         self._is_current = False

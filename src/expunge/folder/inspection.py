@@ -81,7 +81,7 @@ class DeploymentView:
 
     def _publisher(self) -> Publisher:
         """Read the publisher anew: another process may be serving the folder."""
-        return restore_publisher(self._store, self._settings, self._num_classes)[0]
+        return restore_publisher(self._store, self._settings, self._num_classes)
 
     def _current_facts(self) -> CurrentFacts:
         present, publisher = self._store.position, self._publisher()

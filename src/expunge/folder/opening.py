@@ -36,8 +36,10 @@ from expunge.folder.store import FolderLock, Store, recover_replacement
 from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
 from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.steps import report_step
+from expunge.serving.deployment import Deployment
+from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Promise, SamplingName, as_promise
-from expunge.serving.publishing import Publisher, RoundContext
+from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import NUMERICS, Numerics
@@ -155,7 +157,7 @@ def create(
     require_choice("numerics", numerics, NUMERICS)
     origin = _plain(provenance or {})
     promised, base = as_promise(promise), as_learner(learner)
-    chance = rng or Randomness.from_system()
+    chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
     key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
         _under_construction(folder) as partial,
@@ -188,7 +190,7 @@ def create(
             store.put_object("learner", stored.format, stored.data)
             records = made.write(records)
         report_step("create.records")
-        deployment = DurableDeployment(
+        deployment = Deployment(
             records,
             base,
             num_shards=num_shards,
@@ -197,7 +199,7 @@ def create(
             rng=chance,
             front=front,
             max_generations=promised.max_generations,
-            executor=make_executor(n_jobs),
+            executor=executor,
             advance=advance,
             key=key,
             numerics=numerics,
@@ -216,10 +218,18 @@ def create(
             "created_at": begun,
             "software": __version__,
         }
-        _write_down(store, deployment, made, facts, trusted)
+        _write_down(store, deployment.inside, front, made, facts, promised.max_generations, trusted)
     store = Store.open(folder)
     try:
-        return deployment._attach(store, trusted=trusted, reserved=deployment._publisher.status.predictions)
+        return DurableDeployment(
+            store,
+            deployment.inside,
+            base,
+            front=front,
+            max_generations=promised.max_generations,
+            executor=executor,
+            trusted=trusted,
+        )
     except BaseException:
         store.close()
         raise
@@ -227,34 +237,36 @@ def create(
 
 def _write_down(
     store: Store,
-    deployment: DurableDeployment,
+    first: RoundState,
+    front: Front,
     made: FirstEnsembleWriter,
     facts: dict[str, Any],
+    max_generations: int,
     trusted: tuple[str, ...],
 ) -> None:
-    inside = deployment.inside
-    staged = made.write_models(inside.state)
+    """Write the first round, which is in no folder yet, and the facts about the deployment."""
+    state, publisher = first.state, first.publisher
+    staged = made.write_models(state)
     report_step("create.models")
-    publisher: Publisher = deployment._publisher
     identity = uuid4().hex
     with store.database.transaction():
         for name, value in {**facts, "deployment": identity}.items():
             store.write_fact(name, value)
-        serving = put_round(store, deployment._front, inside.serving, deployment.classes, trusted)
-        activate(store, staged, generation=1, round=0, models_trained=inside.models_trained, serving=serving)
+        put_round(store, front, first.serving, state, trusted)
+        activate(store, staged, generation=1, round=0, models_trained=first.models_trained)
         store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
         LedgerBook(store, identity).write(
             "created",
             facts["created_at"],
             name=facts["name"],
-            num_records=len(inside.state.records),
-            num_shards=inside.state.num_shards,
+            num_records=len(state.records),
+            num_shards=state.num_shards,
             sampler=facts["settings"]["sampling"],
             tick_seconds=facts["clock_seconds"],
-            max_generations=deployment._max_generations,
+            max_generations=max_generations,
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
-            **commitment_facts(inside.state.key),
+            **commitment_facts(state.key),
         )
 
 
@@ -327,27 +339,28 @@ def open(
 
 def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> DurableDeployment:
     settings = load_settings(store.fact("settings"))
-    learner = read_learner(store, trusted)
-    sampler = settings.make_sampler()
-    state = read_state(store, learner, sampler, trusted=trusted)
+    learner, front = read_learner(store, trusted), get_front(store, trusted)
+    state = read_state(store, learner, settings.make_sampler(), trusted=trusted)
     report_step("open.read")
-    publisher, reserved = restore_publisher(store, settings, state.records.num_classes)
-    front = get_front(store, trusted)
-    rng, executor = Randomness.from_system(), make_executor(n_jobs)
-    opening = RoundContext(state, publisher, rng, executor)
-    serving = get_round(store, front, opening, trusted)
-    return DurableDeployment.resume(
+    publisher = restore_publisher(store, settings, state.records.num_classes)
+    rng, executor, position = Randomness.from_system(), make_executor(n_jobs), store.position
+    serving = get_round(store, front, RoundContext(state, publisher, rng, executor), trusted)
+    return DurableDeployment(
         store,
-        state,
+        RoundState(
+            state,
+            publisher,
+            rng,
+            serving,
+            position.models_trained,
+            generation=position.generation,
+            round=position.round,
+        ),
         learner,
-        publisher=publisher,
-        rng=rng,
         front=front,
-        serving=serving,
         max_generations=settings.promise.max_generations,
         executor=executor,
         trusted=trusted,
-        reserved=reserved,
     )
 
 
@@ -360,14 +373,14 @@ def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLear
     return learner
 
 
-def restore_publisher(store: Store, settings: Settings, num_classes: int) -> tuple[Publisher, int]:
-    """Make the generation's publisher. Return it with the number of reserved predictions: these count as published."""
+def restore_publisher(store: Store, settings: Settings, num_classes: int) -> Publisher:
+    """Make the generation's publisher. The predictions that are reserved on the disk count as published."""
     publisher = settings.promise.make_publisher(
         settings.n_shards, num_classes, Randomness.from_system(), cache_folder=store.folder / "design"
     )
     reserved, dirty, secret = store.reserved(store.position.generation)
     publisher.restore(predictions=reserved, dirty=dirty, secret=secret)
-    return publisher, reserved
+    return publisher
 
 
 def _vacant(path: str | os.PathLike[str]) -> Path:

@@ -14,9 +14,11 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
@@ -30,6 +32,7 @@ from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
 from expunge.privacy.mechanisms import DECLINED
+from expunge.serving.keeper import InMemory, Keeper, RoundState
 from expunge.serving.promises import ONLY_LABELS, Statement, make_statements
 from expunge.serving.publishing import (
     BudgetStatus,
@@ -38,7 +41,6 @@ from expunge.serving.publishing import (
     ExactPublisher,
     Front,
     Publisher,
-    Round,
     RoundContext,
     StudentRound,
 )
@@ -50,12 +52,8 @@ from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
-SEED_IS_SECRET = (
-    "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
-)
-_ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _SMALLEST = float(np.finfo(np.float64).tiny)
-_UNSAVED = ("_updating", "_lock", "_background", "_background_error")
+_UNSAVED = ("_keeper", "_updating", "_lock", "_background", "_background_error")
 
 RecordIds = Sequence[RecordId] | NDArray[Any]
 Subjects = Sequence[RecordId | None]
@@ -81,28 +79,6 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """What depends on the secret randomness. Showing any of it to a requester voids the guarantee.
-
-    Attributes
-    ----------
-    state
-        The records, shards and models.
-    last_report
-        What the last update touched and trained; None before the first update.
-    models_trained
-        How many models have been trained since the deployment was created.
-    serving
-        The front, made ready for this round.
-    """
-
-    state: EnsembleState
-    last_report: UpdateReport | None
-    models_trained: int
-    serving: Round
-
-
-@dataclass(frozen=True, slots=True)
 class Status:
     """The facts about a deployment that may be public.
 
@@ -123,22 +99,6 @@ class Status:
     num_records: int
     num_shards: int
     budget: BudgetStatus
-
-
-@dataclass(frozen=True, slots=True)
-class NextRound:
-    """Everything that a switch replaces, made ready beforehand.
-
-    `touched` are the shards that were trained. `change` is the update's change in slots; None if they were renumbered.
-    """
-
-    state: EnsembleState
-    publisher: Publisher
-    rng: Randomness
-    serving: Round
-    generation: int
-    touched: tuple[int, ...]
-    change: Change | None
 
 
 class Deployment:
@@ -177,6 +137,10 @@ class Deployment:
     numerics
         What an update does when the environment has changed: "strict" retrains everything, "lenient" only the touched
         shards, and needs the exact promise. See `Recipe`.
+    keeper
+        What keeps rounds and reserves predictions; nothing is kept if it is None.
+    present
+        The round to go on with. None trains the first round. See `resumed`.
 
     Raises
     ------
@@ -209,8 +173,6 @@ class Deployment:
     19
     """
 
-    _state_writer: StateWriter | None = None  # of the update that is going on
-
     def __init__(
         self,
         records: Records,
@@ -226,61 +188,89 @@ class Deployment:
         advance: Advance = ignore_progress,
         key: RecipeKey | None = None,
         numerics: Numerics = "strict",
+        keeper: Keeper | None = None,
+        present: RoundState | None = None,
     ) -> None:
-        self._configure(learner, num_shards, sampler, publisher, rng, front, max_generations, executor)
-        if numerics == "lenient" and not self.is_exact:
-            raise ParameterError(
-                "numerics='lenient' needs promise='exact': it would show which shards an update touched"
-            )
-        recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng), numerics)
-        self._state = self._learn(records, advance, recipe).require_votes()
-        self._serving = self._open_round(self._state, publisher, rng, None)
-
-    def _configure(
-        self,
-        learner: Learner | SlicedLearner,
-        num_shards: int,
-        sampler: Sampler,
-        publisher: Publisher,
-        rng: Randomness,
-        front: Front | None,
-        max_generations: int,
-        executor: Executor | None,
-    ) -> None:
-        """Set everything but the models."""
         made_for = getattr(publisher, "num_shards", num_shards)
         if made_for != num_shards:
             raise ParameterError(f"the publisher is for {made_for} shards, the deployment has {num_shards}")
-        self._learner, self._sampler, self._num_shards = learner, sampler, num_shards
-        self._publisher, self._rng = publisher, rng
+        is_exact = isinstance(publisher, ExactPublisher)
+        self._front = front or (ExactFront() if is_exact else DirectFront())
+        if is_exact != isinstance(self._front, ExactFront):
+            raise ParameterError("an ExactFront and an ExactPublisher belong together: both, or neither")
+        self._learner = learner
         self._max_generations = require_count("max_generations", max_generations)
         self._executor = executor or Serial()
-        self._generation, self._round, self._models_trained = 1, 0, num_shards
-        self._answers: dict[bytes, int] = {}
-        self._last_report: UpdateReport | None = None
-        self._is_copy = False
         self._updating = threading.RLock()  # taken first, for as long as an update trains
         self._lock = threading.RLock()  # taken second, for what takes no time
         self._background: threading.Thread | None = None
         self._background_error: BaseException | None = None
-        self._front = front or (ExactFront() if self.is_exact else DirectFront())
-        if self.is_exact != isinstance(self._front, ExactFront):
-            raise ParameterError("an ExactFront and an ExactPublisher belong together: both, or neither")
+        if present is None:
+            if numerics == "lenient" and not is_exact:
+                why = "it would show which shards an update touched"
+                raise ParameterError(f"numerics='lenient' needs promise='exact': {why}")
+            recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng), numerics)
+            state = learn(records, recipe, executor=self._executor, advance=advance).require_votes()
+            serving = self._front.open_round(RoundContext(state, publisher, rng, self._executor))
+            present = RoundState(state, publisher, rng, serving, num_shards)
+        self._present = present
+        self._keeper: Keeper = keeper or InMemory()
+        publisher.journal = self._keeper.journal(present)
+
+    @classmethod
+    def resumed(
+        cls,
+        present: RoundState,
+        learner: Learner | SlicedLearner,
+        *,
+        front: Front,
+        max_generations: int,
+        executor: Executor | None = None,
+        keeper: Keeper | None = None,
+    ) -> Self:
+        """Go on with a round that was kept. Nothing is trained.
+
+        Parameters
+        ----------
+        present
+            The round, with the books of its generation.
+        learner, front, max_generations, executor, keeper
+            As for a new deployment.
+
+        Returns
+        -------
+        Deployment
+            The deployment, with this round in service.
+        """
+        state = present.state
+        return cls(
+            state.records,
+            learner,
+            num_shards=state.num_shards,
+            sampler=state.sampler,
+            publisher=present.publisher,
+            rng=present.rng,
+            front=front,
+            max_generations=max_generations,
+            executor=executor,
+            keeper=keeper,
+            present=present,
+        )
 
     @property
     def classes(self) -> NDArray[Any]:
         """The labels that may be released."""
-        return self._state.records.classes
+        return self.records.classes
 
     @property
     def records(self) -> Records:
         """The dataset D^t as it is after the last applied update."""
-        return self._state.records
+        return self._present.state.records
 
     @property
     def is_exact(self) -> bool:
         """Whether the exact promise alone is made, so that everything may be published."""
-        return isinstance(self._publisher, ExactPublisher)
+        return isinstance(self._present.publisher, ExactPublisher)
 
     @property
     def promise(self) -> tuple[Statement, ...]:
@@ -290,26 +280,31 @@ class Deployment:
     @property
     def origins(self) -> Origins:
         """Which environments the models in service were trained in, and what has changed since."""
-        return self._state.origins
+        return self._present.state.origins
 
     @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
-        if not isinstance(self._serving, StudentRound):
+        serving = self._present.serving
+        if not isinstance(serving, StudentRound):
             raise ParameterError("this deployment has no student: publish through a StudentFront")
-        return self._serving
+        return serving
 
     @property
-    def inside(self) -> Inside:
-        """The models, the shards, and what the last update touched: for operators and audits only."""
-        with self._lock:
-            return Inside(self._state, self._last_report, self._models_trained, self._serving)
+    def inside(self) -> RoundState:
+        """The round in service, with its models and shards and what the last update touched.
+
+        It is for operators and audits only. Showing any of it to a requester voids an (α,β,γ) guarantee.
+        """
+        return self._present
 
     @property
     def status(self) -> Status:
         """The generation, the round, the number of records, and the budget."""
         with self._lock:
-            return Status(self._generation, self._round, len(self.records), self._num_shards, self._publisher.status)
+            present = self._present
+            state, budget = present.state, present.publisher.status
+            return Status(present.generation, present.round, len(state.records), state.num_shards, budget)
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
         """Release a class code for every row.
@@ -337,18 +332,19 @@ class Deployment:
         """
         rows = self._queries(X)
         if self.is_exact:
-            return self._serving.answer(rows)  # of one round, without waiting for anything
+            return self._present.serving.answer(rows)  # of one round, without waiting for anything
         with self._lock:
-            if len(self._state.records) == 0:
+            present = self._present
+            if len(present.state.records) == 0:
                 return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # there is no record to learn from
-            answer = self._answer(rows)
-            if self._publisher.on_exhausted == "retrain_now" and self._publisher.must_retrain:
-                self._start_background_retraining()
+            answer = _answer(present, rows)
+            if present.publisher.on_exhausted == "retrain_now" and present.publisher.must_retrain:
+                self._start_background_retraining(present)
             return answer
 
     def _queries(self, X: Features) -> Features:
         """Rows in the layout of the records; an error if they have another one."""
-        records = self._state.records
+        records = self.records
         rows = conform(as_features(X), records.layout)
         if not records.allow_missing and len(missing := missing_rows(rows)):
             raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
@@ -358,7 +354,7 @@ class Deployment:
         """The state, under the exact promise; `what` else names in the error what may not be published."""
         if not self.is_exact:
             raise NotPublishedError(f"no {what} under this promise, {ONLY_LABELS}")
-        return self._state
+        return self._present.state
 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """The mean of the shards' probabilities, under the exact promise.
@@ -438,17 +434,6 @@ class Deployment:
         ]
         return [copy.deepcopy(each.estimator if isinstance(each, ScikitModel) else each) for each in models]
 
-    def _answer(self, rows: Features) -> NDArray[np.int64]:
-        if self._serving.is_repeatable:
-            return self._serving.answer(rows)
-        keys = row_keys(rows)
-        first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in self._answers}
-        if first:
-            places = np.array(sorted(first.values()))
-            codes = self._serving.answer(take(rows, places))
-            self._answers.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
-        return np.array([self._answers[key] for key in keys], dtype=np.int64)
-
     def predict(self, X: Features) -> NDArray[Any]:
         """Release a label for every row.
 
@@ -502,20 +487,18 @@ class Deployment:
             If a shard's model cannot be trained. Nothing is applied.
         """
         batch = as_batch(batch)
-        with self._updating:
+        with self._keeper.working(), self._updating:
             self._raise_background_error()
             # A prediction published while this trains comes after the request. It counts towards the next request only.
+            retrained = partial(self._retrained, batch, advance)
             if self._must_retrain:
-                following, report = self._retrained(batch, advance)
+                present = self._make_round(retrained)
             else:
                 try:
-                    following, report = self._updated(batch, advance)
+                    present = self._make_round(partial(self._updated, batch, advance))
                 except BudgetExhaustedError:  # the front cannot pay for its round; the deletion is applied all the same
-                    following, report = self._retrained(batch, advance)
-            following = self._keep(following, self._round + 1)
-            with self._lock:
-                self._switch(following, _last_report=report, _round=self._round + 1)
-                return Receipt(uuid4().hex, "applied", self._round)
+                    present = self._make_round(retrained)
+            return Receipt(uuid4().hex, "applied", present.round)
 
     def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one batch.
@@ -584,11 +567,9 @@ class Deployment:
         advance
             Called with the progress of the training.
         """
-        with self._updating:
+        with self._keeper.working(), self._updating:
             self._raise_background_error()
-            following = self._keep(self._same_records_retrained(self._state, advance, self._rng.renewed()), self._round)
-            with self._lock:
-                self._switch(following)
+            self._make_round(partial(self._rekeyed, advance))
 
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
@@ -604,37 +585,51 @@ class Deployment:
             The three numbers, the theorem, and the assumptions. α is infinite, with a note, under the exact promise,
             which does not claim it, and if the shards are a partition (Theorem 5.1).
         """
-        if not self.is_exact and not self._sampler.is_independent:
+        present = self._present
+        state = present.state
+        if not self.is_exact and not state.sampler.is_independent:
             return Guarantee(math.inf, beta or 0.0, gamma or 0.0, note=_NOT_INDEPENDENT)
-        found = self._publisher.guarantee(
-            num_shards=self._num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
+        found = present.publisher.guarantee(
+            num_shards=state.num_shards, beta=beta, gamma=gamma, num_generations=self._max_generations
         )
-        return found if self.is_exact else replace(found, assumptions=(*found.assumptions, *self._own_assumptions()))
+        if self.is_exact:
+            return found
+        own = [*self._keeper.assumptions(present.rng), *self._strange_parts(present)]
+        return replace(found, assumptions=(*found.assumptions, *own))
 
-    def _own_assumptions(self) -> list[str]:
-        """The assumptions of the guarantee that are specific to this deployment."""
-        inner = getattr(self._publisher, "mechanism", None), getattr(self._front, "fallback", None)
-        parts = (self._front, self._sampler, self._publisher, *inner)
+    def _strange_parts(self, present: RoundState) -> list[str]:
+        """What the guarantee assumes about parts that are not of this package."""
+        publisher = present.publisher
+        inner = getattr(publisher, "mechanism", None), getattr(self._front, "fallback", None)
+        parts = (self._front, present.state.sampler, publisher, *inner)
         strange = [type(p).__name__ for p in parts if p is not None and not type(p).__module__.startswith("expunge.")]
-        return [
-            _ONE_COPY,
-            *([] if self._rng.is_system else [SEED_IS_SECRET]),
-            *(f"{name}, which is not part of this package, keeps to its contract." for name in strange),
-        ]
+        return [f"{name}, which is not part of this package, keeps to its contract." for name in strange]
 
     def wait(self) -> None:
         """Wait for a retraining in the background, if there is one. An error in it is raised here."""
-        if (thread := self._background) is not None:
+        if (thread := self._background) is not None and thread is not threading.current_thread():
             thread.join()
         self._raise_background_error()
 
-    def _learn(self, records: Records, advance: Advance, recipe: Recipe) -> EnsembleState:
-        return learn(records, recipe, executor=self._executor, advance=advance)
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep updates of other threads waiting; predictions go on. Updates in the block itself are applied."""
+        with self._updating:
+            yield
 
-    def _open_round(self, state: EnsembleState, publisher: Publisher, rng: Randomness, change: Change | None) -> Round:
-        """Make the front ready for D^t."""
-        previous = getattr(self, "_serving", None)
-        return self._front.open_round(RoundContext(state, publisher, rng, self._executor, previous, change))
+    def close(self) -> None:
+        """End the keeping of this deployment, between two updates and between two predictions that are paid for."""
+        with self._updating, self._lock:
+            self._keeper.close(self._present)
+
+    def background_error(self) -> BaseException | None:
+        """Take the error of a retraining in the background, if there was one: it is returned once."""
+        error, self._background_error = self._background_error, None
+        return error
+
+    def _raise_background_error(self) -> None:
+        if (error := self.background_error()) is not None:
+            raise error
 
     @property
     def _must_retrain(self) -> bool:
@@ -646,96 +641,159 @@ class Deployment:
         """
         if self.is_exact:
             return False
-        used_up = self._publisher.must_retrain or self._generation > self._max_generations
-        is_elsewhere = self._state.origins.retrains_everything
-        return used_up or is_elsewhere or (self._is_copy and not self._publisher.is_repeatable)
+        present = self._present
+        used_up = present.publisher.must_retrain or present.generation > self._max_generations
+        is_elsewhere = present.state.origins.retrains_everything
+        return used_up or is_elsewhere or (present.is_copy and not present.publisher.is_repeatable)
 
-    def _updated(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
+    def _make_round(self, train: Callable[[RoundState, StateWriter | None], RoundState]) -> RoundState:
+        """Train the next round, keep it, put it in service, and erase what it replaced.
+
+        If anything fails before the switch, the round before stays in service.
+        """
+        present, keeper = self._present, self._keeper
+        try:
+            following = keeper.commit(present, train(present, keeper.begin(present)))
+            if following.publisher is not present.publisher:
+                following.publisher.journal = keeper.journal(following)
+            self._switch(following)
+        except BaseException:
+            keeper.drop(self._present)
+            raise
+        keeper.erase(following)
+        return following
+
+    def _switch(self, following: RoundState) -> None:
+        """Put a round in service, all at once: in one assignment, which Ctrl-C does not cut in two."""
+        with self._lock:
+            self._present = following
+
+    def _updated(
+        self, batch: list[Update], advance: Advance, present: RoundState, writer: StateWriter | None
+    ) -> RoundState:
         """Retrain the touched shards, in the same generation (R_A)."""
-        publisher, rng = self._publisher, self._rng
-        options: dict[str, Any] = {"executor": self._executor, "advance": advance, "writer": self._state_writer}
-        state, report = update(self._state, batch, **options)
-        serving = self._open_round(state, publisher, rng, report.change)
-        return NextRound(state, publisher, rng, serving, self._generation, report.touched, report.change), report
+        state, report = update(present.state, batch, executor=self._executor, advance=advance, writer=writer)
+        opening = RoundContext(state, present.publisher, present.rng, self._executor, present.serving, report.change)
+        return replace(
+            present,
+            state=state,
+            serving=self._front.open_round(opening),
+            models_trained=present.models_trained + len(report.touched),
+            round=present.round + 1,
+            last_report=report,
+            answers={},
+        )
 
-    def _retrained(self, batch: list[Update], advance: Advance) -> tuple[NextRound, UpdateReport]:
+    def _retrained(
+        self, batch: list[Update], advance: Advance, present: RoundState, writer: StateWriter | None
+    ) -> RoundState:
         """Retrain everything on D ∘ u, in a new generation."""
-        records, change = self._state.records.apply(batch)
+        records, change = present.state.records.apply(batch)
+        num_shards = present.state.num_shards
         report = UpdateReport(
-            touched=tuple(range(self._num_shards)),
-            slices_trained=self._num_shards,
+            touched=tuple(range(num_shards)),
+            slices_trained=num_shards,
             removed=len(change.removed),
             added=len(change.added),
         )
-        return self._fresh_generation(records, change, advance, self._rng.renewed()), report
+        following = self._fresh_generation(present, records, advance, present.rng.renewed())
+        _hand_over(writer, following.state, change if following.state.records is records else None)
+        return replace(following, round=present.round + 1, last_report=report)
 
-    def _same_records_retrained(self, start: EnsembleState, advance: Advance, rng: Randomness) -> NextRound:
-        """Retrain everything on the same dataset, in a new generation."""
-        num_slots = start.records.num_slots
-        nothing = Change(np.empty(0, dtype=np.int64), range(num_slots, num_slots))
-        return self._fresh_generation(start.records, nothing, advance, rng)
-
-    def _fresh_generation(self, records: Records, change: Change, advance: Advance, rng: Randomness) -> NextRound:
-        """Start a generation: fresh randomness, fresh models, empty books."""
-        state = self._learn(records, advance, replace(self._state.recipe.renewed(), learner=self._learner))
-        publisher = self._publisher.new_generation(rng)
-        serving = self._open_round(state, publisher, rng, None)
-        every_shard = tuple(range(self._num_shards))
-        kept = change if state.records is records else None
-        return NextRound(state, publisher, rng, serving, self._generation + 1, every_shard, kept)
-
-    def _keep(self, following: NextRound, _: int) -> NextRound:
-        """Write the next round down, given its number. Called before every switch; in memory there is nothing to do."""
+    def _rekeyed(self, advance: Advance, present: RoundState, writer: StateWriter | None) -> RoundState:
+        """Retrain everything on the same dataset, in a new generation of the same round."""
+        following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
+        _hand_over(writer, following.state, _no_change(present, following))
         return following
 
-    def _switch(self, following: NextRound, **more: Any) -> None:
-        """Switch to the next round or generation, all at once: in one call, which Ctrl-C does not cut in two."""
-        kept = {f"_{name}": getattr(following, name) for name in ("state", "publisher", "rng", "serving", "generation")}
-        models_trained = self._models_trained + len(following.touched)
-        is_copy = self._is_copy and following.generation == self._generation
-        self.__dict__.update(kept | more, _models_trained=models_trained, _answers={}, _is_copy=is_copy)
+    def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
+        """Start a generation: fresh randomness, fresh models, empty books."""
+        recipe = replace(present.state.recipe.renewed(), learner=self._learner)
+        state = learn(records, recipe, executor=self._executor, advance=advance)
+        publisher = present.publisher.new_generation(rng)
+        serving = self._front.open_round(RoundContext(state, publisher, rng, self._executor, present.serving))
+        return RoundState(
+            state,
+            publisher,
+            rng,
+            serving,
+            present.models_trained + state.num_shards,
+            generation=present.generation + 1,
+            round=present.round,
+            last_report=present.last_report,
+        )
 
-    def _start_background_retraining(self) -> None:
+    def _start_background_retraining(self, spent: RoundState) -> None:
         if self._background is not None and self._background.is_alive():
             return
-        spent, rng = self._publisher, self._rng.renewed()
+        rng = spent.rng.renewed()
         if not rng.is_system:  # the serving thread uses the live stream meanwhile
             rng = Randomness.from_seed(int(rng.seeds(1)[0]))
-        thread = threading.Thread(target=self._retrain_in_background, args=(self._state, spent, rng), daemon=True)
-        self._background = thread
-        thread.start()
+        self._background = threading.Thread(target=self._retrain_in_background, args=(spent, rng), daemon=True)
+        self._background.start()
 
-    def _retrain_in_background(self, start: EnsembleState, spent: Publisher, rng: Randomness) -> None:
+    def _retrain_in_background(self, spent: RoundState, rng: Randomness) -> None:
+        def trained(present: RoundState, writer: StateWriter | None) -> RoundState:
+            _hand_over(writer, following.state, _no_change(present, following))
+            return following
+
         try:
-            following = self._same_records_retrained(start, ignore_progress, rng)
-            with self._updating:
-                # An update that came first has retrained everything itself, or will do so at the next update.
-                if self._state is start and self._publisher is spent:
-                    following = self._keep(following, self._round)
-                    with self._lock:
-                        self._switch(following)
+            with self._keeper.working():
+                following = self._fresh_generation(spent, spent.state.records, ignore_progress, rng)
+                with self._updating:
+                    # An update that came first has retrained everything itself, or will do so at the next update.
+                    if self._present is spent:
+                        self._make_round(trained)
         except Exception as error:
             self._background_error = error
-
-    def _raise_background_error(self) -> None:
-        error, self._background_error = self._background_error, None
-        if error is not None:
-            raise error
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has its own books on the same randomness. So its next update is a full retraining.
 
-        Under the exact promise there are no books, and the copy carries ζ on.
+        Under the exact promise there are no books, and the copy carries ζ on. A copy is kept in memory.
         """
         with self._lock:
-            state = {**self.__dict__, "_answers": dict(self._answers), "_is_copy": not self.is_exact}
+            present = self._present
+            present = replace(present, answers=dict(present.answers), is_copy=not self.is_exact)
+            state = {**self.__dict__, "_present": present}
         for name in _UNSAVED:
             del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._keeper = InMemory()
         self._updating = threading.RLock()
         self._lock = threading.RLock()
         self._background = None
         self._background_error = None
+
+
+def _answer(present: RoundState, rows: Features) -> NDArray[np.int64]:
+    """Release answers. One that was released in this round is released again."""
+    if present.serving.is_repeatable:
+        return present.serving.answer(rows)
+    keys, known = row_keys(rows), present.answers
+    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in known}
+    if first:
+        places = np.array(sorted(first.values()))
+        codes = present.serving.answer(take(rows, places))
+        known.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
+    return np.array([known[key] for key in keys], dtype=np.int64)
+
+
+def _no_change(present: RoundState, following: RoundState) -> Change | None:
+    """The change between two rounds on the same dataset; None if slots were renumbered."""
+    if following.state.records is not present.state.records:
+        return None
+    num_slots = present.state.records.num_slots
+    return Change(np.empty(0, dtype=np.int64), range(num_slots, num_slots))
+
+
+def _hand_over(writer: StateWriter | None, state: EnsembleState, change: Change | None) -> None:
+    """Give a writer an ensemble that is trained already."""
+    if writer is None:
+        return
+    writer.start(state, change)
+    for shard, model in enumerate(state.models):
+        writer.add(shard, model)

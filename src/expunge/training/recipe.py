@@ -35,6 +35,7 @@ from expunge.training.learners.protocol import (
 from expunge.training.learners.slices import SlicedShard
 from expunge.training.sampling import Cells, PartitionSampler, Sampler, Slots
 
+_RECORDS_AT_ONCE = 1 << 18  # shards are drawn for so many at a time
 PUBLIC_KEY = RecipeKey(b"expunge: public coins, no secret", is_system=False)  # of ensembles that must not know ζ
 
 
@@ -115,11 +116,22 @@ class Recipe:
         return self.sampler.draw(self.units(records, slots), self.num_shards, self.key)
 
     def members(self, records: Records) -> tuple[Slots, ...]:
-        """The ascending slots of every shard's records."""
-        live = records.live_slots()
-        shards, positions = self.cells(records, live)
-        ends = np.searchsorted(shards, np.arange(1, self.num_shards))
-        return tuple(part.astype(np.uint32) for part in np.split(live[positions], ends))
+        """The ascending slots of every shard's records.
+
+        They are drawn for some records at a time, so that the memory needed beside the result stays small.
+        """
+        runs, counts = [np.empty(0, dtype=np.uint32)], [np.zeros(self.num_shards, dtype=np.int64)]
+        for slots in records.live_runs(_RECORDS_AT_ONCE):
+            shards, positions = self.cells(records, slots)
+            runs.append(slots[positions].astype(np.uint32))
+            counts.append(np.bincount(shards, minlength=self.num_shards))
+        ends = np.cumsum(np.sum(counts, axis=0))
+        members, free = np.empty(ends[-1], dtype=np.uint32), np.concatenate([[0], ends[:-1]])
+        for run, count in zip(runs, counts, strict=True):
+            begins = np.cumsum(count) - count  # in the run, which is sorted by shard
+            members[np.arange(len(run)) + np.repeat(free - begins, count)] = run
+            free += count
+        return tuple(np.split(members, ends[:-1]))
 
     def slices(self, shard: int, names: Names) -> NDArray[np.int64]:
         """The slice of every record of a shard."""

@@ -65,7 +65,7 @@ def live(original: Path, disk: Path, limit: Limit, amount: int) -> dict[str, Any
     except StoreError as error:
         met = str(error)
     deployment = getattr(story, "deployment", None)
-    if met and deployment is not None and not deployment._closed.is_set():
+    if met and deployment is not None and not deployment._keeper.closed.is_set():
         deployment.apply()  # in the same process, as if nothing had been
         deployment.close()
     invariants.check(folder, SCENARIOS["plain"], told)

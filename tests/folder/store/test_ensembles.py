@@ -19,13 +19,13 @@ from expunge.folder.store import Store, ensembles
 from expunge.folder.store.ensembles import (
     EnsembleWriter,
     FirstEnsembleWriter,
+    StagedEnsemble,
     activate,
     dump_classes,
     erase,
     load_classes,
     read_records,
     read_state,
-    write_ensemble,
 )
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners.lookup import LookupTableLearner
@@ -44,7 +44,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def put(store: Store, staged: Any, *, round: int = 0) -> None:
     with store.database.transaction():
-        activate(store, staged, generation=1, round=round, models_trained=4, serving={})
+        activate(store, staged, generation=1, round=round, models_trained=4)
+
+
+def write_ensemble(store: Store, state: EnsembleState, touched: Any, change: Any, *, trusted: Any) -> StagedEnsemble:
+    """Write an ensemble that is trained already."""
+    with EnsembleWriter(store, trusted=trusted) as made:
+        made.start(state, change)
+        for shard in touched:
+            made.add(shard, state.models[shard])
+        return made.collect(state)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from expunge.privacy.mechanisms import MECHANISM_NAMES
 from expunge.training.learners import ScikitModel
 from expunge_lab.bench import SUITES, Line, Target, run_suites
 from expunge_lab.bench.predict import majority_of
-from expunge_lab.bench.sampling import draw, peak_bytes, toss_coins
+from expunge_lab.bench.sampling import draw, many_records, peak_bytes, toss_coins
 from expunge_lab.bench.workload import fit_table_voters, fit_voters, make_queries, make_records, make_table
 
 # JAX is loaded by the first suite that needs it; here compiling is all that its programs cost.
@@ -119,15 +119,16 @@ def test_bagging_trains_on_as_much_data() -> None:
 def test_both_ways_of_sampling_draw_the_same_number_of_records() -> None:
     """Each is a sum of 10^5 trials of variance p(1-p); 12 standard deviations of the difference, P < 1e-30."""
     n, k = 2_000, 50
-    ours = sum(len(slots) for slots in draw(n, k))
+    ours = sum(len(slots) for slots in draw(many_records(n), k))
     coins = sum(len(slots) for slots in toss_coins(n, k))
     assert abs(ours - coins) < 12 * math.sqrt(2 * n)
 
 
 def test_peak_memory_counts_the_result_at_least() -> None:
     n, k = 50_000, 20
-    held = sum(slots.nbytes for slots in draw(n, k))
-    assert held / 2 < peak_bytes(n, k) < 1000 * held
+    records = many_records(n)
+    held = sum(slots.nbytes for slots in draw(records, k))
+    assert held / 2 < peak_bytes(records, k) < 1000 * held
 
 
 def test_the_data_is_the_same_at_every_call_and_has_every_class() -> None:

@@ -251,7 +251,8 @@ def test_a_student_of_unknown_coins_is_not_kept(data):
     deployment = UnlearningClassifier(promise=promise, **OPTIONS).fit(*data).deployment_
     deployment.delete([0])
     assert not deployment.student.was_trained
-    deployment._serving = replace(deployment.student, can_be_kept=False)
+    unkept = replace(deployment.student, can_be_kept=False)
+    deployment._present = replace(deployment.inside, serving=unkept)
     deployment.delete([1])
     assert deployment.student.was_trained
     assert deployment.student.can_be_kept
@@ -271,7 +272,8 @@ def test_a_student_that_could_not_be_taught_once_is_taught_in_the_next_round(dat
     centres = 3 * np.array([[0, 1], [1, -1], [-1, -1]]) + 0.01
     promise = Student(centres, student=Short(LogisticRegression()), selection_share=0.0, **GATE)
     deployment = UnlearningClassifier(promise=promise, **OPTIONS).fit(*data).deployment_
-    deployment._serving = replace(deployment.student, can_be_kept=False)
+    unkept = replace(deployment.student, can_be_kept=False)
+    deployment._present = replace(deployment.inside, serving=unkept)
     Short.is_short = True
     deployment.delete([0])
     assert (deployment.student.answer(centres) == -1).all()

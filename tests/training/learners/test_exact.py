@@ -122,7 +122,7 @@ def test_in_a_folder(name, tmp_path, trainings):
         made.delete([3, 4])
     with expunge.open(folder) as again:
         again.delete([5])
-        found = encode_model(again._state.learner, again._state.models[0]).data
+        found = encode_model(again.inside.state.learner, again.inside.state.models[0]).data
     assert not trainings
     left = np.delete(np.arange(60), [3, 4, 5])[::-1]
     records = Records.build(X[left], y[left], ids=left, classes=[0, 1, 2])

@@ -1,20 +1,11 @@
-"""Values and models to bytes and back.
-
-A learner may have two methods: `dump_model(model)` returns a dictionary of arrays, numbers and texts, and
-`load_model(parts)` makes the model from it again. Then its models are stored as those arrays, and only the learner's
-own class has to be known or trusted. A sliced learner's methods are given the whole `SlicedModel`, with its
-checkpoints. Models that need no learner, of empty shards and of shards with one class, are stored as they are.
-
-A scikit-learn model gets its list of classes from its learner: the list is not stored with every model.
-"""
+"""Values and models to bytes and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sklearn
 
 from expunge.core.errors import ModelFormatError
@@ -22,7 +13,8 @@ from expunge.folder.codec import trust
 from expunge.folder.codec.container import pack, unpack
 from expunge.folder.codec.reader import Reader
 from expunge.folder.codec.writer import FORMATS, Writer
-from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner, SlicedModel
+from expunge.training.learners import Learner, Model, SlicedLearner
+from expunge.training.learners.parts import model_of, parts_of
 
 _VERSION = 1  # of the layout: raise it when nodes change their meaning
 
@@ -139,9 +131,6 @@ def _release(version: str) -> list[str]:
     return version.split(".")[:2]
 
 
-_OWN_PARTS = "learner's parts"
-
-
 def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Iterable[str] = ()) -> Encoded:
     """Store the model of one shard.
 
@@ -172,12 +161,7 @@ def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Ite
     >>> decode_model(learner, stored.format, stored.data)
     ConstantModel(code=3)
     """
-    if not _has_hooks(learner) or isinstance(model, Abstainer | ConstantModel):
-        return encode(_without_names(learner, model), trusted=trusted)
-    parts = learner.dump_model(model)  # type: ignore[union-attr]
-    if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts):
-        raise ModelFormatError(f"{type(learner).__name__}.dump_model must return a dictionary with names as keys")
-    return encode((_OWN_PARTS, parts), trusted=trusted)
+    return encode(parts_of(learner, model), trusted=trusted)
 
 
 def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Model:
@@ -204,41 +188,4 @@ def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, 
     ModelFormatError
         If `decode` refuses the bytes, they hold something other than a model, or the learner cannot load it.
     """
-    value = decode(format, data, trusted=trusted)
-    if _has_hooks(learner) and isinstance(value, tuple):
-        return _loaded(learner, value)
-    if not hasattr(value, "predict"):
-        raise ModelFormatError(f"the stored value is no model: {type(value).__name__} has no predict")
-    return _with_names(learner, value)  # type: ignore[no-any-return]
-
-
-def _without_names(learner: Any, model: Any) -> Any:
-    if isinstance(model, SlicedModel):
-        return replace(model, final=_without_names(learner, model.final))
-    listed: Any = getattr(learner, "classes", None)
-    if isinstance(model, ScikitModel) and model.classes is not None and np.array_equal(model.classes, listed):
-        return replace(model, classes=None)
-    return model
-
-
-def _with_names(learner: Any, model: Any) -> Any:
-    if isinstance(model, SlicedModel):
-        return replace(model, final=_with_names(learner, model.final))
-    if isinstance(model, ScikitModel) and model.classes is None:
-        return replace(model, classes=getattr(learner, "classes", None))
-    return model
-
-
-def _loaded(learner: Any, value: tuple[Any, ...]) -> Model:
-    try:
-        tag, parts = value
-        if tag == _OWN_PARTS:
-            return learner.load_model(parts)  # type: ignore[no-any-return]
-    except Exception as error:
-        detail = next(iter(str(error).splitlines()), "")
-        raise ModelFormatError(f"the learner cannot load the stored model: {type(error).__name__}: {detail}") from error
-    raise ModelFormatError("the stored value is no model")
-
-
-def _has_hooks(learner: Any) -> bool:
-    return hasattr(learner, "dump_model") and hasattr(learner, "load_model")
+    return model_of(learner, decode(format, data, trusted=trusted))

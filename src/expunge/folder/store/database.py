@@ -27,7 +27,7 @@ _SCHEMA = (
     # Which generation, round and files are in force; one row.
     "CREATE TABLE position (only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, "
     "round INTEGER NOT NULL, epoch INTEGER NOT NULL, num_slots INTEGER NOT NULL, "
-    "models_trained INTEGER NOT NULL, serving TEXT)",
+    "models_trained INTEGER NOT NULL)",
     # Of each generation: how many predictions are paid for, and whether it is dirty. The gate is secret.
     "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, "
     "dirty INTEGER NOT NULL, gate TEXT)",

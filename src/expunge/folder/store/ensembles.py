@@ -10,7 +10,6 @@ finished.
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
@@ -115,17 +114,6 @@ class EnsembleWriter:
         self.close()
 
 
-def write_ensemble(
-    store: Store, state: EnsembleState, touched: Iterable[int], change: Change | None, *, trusted: Sequence[str]
-) -> StagedEnsemble:
-    """Write an ensemble that is already trained: the records that were added and the models of touched shards."""
-    with store.explain_errors(), EnsembleWriter(store, trusted=trusted) as made:
-        made.start(state, change)
-        for shard in touched:
-            made.add(shard, state.models[shard])
-        return made.collect(state)
-
-
 class FirstEnsembleWriter:
     """Writes the first ensemble of a deployment. The records are flushed while models train. Always close it."""
 
@@ -218,14 +206,12 @@ def _write_model(
     return name, encoded.format, hashlib.sha256(encoded.data).digest()
 
 
-def activate(
-    store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int, serving: dict[str, Any]
-) -> None:
+def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
     """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
     database.execute(
-        "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
-        (generation, round, staged.epoch, state.records.num_slots, models_trained, json.dumps(serving)),
+        "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?)",
+        (generation, round, staged.epoch, state.records.num_slots, models_trained),
     )
     if staged.rewritten:
         store.write_fact("form", staged.form.to_json())

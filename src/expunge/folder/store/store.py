@@ -46,7 +46,7 @@ _LARGEST_BLOCK = 10_000
 class Position:
     """Which generation, round and files are in force.
 
-    `epoch` counts how often all records were rewritten; `serving` is what the front keeps of its round.
+    `epoch` counts how often all records were rewritten.
     """
 
     generation: int
@@ -54,7 +54,6 @@ class Position:
     epoch: int
     num_slots: int
     models_trained: int
-    serving: dict[str, Any]
 
 
 class Store:
@@ -170,12 +169,11 @@ class Store:
     def position(self) -> Position:
         """Which generation, round and files are in force."""
         row = self.database.row(
-            "SELECT generation, round, epoch, num_slots, models_trained, serving FROM position WHERE only = 1"
+            "SELECT generation, round, epoch, num_slots, models_trained FROM position WHERE only = 1"
         )
         if row is None:
             raise FormatError(f"{self.folder} was never finished: create it again")
-        generation, round_, epoch, num_slots, models_trained, serving = row
-        return Position(generation, round_, epoch, num_slots, models_trained, json.loads(serving))
+        return Position(*row)
 
     def is_at(self, generation: int, round: int) -> bool:
         """Return whether the folder is at this generation and round."""
@@ -300,13 +298,14 @@ class DurableJournal:
         self._generation = generation
         self._reserved = reserved
         self._block = block
+        self._is_closed = False
         self._flag = DirtyFlag(store.folder, generation)
         self._flag.prepare()
         self._owes_dirty = self._flag.is_set  # the database may not say so
 
     def reserve(self, total: int, limit: float) -> None:
         """Reserve `total` predictions on the disk, and the rest of a block if the limit allows it."""
-        self._store.require_own()
+        self._require_open()
         if self._owes_dirty:
             self.mark_dirty()
         if total <= self._reserved:
@@ -326,7 +325,7 @@ class DurableJournal:
         If the disk fails, it is written before any later answer. A full disk is no failure if the flag could be set: an
         error here would tell the requester that the consensus failed.
         """
-        self._store.require_own()
+        self._require_open()
         self._owes_dirty = True
         is_flagged = self._flag.set()
         report_step("dirty.flagged")
@@ -339,37 +338,31 @@ class DurableJournal:
         self._owes_dirty = False
         report_step("dirty.done")
 
-    def close(self, predictions: int | None) -> None:
-        """Give back the unused rest of the block; None if the number of predictions is not known.
+    def close(self, predictions: int | None, *, is_dirty: bool = False) -> None:
+        """Give back the unused rest of the block, and refuse every later prediction.
 
-        Only what this object reserved is given back. If the disk has another number, another process reserved it.
+        `predictions` is None if their number is not known, and `is_dirty` says whether the generation is. Only what
+        this object reserved is given back. If the disk has another number, another process reserved it.
         """
+        self._require_open()
+        try:
+            if is_dirty or self._owes_dirty:
+                self.mark_dirty()
+            report_step("close.open")
+            if predictions is not None:
+                self._store.database.execute(
+                    "UPDATE generations SET reserved = CASE reserved WHEN ? THEN ? ELSE MAX(reserved, ?) END "
+                    "WHERE generation = ?",
+                    (self._reserved, predictions, predictions, self._generation),
+                )
+            report_step("close.done")
+        finally:
+            self._is_closed = True
+
+    def _require_open(self) -> None:
         self._store.require_own()
-        if self._owes_dirty:
-            self.mark_dirty()
-        report_step("close.open")
-        if predictions is not None:
-            self._store.database.execute(
-                "UPDATE generations SET reserved = CASE reserved WHEN ? THEN ? ELSE MAX(reserved, ?) END "
-                "WHERE generation = ?",
-                (self._reserved, predictions, predictions, self._generation),
-            )
-        report_step("close.done")
-
-
-class ClosedJournal:
-    """The journal of a closed deployment: it refuses every prediction."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def reserve(self, total: int, limit: float) -> None:
-        """Refuse."""
-        raise StoreError(f"{self._folder} has been closed")
-
-    def mark_dirty(self) -> None:
-        """Refuse."""
-        raise StoreError(f"{self._folder} has been closed")
+        if self._is_closed:
+            raise StoreError(f"{self._store.folder} has been closed")
 
 
 _FORM = struct.Struct("<QB")  # the generation, and whether it is dirty

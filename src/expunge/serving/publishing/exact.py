@@ -17,7 +17,7 @@ from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.privacy.mechanisms.consensus import plurality
-from expunge.serving.publishing.front import DirectRound, RoundContext
+from expunge.serving.publishing.front import DirectFront, DirectRound, RoundContext
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
 
 _UNBOUNDED = "the exact promise lets everything be published, so what is published about the key has no bound"
@@ -113,7 +113,7 @@ class ExactRound(DirectRound):
 
 
 @dataclass(frozen=True)
-class ExactFront:
+class ExactFront(DirectFront):
     """The ensemble answers every query, with labels, probabilities or scores as its models have them."""
 
     def open_round(self, opening: RoundContext) -> ExactRound:

@@ -6,12 +6,14 @@ itself. The gate or the ledger of the generation (`Publisher`) stands between it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.blocks import Block
 from expunge.core.features import Features
 from expunge.core.randomness import Randomness
 from expunge.core.records import Change, Records
@@ -65,12 +67,30 @@ class Round(Protocol):
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """Release a class code for every row."""
 
+    def moved(self, state: EnsembleState) -> Self:
+        """The same round after its records were rewritten, perhaps into other slots."""
+
 
 class Front(Protocol):
-    """How queries are answered, in every round."""
+    """How queries are answered, in every round.
+
+    A folder keeps what a round has learned, so that it is not learned, or paid for, twice.
+    """
 
     def open_round(self, opening: RoundContext) -> Round:
         """Make the front ready for D^t."""
+
+    def dump_round(self, serving: Any, state: EnsembleState) -> dict[str, Any]:
+        """What one of this front's rounds has learned, as arrays and plain values; nothing if it learns nothing."""
+
+    def load_round(self, opening: RoundContext, kept: Mapping[str, Any]) -> Round:
+        """The round again, from what `dump_round` returned. It is not made, or paid for, a second time."""
+
+    def refuse(self, block: Block, classes: NDArray[Any]) -> None:
+        """Raise an error that names the first of these records that no round could be opened with.
+
+        If such a record were accepted, it would keep all pending requests from being applied.
+        """
 
 
 @dataclass(frozen=True)
@@ -94,6 +114,10 @@ class DirectRound:
         """Release the votes through the publisher."""
         return self.opening.publisher.release(self.opening.state.count_votes(rows), self.opening.rng)
 
+    def moved(self, state: EnsembleState) -> Self:
+        """The same round with this state."""
+        return replace(self, opening=replace(self.opening, state=state))
+
 
 @dataclass(frozen=True)
 class DirectFront:
@@ -102,6 +126,17 @@ class DirectFront:
     def open_round(self, opening: RoundContext) -> DirectRound:
         """Open a round; there is nothing to prepare."""
         return DirectRound(opening.settled())
+
+    def dump_round(self, serving: DirectRound, state: EnsembleState) -> dict[str, Any]:
+        """Nothing: the round has learned nothing."""
+        return {}
+
+    def load_round(self, opening: RoundContext, kept: Mapping[str, Any]) -> DirectRound:
+        """The round, opened again."""
+        return self.open_round(opening)
+
+    def refuse(self, block: Block, classes: NDArray[Any]) -> None:
+        """Refuse nothing."""
 
 
 def throw_away_shares(

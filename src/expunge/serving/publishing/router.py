@@ -8,21 +8,26 @@ costs a full retraining and nothing else: no guarantee depends on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import betaincc, expit
 
+from expunge.core.blocks import Block
 from expunge.core.checks import require_count, require_number
-from expunge.core.features import Features, take
+from expunge.core.features import Features, describe, take
 from expunge.core.prf import id_names
-from expunge.core.records import Delete
+from expunge.core.records import Delete, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
 from expunge.serving.publishing.front import RoundContext, throw_away_shares
+from expunge.training.ensemble import EnsembleState
 from expunge.training.fallback import Fallback, FallbackModel, RidgeFallback
+from expunge.training.fallback.protocol import rows_of_records
 from expunge.training.recipe import PUBLIC_KEY
 
 _FALLBACK_ONLY = np.inf
@@ -80,19 +85,24 @@ class RoutedRound:
         The ensemble and its publisher.
     fallback
         The kind of fallback, from which the model can be made again.
-    model
-        The fallback's model of D^t.
     calibration
         The threshold on its margin.
     traffic
         The queries that were answered so far.
+    fitted
+        The fallback's model of D^t; None if it has yet to be fitted.
     """
 
     opening: RoundContext
     fallback: Fallback
-    model: FallbackModel
     calibration: Calibration
     traffic: Traffic = field(default_factory=Traffic)
+    fitted: FallbackModel | None = None
+
+    @cached_property
+    def model(self) -> FallbackModel:
+        """The fallback's model of D^t, fitted when it is first needed."""
+        return self.fallback.fit_records(self.opening.state.records) if self.fitted is None else self.fitted
 
     @property
     def is_repeatable(self) -> bool:
@@ -114,13 +124,15 @@ class RoutedRound:
         self.traffic.fallback += len(codes) - len(easy)
         return codes
 
+    def moved(self, state: EnsembleState) -> Self:
+        """The same round with this state; a fallback that knows records by their slots is fitted again."""
+        is_renumbered = state.records.num_slots != self.opening.state.records.num_slots
+        fitted = self.fallback.fit_records(state.records) if is_renumbered else self.model
+        return replace(self, opening=replace(self.opening, state=state), fitted=fitted)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the model: its memory may still hold rows that were deleted."""
-        return {name: value for name, value in self.__dict__.items() if name != "model"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.__dict__["model"] = self.fallback.fit_records(self.opening.state.records)
+        return {name: value for name, value in self.__dict__.items() if name != "model"} | {"fitted": None}
 
 
 @dataclass(frozen=True)
@@ -172,7 +184,22 @@ class RouterFront:
             calibration = Calibration(self.threshold, np.nan, np.nan)
         else:
             calibration = self._calibrate(opening)
-        return RoutedRound(opening.settled(), self.fallback, model, calibration)
+        return RoutedRound(opening.settled(), self.fallback, calibration, fitted=model)
+
+    def dump_round(self, serving: RoutedRound, state: EnsembleState) -> dict[str, Any]:
+        """The calibration. The fallback is fitted again from the records, and the counts of the traffic start anew."""
+        return asdict(serving.calibration)
+
+    def load_round(self, opening: RoundContext, kept: Mapping[str, Any]) -> RoutedRound:
+        """The round with the calibration that was kept. The fallback is fitted when it is first needed."""
+        calibration = Calibration(kept["threshold"], kept["ensemble_share"], kept["dirty_chance"])
+        return RoutedRound(opening.settled(), self.fallback, calibration)
+
+    def refuse(self, block: Block, classes: NDArray[Any]) -> None:
+        """Refuse records that the fallback cannot learn from."""
+        layout = describe(block.features)
+        records = Records.restored(block, dead=(), classes=classes, allow_missing=True, layout=layout)
+        rows_of_records(records, records.live_slots())
 
     def _calibrate(self, opening: RoundContext) -> Calibration:
         """Hold some records out; compare how easy they look with how well a throw-away ensemble agrees on them."""

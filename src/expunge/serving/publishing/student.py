@@ -9,14 +9,15 @@ who have seen it could use them to choose what to delete.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import betabinom
 
+from expunge.core.blocks import Block
 from expunge.core.checks import require_count, require_number, require_probability
 from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError, RecordError
 from expunge.core.features import Features, as_features, cast_like, concatenate, describe, num_rows, row_keys, take
@@ -24,7 +25,9 @@ from expunge.core.records import RecordId, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
 from expunge.serving.publishing.front import RoundContext, throw_away_shares
 from expunge.serving.publishing.publisher import Publisher
+from expunge.training.ensemble import EnsembleState
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner
+from expunge.training.learners.parts import model_of, parts_of
 from expunge.training.learners.protocol import for_classes
 
 _SHARE_WITHOUT_GATE = 0.9
@@ -64,6 +67,10 @@ class StudentRound:
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """Answer from the student, free of charge."""
         return np.asarray(self.model.predict(rows), dtype=np.int64)
+
+    def moved(self, state: EnsembleState) -> Self:
+        """The same round: a student does not look at the records."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,7 @@ class StudentFront:
     confidence: float = 0.8
     augment: Augment | None = None
     pool_ids: tuple[RecordId, ...] = ()
+    _keys: dict[Any, frozenset[bytes]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.student, SlicedLearner):
@@ -147,7 +155,7 @@ class StudentFront:
         if len(kept) == 0 and before is None:
             message = f"a throw-away ensemble does not agree well enough on any of the pool's {num_rows(pool)} points"
             raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
-        student = for_classes(cast("Learner", self.student), records.classes)
+        student = self._learner(opening.state)
         try:
             model, is_taught = self._teach(student, pool, kept, labels) if len(kept) else Abstainer(), True
         except Exception:
@@ -157,6 +165,38 @@ class StudentFront:
                 raise
             model, is_taught = Abstainer(), False
         return StudentRound(model, kept, labels, was_trained=True, can_be_kept=is_taught)
+
+    def _learner(self, state: EnsembleState) -> Learner:
+        return for_classes(cast("Learner", self.student), state.records.classes)
+
+    def dump_round(self, serving: StudentRound, state: EnsembleState) -> dict[str, Any]:
+        """The student, and the labels that it learned from."""
+        return {
+            "student": parts_of(self._learner(state), serving.model),
+            "kept": serving.kept,
+            "labels": serving.labels,
+            "can_be_kept": serving.can_be_kept,
+        }
+
+    def load_round(self, opening: RoundContext, kept: Mapping[str, Any]) -> StudentRound:
+        """The round with the student that was kept. It is not taught again."""
+        model = model_of(self._learner(opening.state), kept["student"])
+        return StudentRound(model, kept["kept"], kept["labels"], was_trained=False, can_be_kept=kept["can_be_kept"])
+
+    def refuse(self, block: Block, classes: NDArray[Any]) -> None:
+        """Refuse records that are also in the pool, because its points must be public."""
+        keys = self._public_keys(block.features)
+        for row, key in enumerate(row_keys(block.features)):
+            record = block.id_of(block.start + row)
+            if key in keys or record in self.pool_ids:
+                raise _is_public(record)
+
+    def _public_keys(self, pattern: Features) -> frozenset[bytes]:
+        """The keys of the pool's rows, in the number types of other rows of the same layout."""
+        layout = describe(pattern)
+        if layout not in self._keys:
+            self._keys[layout] = frozenset(row_keys(cast_like(as_features(self.pool), pattern)))
+        return self._keys[layout]
 
     def _lowest_share(self, shares: NDArray[np.float64], publisher: Publisher) -> float:
         if self.selection_share is not None:
@@ -199,14 +239,14 @@ class StudentFront:
         records, change = opening.state.records, opening.change
         for record in self.pool_ids:
             if record in records:
-                raise RecordError(f"record {record!r} is also in the public pool", record)
+                raise _is_public(record)
         keys = frozenset(row_keys(pool))
         slots = records.live_slots() if change is None else np.arange(change.added.start, change.added.stop)
         rows, _, _ = records.gather(slots)
         for place, key in enumerate(row_keys(rows)):
             if key in keys:
                 record = records.id_of(int(slots[place]))
-                raise RecordError(f"record {record!r} is also in the public pool", record)
+                raise _is_public(record)
 
 
 def selection_share(
@@ -223,6 +263,10 @@ def selection_share(
     fine = np.cumsum(chances * how_many) <= dirty_chance
     most = dissent[fine].max() if fine.any() else -1
     return float(1 - (most + 0.5) / num_votes)
+
+
+def _is_public(record: RecordId) -> RecordError:
+    return RecordError(f"record {record!r} is also in the public pool", record)
 
 
 def _same(before: StudentRound, kept: NDArray[np.intp], labels: NDArray[np.int64]) -> bool:

@@ -1,0 +1,210 @@
+"""The protocol of crash safety: how a folder keeps the rounds of its deployment.
+
+A round takes these steps. Their names are those of `expunge.folder.store.steps`:
+
+    stage    write new models and records, as they are made, into files that nothing refers to yet
+    switch   one transaction: shards, round, budgets, requests
+    erase    overwrite deleted rows, remove replaced files and empty the log, all at the same time
+    applied  one transaction: the requests count as applied
+
+A crash before the switch leaves pending requests and unused files. A crash after it leaves erasing that the next
+opening finishes. Predictions are paid for in blocks: a block is on the disk before its first answer is released.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+
+from expunge.core.errors import StoreError
+from expunge.core.randomness import Randomness
+from expunge.folder.evidence import Evidence, commitment_facts
+from expunge.folder.fronts import put_round
+from expunge.folder.inbox import Inbox
+from expunge.folder.store import Store
+from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable
+from expunge.folder.store.requests import Batch, Request, lasting_names
+from expunge.folder.store.steps import report_step
+from expunge.folder.store.store import DurableJournal
+from expunge.serving.keeper import RoundState
+from expunge.serving.publishing import Front
+from expunge.training.ensemble import EnsembleState
+
+_ONE_FOLDER = "The folder is served once: no copy of it is served, and it is not set back to an earlier state."
+_SEEDED = "The deployment was created from a fixed seed, which is kept secret."
+
+
+class Alignment:
+    """Detect when memory and disk disagree about the round.
+
+    That happens when an interruption comes between the switch on the disk and the switch in memory. From then on the
+    folder refuses predictions and updates until it is opened again.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.is_lost = False
+
+    def check(self) -> None:
+        """Raise an error if memory and disk are known to disagree."""
+        if self.is_lost:
+            raise StoreError(
+                f"{self._store.folder}: an update was interrupted half-way; close the folder and open it again"
+            )
+
+    def require(self, present: RoundState) -> None:
+        """Raise an error unless memory and disk agree."""
+        self.is_lost = self.is_lost or not self._store.is_at(present.generation, present.round)
+        self.check()
+
+    def after_failure(self, present: RoundState) -> None:
+        """Find out whether a failure made them disagree. If the disk cannot be read, assume that it did."""
+        is_lost = True
+        try:
+            with suppress(StoreError):
+                is_lost = not self._store.is_at(present.generation, present.round)
+        finally:
+            self.is_lost = self.is_lost or is_lost
+
+
+class FolderKeeper:
+    """Keeps the rounds and the books of one deployment in its folder, as the deployment's `Keeper`.
+
+    A round is staged while it is trained. Then one transaction switches to it.
+    """
+
+    def __init__(self, store: Store, evidence: Evidence, inbox: Inbox, front: Front, trusted: Sequence[str]) -> None:
+        self.closed = threading.Event()
+        self.under_way: tuple[tuple[Request, Batch], ...] = ()  # the requests of the next round
+        self._store = store
+        self._evidence = evidence
+        self._inbox = inbox
+        self._front = front
+        self._trusted = trusted
+        self._alignment = Alignment(store)
+        self._stage: EnsembleWriter | None = None
+
+    def require_open(self) -> None:
+        """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
+        self._store.require_own()
+        if self.closed.is_set():
+            raise StoreError(f"{self._store.folder} has been closed")
+        self._alignment.check()
+
+    @contextmanager
+    def applying(self, requests: Sequence[tuple[Request, Batch]]) -> Iterator[None]:
+        """The next round is the one that applies these requests."""
+        self.under_way = tuple(requests)
+        try:
+            yield
+        finally:
+            self.under_way = ()
+
+    def working(self) -> AbstractContextManager[None]:
+        """Date what this thread does from now, which says nothing about how long a training takes."""
+        return self._evidence.clock.work()
+
+    def begin(self, present: RoundState) -> EnsembleWriter:
+        """Get ready to stage a round: what is returned writes its records and models while they are made."""
+        self.require_open()
+        self._alignment.require(present)
+        self._stage = EnsembleWriter(self._store, trusted=self._trusted)
+        return self._stage
+
+    def commit(self, present: RoundState, following: RoundState) -> RoundState:
+        """Wait until everything is staged, and switch on the disk. The switch in memory comes after it."""
+        report_step("apply.trained")
+        self.require_open()
+        self._alignment.require(present)
+        staged = self._staged(following.state)
+        if staged.state is not following.state:
+            following = replace(following, state=staged.state, serving=following.serving.moved(staged.state))
+        self._switch(present, following, staged)
+        return following
+
+    def _staged(self, state: EnsembleState) -> StagedEnsemble:
+        assert self._stage is not None, "a round begins before it is committed"
+        with self._stage as begun:
+            staged = begun.collect(state)
+        self._stage = None
+        return staged
+
+    def _switch(self, present: RoundState, following: RoundState, staged: StagedEnsemble) -> None:
+        store, evidence, state = self._store, self._evidence, following.state
+        requests, generation, round_ = evidence.requests, following.generation, following.round
+        keep_readable(present.state, staged.files)
+        gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
+        with store.database.transaction():
+            report_step("switch.open")
+            put_round(store, self._front, following.serving, state, self._trusted)
+            activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
+            if generation != present.generation:
+                publisher = following.publisher
+                store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+                facts = {"generation": generation, "round": round_, **commitment_facts(state.key)}
+                evidence.ledger.write("generation", evidence.clock.done(), **facts)
+            for one, _ in self.under_way:
+                requests.mark_switched(one.request, generation=generation, round=round_)
+            requests.readmit(back)
+            requests.remember(gone)  # last: a record may come and go in one round
+        report_step("switch.done")
+
+    def erase(self, present: RoundState) -> None:
+        """Erase what the switch replaced, and only then mark its requests as applied."""
+        self._inbox.start_from(present.state.records)
+        if not self.complete_erasure(present):  # it was a retraining outside any request
+            with self._store.explain_errors():
+                self._store.sweep()
+
+    def complete_erasure(self, present: RoundState) -> bool:
+        """Finish what earlier switches left to be erased, also after a crash. Return whether there was anything."""
+        self._alignment.require(present)
+        store, requests = self._store, self._evidence.requests
+        switched = requests.in_state("switched")
+        if not switched and store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:
+            return False
+        erase(store)
+        tick = self._evidence.clock.done()
+        with store.database.transaction():
+            report_step("applied.open")
+            store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
+            for one in switched:
+                requests.mark_applied(one.request, applied_by=tick)
+                facts = {"request": one.request, "generation": one.generation, "round": one.round}
+                self._evidence.ledger.write("applied", tick, **facts)
+        report_step("applied.done")
+        return True
+
+    def drop(self, present: RoundState) -> None:
+        """Remove everything that was staged, after a failure. Find out whether the disk has switched all the same."""
+        self._alignment.after_failure(present)
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage.close()
+        self._store.tidy()
+
+    def journal(self, present: RoundState) -> DurableJournal:
+        """The journal of a generation, before its publisher is in service: each prediction is paid for on the disk."""
+        return DurableJournal(self._store, present.generation, present.publisher.status.predictions)
+
+    def close(self, present: RoundState) -> None:
+        """Stop writing, and write the exact number of predictions. Another process may open the folder then.
+
+        This may come in the middle of an update, from a signal handler.
+        """
+        self.closed.set()
+        if self._stage is not None:
+            self._stage.halt()
+            self._store.tidy()
+        journal, is_lost = present.publisher.journal, self._alignment.is_lost
+        assert isinstance(journal, DurableJournal)
+        if is_lost:
+            journal.close(None)
+        else:  # an interruption may have come before the generation was marked as dirty
+            journal.close(present.publisher.status.predictions, is_dirty=present.publisher.must_retrain)
+
+    def assumptions(self, rng: Randomness) -> list[str]:
+        """That the folder is served once; and about the seed that it was created with, if it was."""
+        return [_ONE_FOLDER, *([] if self._store.fact("is_system") else [_SEEDED])]
