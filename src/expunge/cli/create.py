@@ -270,7 +270,16 @@ def create(
                 clock_seconds=clock,
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
-                provenance={"columns": schema.to_dict(), "learner": learner, "slices": slices, "wanted": wanted},
+                provenance={
+                    "columns": schema.to_dict(),
+                    "learner": learner,
+                    "slices": slices,
+                    "wanted": wanted,
+                    "taken": [
+                        *(["shards"] if shards == "auto" else []),
+                        *(["gaps"] if takes_missing and not allow_missing else []),
+                    ],
+                },
                 advance=advance,
             )
         with deployment:

@@ -39,6 +39,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
         "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
+        "schema": frozenset({"generation", "round", "changed", "num_classes", "allow_missing"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
@@ -47,7 +48,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 
 #: Events that show the end of a retraining: their time is rounded up to the deployment's clock tick.
-TICKED: Final = frozenset({"applied", "generation", "recomputed"})
+TICKED: Final = frozenset({"applied", "generation", "schema", "recomputed"})
 
 
 @dataclass(frozen=True, slots=True)

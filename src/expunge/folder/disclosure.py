@@ -409,7 +409,7 @@ def export_for_audit(path: str | os.PathLike[str], out: str | os.PathLike[str]) 
 def _to_export(store: Store) -> tuple[Disclosure, Form, dict[str, Any]]:
     schema = {
         "classes": store.fact("classes"),
-        "classes_declared": store.fact("classes_declared"),
+        "classes_declared": "classes" not in store.fact("taken"),
         "columns": store.fact("provenance").get("columns"),
     }
     return _from_folder(store, every_shard), store.form, schema

@@ -18,6 +18,7 @@ from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.fronts import get_front
 from expunge.folder.opening import read_learner, restore_publisher
+from expunge.folder.schema import Schema
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, load_classes, read_records
 from expunge.folder.store.requests import Request
@@ -130,6 +131,22 @@ class DeploymentView:
     def promise_name(self) -> str:
         """The short name of the promise, such as "exact" or "router"."""
         return self._settings.name
+
+    def schema(self, *, trust: Sequence[str] = ()) -> Schema:
+        """Return what is fixed in the recipe, and whether it was declared or taken from the first data.
+
+        Parameters
+        ----------
+        trust
+            The modules or classes of your own that the folder was created with. Without them a learner of your own is
+            not described.
+        """
+        try:
+            learner = read_learner(self._store, tuple(trust))
+        except ModelFormatError:
+            learner = None
+        with self._store.database.snapshot():
+            return Schema.read(self._store, learner)
 
     def request(self, request: str) -> Request:
         """Return a request as it stands now, by its id."""

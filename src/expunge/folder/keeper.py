@@ -23,6 +23,7 @@ from expunge.core.randomness import Randomness
 from expunge.folder.evidence import Evidence, commitment_facts
 from expunge.folder.fronts import put_round
 from expunge.folder.inbox import Inbox
+from expunge.folder.schema import Redeclared
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable
 from expunge.folder.store.requests import Batch, Request, lasting_names
@@ -82,9 +83,10 @@ class FolderKeeper:
         self._evidence = evidence
         self._inbox = inbox
         self._front = front
-        self._trusted = trusted
+        self.trusted = trusted
         self._alignment = Alignment(store)
         self._stage: EnsembleWriter | None = None
+        self._redeclared: Redeclared | None = None
 
     def require_open(self) -> None:
         """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
@@ -102,6 +104,15 @@ class FolderKeeper:
         finally:
             self.under_way = ()
 
+    @contextmanager
+    def redeclaring(self, redeclared: Redeclared) -> Iterator[None]:
+        """The next round has another schema."""
+        self._redeclared = redeclared
+        try:
+            yield
+        finally:
+            self._redeclared = None
+
     def working(self) -> AbstractContextManager[None]:
         """Date what this thread does from now, which says nothing about how long a training takes."""
         return self._evidence.clock.work()
@@ -110,7 +121,7 @@ class FolderKeeper:
         """Get ready to stage a round: what is returned writes its records and models while they are made."""
         self.require_open()
         self._alignment.require(present)
-        self._stage = EnsembleWriter(self._store, trusted=self._trusted)
+        self._stage = EnsembleWriter(self._store, trusted=self.trusted)
         return self._stage
 
     def commit(self, present: RoundState, following: RoundState) -> RoundState:
@@ -138,13 +149,15 @@ class FolderKeeper:
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
         with store.database.transaction():
             report_step("switch.open")
-            put_round(store, self._front, following.serving, state, self._trusted)
+            put_round(store, self._front, following.serving, state, self.trusted)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
             if generation != present.generation:
                 publisher = following.publisher
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
                 facts = {"generation": generation, "round": round_, **commitment_facts(state.key)}
                 evidence.ledger.write("generation", evidence.clock.done(), **facts)
+            if self._redeclared is not None:
+                self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             requests.readmit(back)

@@ -207,8 +207,13 @@ def create(
         facts = {
             "settings": found,
             "classes": labels,
-            "classes_declared": classes is not None,
+            "taken": [
+                *([] if classes is not None else ["classes"]),
+                *(["shards"] if n_shards == "auto" else []),
+                *origin.get("taken", ()),
+            ],
             "allow_missing": allow_missing,
+            "redeclared": {},
             "numerics": numerics,
             "apply": str(policy),
             "clock_seconds": clock_seconds,

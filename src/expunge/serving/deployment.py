@@ -47,7 +47,7 @@ from expunge.serving.publishing import (
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.environment import Numerics, Origins
 from expunge.training.execution import Executor, Serial
-from expunge.training.learners import Learner, ScikitModel, SlicedLearner, SlicedModel
+from expunge.training.learners import Learner, ScikitModel, SlicedLearner, SlicedModel, as_learner
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
@@ -571,6 +571,58 @@ class Deployment:
             self._raise_background_error()
             self._make_round(partial(self._rekeyed, advance))
 
+    def redeclare(
+        self,
+        *,
+        add_classes: Iterable[Any] = (),
+        drop_classes: Iterable[Any] = (),
+        allow_missing: bool = False,
+        learner: Any = None,
+        advance: Advance = ignore_progress,
+    ) -> None:
+        """Change the schema, and retrain everything on the records that are there, with a new key.
+
+        The schema is part of the recipe. This starts a new generation within the same round.
+
+        Parameters
+        ----------
+        add_classes, drop_classes
+            Labels that may occur from now on, and labels that may no longer. No record may have one that is dropped.
+        allow_missing
+            True lets features be missing (NaN) from now on. False changes nothing.
+        learner
+            What trains a shard's model from now on; the same as before if it is None.
+        advance
+            Called with the progress of the training.
+
+        Raises
+        ------
+        ParameterError
+            If nothing is to be changed, or the promise is not the exact one.
+        InputError
+            If a label to add is there or has another type, or one to drop is unknown or in use.
+        TrainingError
+            If a shard's model cannot be trained. Nothing is changed.
+        """
+        changes = {"add_classes": [*add_classes], "drop_classes": [*drop_classes], "allow_missing": allow_missing}
+        with self._keeper.working(), self._updating:
+            self._raise_background_error()
+            if not self.is_exact:
+                raise ParameterError(
+                    "only the exact promise lets a schema be declared anew: noise, consensus, router and student are "
+                    "designed for the classes that there are; create the deployment anew"
+                )
+            before = self._present.state.records
+            records = before.redeclared(**changes)
+            if learner is None and not any(changes.values()):
+                raise ParameterError("nothing is to be changed: name classes to add or drop, allow gaps, or a learner")
+            base, self._learner = self._learner, self._learner if learner is None else as_learner(learner)
+            try:
+                self._make_round(partial(self._redeclared, records, advance))
+            except BaseException:
+                self._learner = base
+                raise
+
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
 
@@ -704,6 +756,14 @@ class Deployment:
         """Retrain everything on the same dataset, in a new generation of the same round."""
         following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
         _hand_over(writer, following.state, _no_change(present, following))
+        return following
+
+    def _redeclared(
+        self, records: Records, advance: Advance, present: RoundState, writer: StateWriter | None
+    ) -> RoundState:
+        """Retrain everything on the same records under another schema, in a new generation of the same round."""
+        following = self._fresh_generation(present, records, advance, present.rng.renewed())
+        _hand_over(writer, following.state, None)
         return following
 
     def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
