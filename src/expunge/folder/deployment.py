@@ -386,7 +386,11 @@ class DurableDeployment:
             self._raise_clock_error()
             if self._evidence.requests.in_state("pending"):
                 raise RequestError("apply or cancel the pending requests before you declare the schema anew")
-            changes = {"add_classes": [*add_classes], "drop_classes": [*drop_classes], "allow_missing": allow_missing}
+            changes: dict[str, Any] = {
+                "add_classes": [*add_classes],
+                "drop_classes": [*drop_classes],
+                "allow_missing": allow_missing,
+            }
             with self._keeper.redeclaring(Redeclared.of(changes, encoded)):
                 self._deployment.redeclare(**changes, learner=made, advance=advance)
 

@@ -216,7 +216,9 @@ def _learner(learner: Any, name: str | None) -> tuple[Any, str]:
 
 
 def _promise(name: str, promise: Promise) -> tuple[Any, str]:
-    options = {each.name: getattr(promise, each.name) for each in fields(promise)} if is_dataclass(promise) else {}
+    options: dict[str, Any] = {}
+    if is_dataclass(promise):
+        options = {each.name: getattr(promise, each.name) for each in fields(promise)}
     told = {option: str(value) for option, value in options.items() if value is not None}
     return {"name": name, "options": told}, ", ".join([name, *(f"{option}={value}" for option, value in told.items())])
 

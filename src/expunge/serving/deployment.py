@@ -604,7 +604,11 @@ class Deployment:
         TrainingError
             If a shard's model cannot be trained. Nothing is changed.
         """
-        changes = {"add_classes": [*add_classes], "drop_classes": [*drop_classes], "allow_missing": allow_missing}
+        changes: dict[str, Any] = {
+            "add_classes": [*add_classes],
+            "drop_classes": [*drop_classes],
+            "allow_missing": allow_missing,
+        }
         with self._keeper.working(), self._updating:
             self._raise_background_error()
             if not self.is_exact:

@@ -70,7 +70,7 @@ def restore(value: Any, state: dict[str, Any]) -> None:
                 check(value)
 
 
-def _new_options(kind: type, state: dict[str, Any]) -> dict[str, Any]:
+def _new_options(kind: Any, state: dict[str, Any]) -> dict[str, Any]:
     """The default values of options that an older release of scikit-learn did not have."""
     if not issubclass(kind, BaseEstimator) or not kind.__module__.startswith("sklearn."):
         return {}
