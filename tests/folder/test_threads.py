@@ -356,3 +356,23 @@ def test_who_closes_in_the_middle_of_an_update_leaves_nobody_writing(
         assert found.status.pending == 0
         assert 1 not in found.records
         assert 1000 in found.records
+
+
+def test_many_threads_close_at_once(folder: Path) -> None:
+    """Those that come later find the folder closed, and say nothing."""
+    deployment = make(folder)
+    deployment.predict(X[:2])
+    is_held = threading.Event()
+
+    def hold() -> None:
+        with deployment._deployment.hold():
+            is_held.set()
+            time.sleep(0.3)  # until the others stand at their locks
+
+    def close() -> None:
+        is_held.wait()
+        deployment.close()
+
+    run(hold, *[close] * 5)
+    with expunge.open(folder) as found:
+        assert found.status.budget.predictions == 2

@@ -180,6 +180,32 @@ def test_a_round_that_was_not_kept_is_dropped_and_the_old_one_stays_in_service(d
     assert deployment.delete([7]).round == 1
 
 
+class Interrupting:
+    """A lock that is interrupted when it is given back."""
+
+    def __init__(self, lock):
+        self._lock, self.is_armed = lock, True
+
+    def __enter__(self):
+        return self._lock.__enter__()
+
+    def __exit__(self, *error):
+        self._lock.__exit__(*error)
+        if self.is_armed:
+            self.is_armed = False
+            raise KeyboardInterrupt
+
+
+def test_an_interruption_after_the_switch_is_one_of_the_new_round(deployment, keeper):
+    """Then memory agrees with what was committed, and the keeper is told so."""
+    deployment._lock = Interrupting(deployment._lock)
+    with pytest.raises(KeyboardInterrupt):
+        deployment.delete([7])
+    assert keeper.taken()[-1] == ("drop", 1)
+    assert 7 not in deployment.records
+    assert deployment.delete([8]).round == 2
+
+
 def test_a_journal_that_fails_leaves_the_old_generation_in_service(deployment, keeper):
     before, keeper.fails = deployment.inside, {"journal": OSError("full")}
     with pytest.raises(OSError, match="full"):

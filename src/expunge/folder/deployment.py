@@ -422,6 +422,8 @@ class DurableDeployment:
         with suppress(Exception):
             self._deployment.wait()
         with self._deployment.hold(), self._inbox.lock:
+            if self._keeper.closed.is_set():
+                return
             try:
                 self._deployment.close()
             finally:

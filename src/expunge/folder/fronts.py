@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from expunge.core.errors import FormatError, ParameterError
-from expunge.folder.codec import decode, encode
+from expunge.folder.codec import Encoded, decode, encode
 from expunge.folder.store import Store
 from expunge.serving.publishing import Front, Round, RoundContext
 from expunge.training.ensemble import EnsembleState
@@ -35,11 +35,15 @@ def get_front(store: Store, trusted: Sequence[str]) -> Front:
     return cast("Front", decode(*found, trusted=trusted, any_release=True))
 
 
-def put_round(store: Store, front: Front, serving: Round, state: EnsembleState, trusted: Sequence[str]) -> None:
-    """Store what a round has learned, inside the caller's transaction."""
+def encode_round(front: Front, serving: Round, state: EnsembleState, trusted: Sequence[str]) -> Encoded | None:
+    """Turn what a round has learned into bytes; None if it has learned nothing."""
     kept = front.dump_round(serving, state)
-    if kept:
-        encoded = encode(kept, trusted=trusted)
+    return encode(kept, trusted=trusted) if kept else None
+
+
+def put_round(store: Store, encoded: Encoded | None) -> None:
+    """Store what a round has learned, inside the caller's transaction."""
+    if encoded is not None:
         store.put_object(_ROUND, encoded.format, encoded.data)
 
 

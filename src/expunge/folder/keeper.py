@@ -21,7 +21,7 @@ from dataclasses import replace
 from expunge.core.errors import StoreError
 from expunge.core.randomness import Randomness
 from expunge.folder.evidence import Evidence, commitment_facts
-from expunge.folder.fronts import put_round
+from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.schema import Redeclared
 from expunge.folder.store import Store
@@ -147,9 +147,10 @@ class FolderKeeper:
         requests, generation, round_ = evidence.requests, following.generation, following.round
         keep_readable(present.state, staged.files)
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
+        learned = encode_round(self._front, following.serving, state, self.trusted)
         with store.database.transaction():
             report_step("switch.open")
-            put_round(store, self._front, following.serving, state, self.trusted)
+            put_round(store, learned)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
             if generation != present.generation:
                 publisher = following.publisher

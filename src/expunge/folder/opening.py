@@ -30,7 +30,7 @@ from expunge.folder.codec import decode, encode, encode_model
 from expunge.folder.configuration import Settings, dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
-from expunge.folder.fronts import get_front, get_round, put_front, put_round
+from expunge.folder.fronts import encode_round, get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.store import FolderLock, Store, recover_replacement
 from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
@@ -253,11 +253,12 @@ def _write_down(
     state, publisher = first.state, first.publisher
     staged = made.write_models(state)
     report_step("create.models")
+    learned = encode_round(front, first.serving, state, trusted)
     identity = uuid4().hex
     with store.database.transaction():
         for name, value in {**facts, "deployment": identity}.items():
             store.write_fact(name, value)
-        put_round(store, front, first.serving, state, trusted)
+        put_round(store, learned)
         activate(store, staged, generation=1, round=0, models_trained=first.models_trained)
         store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
         LedgerBook(store, identity).write(

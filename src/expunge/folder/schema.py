@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -216,10 +216,7 @@ def _learner(learner: Any, name: str | None) -> tuple[Any, str]:
 
 
 def _promise(name: str, promise: Promise) -> tuple[Any, str]:
-    options: dict[str, Any] = {}
-    if is_dataclass(promise):
-        options = {each.name: getattr(promise, each.name) for each in fields(promise)}
-    told = {option: str(value) for option, value in options.items() if value is not None}
+    told = {option: str(value) for option, value in promise.get_params(deep=False).items() if value is not None}
     return {"name": name, "options": told}, ", ".join([name, *(f"{option}={value}" for option, value in told.items())])
 
 
