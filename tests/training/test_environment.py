@@ -209,7 +209,7 @@ def test_numerics_is_one_of_two_words():
 def test_origins_in_words():
     new = Environment.of({"numpy": "2.0", "python": "3"})
     found = Origins.of({new: 2, OLD: 1}, here=new, numerics="strict")
-    other = "1 from another one (numpy 2.0 -> 1.0, python 3 -> not used)"
+    other = "1 model from another one (numpy 2.0 -> 1.0, python 3 -> not used)"
     assert str(found) == f"2 models from python 3, numpy 2.0; {other}"
     assert found.changes == ((1, ("numpy 1.0 -> 2.0", "python not used -> 3")),)
     assert found.retrains_everything

@@ -113,13 +113,20 @@ class EnsembleState:
     @property
     def origins(self) -> Origins:
         """How many models come from which environment."""
-        return Origins.of(Counter(self.environments), here=self.recipe.environment, numerics=self.recipe.numerics)
+        distinct = {id(each): each for each in self.environments}  # few: to compare every one takes longer
+        counts: Counter[Environment] = Counter()
+        for key, count in Counter(map(id, self.environments)).items():
+            counts[distinct[key]] += count
+        return Origins.of(counts, here=self.recipe.environment, numerics=self.recipe.numerics)
 
     @property
     def foreign_shards(self) -> frozenset[int]:
         """The shards whose model was trained in another environment than this process's."""
-        here = self.recipe.environment
-        return frozenset(shard for shard, found in enumerate(self.environments) if found != here)
+        distinct = {id(each): each for each in self.environments}  # few: to compare every one takes longer
+        foreign = {key for key, each in distinct.items() if each != self.recipe.environment}
+        return (
+            frozenset(n for n, each in enumerate(self.environments) if id(each) in foreign) if foreign else frozenset()
+        )
 
     def shards_of(self, slot: int) -> tuple[int, ...]:
         """The shards that hold the record in this slot, ascending."""
