@@ -191,14 +191,14 @@ def delete_in_rounds(model: UnlearningClassifier, data: Data, sizes: Sizes) -> d
         touched += model.deployment_.inside.last_report.num_retrained
         scores.append(accuracy(model.predict(data.X_test), data.y_test))
         print(
-            f"  round {number + 1}: student {scores[-1]}, generation {model.deployment_.status.generation}", flush=True
+            f"  round {number + 1}: student {scores[-1]}, generation {model.deployment_.inside.generation}", flush=True
         )
     return {
         "rounds": sizes.rounds,
         "deletions_per_round": sizes.deletions,
         "shards_touched_per_round": round(touched / max(1, sizes.rounds), 1),
         "students_taught": trained,
-        "generations": model.deployment_.status.generation,
+        "generations": model.deployment_.inside.generation,
         "clean": not model.budget_.exhausted,
         "labels_compared": common,
         "labels_changed": changed,

@@ -42,7 +42,7 @@ def test_the_guarantee_in_force_is_told(tmp_path, files, expunge):
     done = create(expunge, tmp_path / "a", files / "train.csv", *COLUMNS, *EASY, "--shards", "40")
     assert "exact: promised." in done.words
     assert "(α,β,γ): promised." in done.words
-    assert "(12, 0.01, 0.01)-close to what retraining gives, by T4" in done.words
+    assert "(12, 0.01, 0.01)-close to those of retraining, by T4" in done.words
     assert "at most 163,000 times as likely" in done.words
     assert "over the one generation" in done.words
     made = expunge("status", tmp_path / "a", "--json").json["guarantee"]

@@ -48,11 +48,11 @@ def test_the_first_ten_minutes(ending, tmp_path, monkeypatch, expunge, people, w
     expunge("delete", "churn/", "--ids-file", gone.name)
     assert "applied" in expunge("add", "churn/", "--data", more.name).out
 
-    status = expunge("status", "churn/", "--json").json
+    status = expunge("status", "churn/", "--json", "--inside").json
     assert status["records"] == 300 - 2 - 3 - 2 + 30
     assert status["requests"] == {"applied": 4, "pending": 0, "cancelled": 0}
-    assert (status["generation"], status["round"], status["pending"]) == (1, 4, 0)
-    assert status["budget"]["predictions"] == 20
+    assert (status["inside"]["generation"], status["round"], status["pending"]) == (1, 4, 0)
+    assert status["inside"]["budget"]["predictions"] == 20
 
     request = by_subject["request"]
     expunge("certificate", "churn/", "--request", request, "--out", "certificate.json", "--html", "certificate.html")

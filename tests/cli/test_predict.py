@@ -39,13 +39,13 @@ def test_strange_and_missing_columns_are_named_and_cost_nothing(churn, tmp_path,
     assert "row 1 of column 'age'" in expunge("predict", churn, "--data", tmp_path / "words.csv", code=2).err
     rows.assign(age=rows["age"].where(rows.index != 2)).to_csv(tmp_path / "gap.csv", index=False)
     assert "row 3 does" in expunge("predict", churn, "--data", tmp_path / "gap.csv", code=2).err
-    assert expunge("status", churn, "--json").json["budget"]["predictions"] == 0
+    assert expunge("status", churn, "--json", "--inside").json["inside"]["budget"]["predictions"] == 0
 
 
 def test_nothing_is_charged_if_the_answers_cannot_be_written(churn, tmp_path, files, expunge):
     for out in (tmp_path / "absent" / "a.csv", tmp_path, "/proc/a.csv", tmp_path / "a.xlsx", churn / "a.csv"):
         expunge("predict", churn, "--data", files / "new.csv", "--out", out, code=2)
-    assert expunge("status", churn, "--json").json["budget"]["predictions"] == 0
+    assert expunge("status", churn, "--json", "--inside").json["inside"]["budget"]["predictions"] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["churn"]
 
 
@@ -126,4 +126,4 @@ def test_closed_streams_are_told_in_a_line_and_cost_nothing(churn, files, expung
     done = run("-", "<&-")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert expunge("status", churn, "--json").json["budget"]["predictions"] == 0
+    assert expunge("status", churn, "--json", "--inside").json["inside"]["budget"]["predictions"] == 0

@@ -9,10 +9,11 @@ import expunge as library
 def test_status_in_words(churn, files, expunge):
     expunge("predict", churn, "--data", files / "new.csv", "--out", churn.parent / "answers.csv")
     done = expunge("status", churn)
-    assert "generation 1, round 0" in done.words
+    assert "churn: round 0" in done.words
     assert "300 records in 10 shards" in done.words
     assert "0 applied, 0 pending, 0 cancelled; new ones are applied at once" in done.words
-    assert "predictions in this generation: 25" in done.words
+    assert "generation, is for operators (--inside)" in done.words  # 25, which would tell when a consensus failed
+    assert "25" not in done.words
     assert "exact: promised." in done.words
     assert "(α,β,γ): not claimed." in done.words
     assert "What would change that: about" in done.words
@@ -29,11 +30,13 @@ def test_status_is_the_same_while_another_process_has_the_folder(churn, expunge)
 def test_nothing_inside_unless_asked(churn, expunge):
     outside = expunge("status", churn, "--json").json
     assert "inside" not in outside
-    assert not re.search("shard_|models_trained|empty", json.dumps(outside))
+    assert not re.search("shard_|models_trained|empty|exhausted|predictions_left", json.dumps(outside))
+    assert (outside["generation"], outside["budget"]) == (None, None)
     inside = expunge("status", churn, "--json", "--inside").json
     assert {name: value for name, value in inside.items() if name != "inside"} == outside
     secret = inside["inside"]
     assert secret["models_trained"] == 10
+    assert (secret["generation"], secret["budget"]["predictions"], secret["budget"]["exhausted"]) == (1, 0, False)
     assert secret["smallest_shard"] <= secret["median_shard"] <= secret["largest_shard"]
     assert "voids the guarantee" in expunge("status", churn, "--inside").words
 
@@ -75,4 +78,4 @@ def test_a_folder_may_be_called_anything(churn, expunge):
     strange.parent.mkdir()
     churn.rename(strange)
     done = expunge("status", strange)
-    assert f"{strange}: generation 1" in done.out
+    assert f"{strange}: round 0" in done.out

@@ -277,7 +277,7 @@ with expunge.create(
 
     deployment._store.database.execute = full
     deployment.predict(X[:1])  # half of the shards say one, half the other
-    print(deployment.status.budget.exhausted, flush=True)
+    print(deployment.inside.budget.exhausted, flush=True)
     os._exit(9)
 """
 
@@ -288,14 +288,14 @@ def test_a_consensus_that_failed_on_a_full_disk_is_remembered_by_a_killed_proces
     done = subprocess.run([sys.executable, "-c", DISAGREEING, folder], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("True\n", 9), done.stderr
     with expunge.open(folder) as deployment:
-        assert deployment.status.budget.exhausted
+        assert deployment.inside.budget.exhausted
         deployment.predict(np.ones((1, 1)))
         assert deployment._store.database.rows("SELECT dirty FROM generations") == [(1,)]
         deployment.delete([5])
-        assert deployment.status.generation == 2
-        assert not deployment.status.budget.exhausted
+        assert deployment.inside.generation == 2
+        assert not deployment.inside.budget.exhausted
     with expunge.open(folder) as deployment:
-        assert not deployment.status.budget.exhausted
+        assert not deployment.inside.budget.exhausted
 
 
 def test_the_flag_is_of_one_generation(tmp_path):

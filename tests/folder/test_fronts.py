@@ -40,24 +40,24 @@ def reopened(deployment: DurableDeployment) -> DurableDeployment:
 
 def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = make(folder, promise=Student(POOL, **LIMITS))
-    before, taught = deployment.status, deployment.student
-    assert before.budget.predictions >= len(taught.kept) > 0
+    before, taught = deployment.inside.budget, deployment.student
+    assert before.predictions >= len(taught.kept) > 0
     answers = deployment.predict(X)
     with monkeypatch.context() as patch:
         patch.setattr(StudentFront, "open_round", None)  # teaching would fail
         deployment = reopened(deployment)
     found = deployment.student
     assert isinstance(found, StudentRound)
-    assert deployment.status == before
+    assert deployment.inside.budget == before
     assert np.array_equal(found.kept, taught.kept)
     assert np.array_equal(found.labels, taught.labels)
     assert np.array_equal(deployment.predict(X), answers)
-    assert deployment.status == before  # answers are free
+    assert deployment.inside.budget == before  # answers are free
     deployment.delete([1])
-    after = deployment.status
-    assert after.budget.predictions > 0  # the next round's lesson is paid for
+    after = deployment.inside.budget
+    assert after.predictions > 0  # the next round's lesson is paid for
     deployment = reopened(deployment)
-    assert deployment.status == after
+    assert deployment.inside.budget == after
     deployment.close()
 
 
@@ -88,8 +88,8 @@ def test_a_student_that_may_not_be_kept_is_trained_again(folder: Path) -> None:
 def test_a_lesson_is_paid_for_on_the_disk_before_it_is_given(folder: Path) -> None:
     deployment = make(folder, promise=Student(POOL, **LIMITS))
     deployment.delete([1])
-    reserved, _, _ = deployment._store.reserved(deployment.status.generation)
-    assert reserved >= deployment.status.budget.predictions > 0
+    reserved, _, _ = deployment._store.reserved(deployment.inside.generation)
+    assert reserved >= deployment.inside.budget.predictions > 0
     deployment.close()
 
 
@@ -124,7 +124,7 @@ def test_a_calibration_at_the_extremes_is_kept(folder: Path) -> None:
     assert found.calibration.threshold == serving.calibration.threshold == np.inf  # type: ignore[attr-defined]
     assert np.isnan(found.calibration.dirty_chance)  # type: ignore[attr-defined]
     deployment.predict(X[:5])
-    assert deployment.status.budget.predictions == 0  # the fallback answers everything
+    assert deployment.inside.budget.predictions == 0  # the fallback answers everything
     deployment.close()
 
 
@@ -271,3 +271,30 @@ def test_a_student_front_is_read_as_it_was(folder: Path) -> None:
     same = {"pool": POOL, "student": front.student}  # arrays are equal to themselves only
     assert replace(found, **same) == replace(front, **same)  # type: ignore[arg-type]
     deployment.close()
+
+
+def test_a_folder_that_was_opened_again_has_the_throw_away_ensemble_of_its_records(
+    folder: Path, tmp_path: Path
+) -> None:
+    """It is not stored. The first round after opening trains it from scratch, later ones only where they touch it."""
+    deployment = make(folder, promise=Student(POOL, **LIMITS))
+    stored = {path.name for path in folder.rglob("*")}
+    for record in (1, 2):
+        deployment = reopened(deployment)
+        assert deployment.student.throw_away is deployment.inside.serving.throw_away is None  # type: ignore[attr-defined]
+        deployment.delete([record])
+    deployment.delete([3])
+    serving = deployment.inside.serving
+    left = np.setdiff1d(np.arange(len(X)), [1, 2, 3])
+    options: dict[str, Any] = {**GATE, "promise": Student(POOL, **LIMITS), "rng": Randomness.from_seed(9)}
+    fresh = expunge.create(tmp_path / "fresh", GaussianNB(), X[left], Y[left], ids=left, **options)
+    expected = fresh.inside.serving
+    assert serving.throw_away.digests == expected.throw_away.digests  # type: ignore[attr-defined]
+    assert np.array_equal(
+        [model.predict(POOL) for model in serving.throw_away.models],  # type: ignore[attr-defined]
+        [model.predict(POOL) for model in expected.throw_away.models],  # type: ignore[attr-defined]
+    )
+    assert np.array_equal(deployment.student.kept, fresh.student.kept)
+    assert len({path.name for path in folder.rglob("*")}) == len(stored)  # as many files as before: none for it
+    for each in (deployment, fresh):
+        each.close()

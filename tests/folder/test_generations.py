@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 import expunge
 import expunge.training.ensemble
 from expunge import Guarantee, Randomness
+from expunge.audit import recompute
 from expunge.core.errors import BudgetExhaustedError, StoreError
 from expunge.evidence import verify
 from expunge.folder import DurableDeployment
@@ -47,7 +50,7 @@ GATE: dict[str, Any] = {"n_shards": 100, "inclusion_probability": 1.0, "target":
         {"inclusion_probability": 0.3, "max_generations": 7, "budget": (np.float32(2.0), 1e-5)},
         {"n_shards": "auto", "target": Guarantee(20.0, 0.4, 0.4), "max_predictions": np.int64(3)},
         {"kind": Consensus, "max_predictions": 7},
-        {**GATE, "kind": Consensus, "max_predictions": 30, "on_exhausted": "retrain_now"},
+        {**GATE, "kind": Consensus, "max_predictions": 30},
     ],
     ids=str,
 )
@@ -112,12 +115,12 @@ def test_a_refused_question_costs_nothing(folders: Any) -> None:
     with pytest.raises(BudgetExhaustedError):
         deployment.predict(X[10:12])
     deployment = folders.reopen(deployment)
-    assert deployment.status.budget.predictions == 3
+    assert deployment.inside.budget.predictions == 3
     deployment.predict(X[10:11])
     with pytest.raises(BudgetExhaustedError):
         deployment.predict(X[12:13])
     deployment.delete([1])
-    assert (deployment.status.generation, deployment.status.budget.predictions) == (2, 0)
+    assert (deployment.inside.generation, deployment.inside.budget.predictions) == (2, 0)
     deployment.close()
 
 
@@ -126,11 +129,11 @@ def test_an_exhausted_generation_stays_so_after_reopening(folders: Any, closes: 
     deployment = folders.make(max_predictions=4)
     deployment.predict(X[:5])
     deployment = folders.reopen(deployment) if closes else expunge.open(folders.copy(deployment, "crashed"))
-    assert deployment.status.budget.exhausted
+    assert deployment.inside.budget.exhausted
     key = deployment.inside.state.key
     deployment.delete([1])
-    assert deployment.status.generation == 2
-    assert not deployment.status.budget.exhausted
+    assert deployment.inside.generation == 2
+    assert not deployment.inside.budget.exhausted
     new = deployment.inside.state.key
     assert new != key
     entries = [json.loads(entry) for (entry,) in deployment._store.database.rows("SELECT entry FROM ledger")]
@@ -146,13 +149,13 @@ def test_generations_past_the_last_one_retrain_at_every_update(folders: Any) -> 
     deployment.rekey()
     deployment = folders.reopen(deployment)
     deployment.delete([0])
-    assert deployment.status.generation == 2
+    assert deployment.inside.generation == 2
     deployment.rekey()
     for record in (1, 2, 3):
         deployment = folders.reopen(deployment)
-        before = deployment.status.generation
+        before = deployment.inside.generation
         deployment.delete([record])
-        assert deployment.status.generation == before + 1
+        assert deployment.inside.generation == before + 1
     deployment.close()
 
 
@@ -164,23 +167,68 @@ def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, fol
     for record in (1, 2):
         deployment = folders.reopen(deployment)
         assert deployment.inside.publisher.secret == secret
-        assert deployment.inside.publisher._gate.queries == deployment.status.budget.predictions == 3
+        assert deployment.inside.publisher._gate.queries == deployment.inside.budget.predictions == 3
         deployment.delete([record])
         assert deployment.inside.publisher.secret == secret
-    assert deployment.status.generation == 1
+    assert deployment.inside.generation == 1
     deployment.predict(X[:3] + 1000)  # rows that no model knows
-    assert deployment.status.budget.exhausted
+    assert deployment.inside.budget.exhausted
     crashed = expunge.open(folders.copy(deployment, "crashed"))
     deployment.close()
     for found in (crashed, expunge.open(folder)):
         assert found.inside.publisher.secret == secret
-        assert found.status.budget.exhausted
+        assert found.inside.budget.exhausted
         found.delete([4])
-        assert (found.status.generation, found.status.budget.exhausted) == (2, False)
+        assert (found.inside.generation, found.inside.budget.exhausted) == (2, False)
         rows = found._store.database.rows("SELECT generation, gate FROM generations ORDER BY generation")
         assert rows[0] == (1, "{}")  # the old one has served its time
         assert rows[1][1] != "{}"
         found.close()
+
+
+def public_side(deployment: DurableDeployment, requests: list[str]) -> Any:
+    """All that requesters are shown: status, certificates with their sentences, the log; without ids and hashes."""
+    strange = ("request", "digest", "id_hashes", "key_commitment", "fingerprint", "name")
+    certificates = [deployment.certificate(request) for request in (None, *requests)]
+    log = [
+        (entry.event, {name: None if name in strange else value for name, value in entry.facts.items()})
+        for entry in certificates[0].ledger.entries
+    ]
+    told = [
+        (
+            asdict(one.publication),
+            one.request and (one.request.state, one.request.generation, one.request.round),
+            [re.sub(r"\d{4}-\d\d-\d\dT[0-9:]+Z", "TIME", sentence) for sentence in one.statements.promised],
+        )
+        for one in certificates
+    ]
+    assert all(verify(one.to_json()).wrong == () for one in certificates)
+    return replace(deployment.status, name=""), told, log
+
+
+def test_nothing_public_tells_that_a_consensus_failed(tmp_path: Path, folders: Any) -> None:
+    """The same queries and updates with two draws of T: in one folder a consensus fails, in the other none does."""
+    seen = []
+    for name, threshold in (("clean", 49), ("dirty", -1)):
+        options: dict[str, Any] = {**GATE, "max_predictions": 1000, "classes": [0, 1, 2]}
+        deployment = type(folders)(tmp_path / name).make(kind=Consensus, **options)
+        deployment.inside.publisher._gate.threshold = threshold
+        requests = []
+        for record in (1, 2):
+            deployment.predict(X[10:13])
+            requests.append(deployment.delete([record]).request)
+        assert deployment.inside.generation == (1 if name == "clean" else 2)
+        seen.append(public_side(deployment, requests))
+        commitments = [
+            json.loads(entry)["facts"]["key_commitment"]
+            for (entry,) in deployment._store.database.rows("SELECT entry FROM ledger ORDER BY sequence")
+            if json.loads(entry)["event"] in ("created", "round")
+        ]
+        assert len(set(commitments)) == 3  # one a round, each made for its round: keys cannot be compared
+        assert commitments[-1] == deployment.inside.state.key.commitment_in(2)
+        deployment.close()
+        assert recompute(tmp_path / name, shards=2, seed=1).key == "matches"
+    assert seen[0] == seen[1]
 
 
 # Retraining outside of any request.
@@ -193,7 +241,7 @@ def test_retraining_leaves_no_files_of_the_generation_before(folder: Path, folde
     after = {path.name for path in (folder / "models").iterdir()}
     assert len(before) == len(after) == 4
     assert before.isdisjoint(after)
-    assert (deployment.status.generation, deployment.status.round) == (2, 0)
+    assert (deployment.inside.generation, deployment.status.round) == (2, 0)
     assert folders.reopen(deployment).status.generation == 2
 
 
@@ -202,12 +250,12 @@ def test_retraining_in_the_background(folder: Path, folders: Any) -> None:
     for generation in (2, 3):
         deployment.predict(X[:5] + generation)
         deployment.wait()
-        assert deployment.status.generation == generation
-        assert deployment.status.budget.predictions == 0
+        assert deployment.inside.generation == generation
+        assert deployment.inside.budget.predictions == 0
     assert len(list((folder / "models").iterdir())) == 4
     deployment.predict(X[:1])
     deployment = folders.reopen(deployment)
-    assert (deployment.status.generation, deployment.status.budget.predictions) == (3, 1)
+    assert (deployment.inside.generation, deployment.inside.budget.predictions) == (3, 1)
     assert verify(deployment.certificate().to_json()).wrong == ()
     deployment.close()
 
@@ -217,10 +265,10 @@ def test_an_exhausted_folder_retrains_at_the_first_question_after_opening(folder
     deployment._deployment._start_background_retraining = lambda _: None  # type: ignore[method-assign]
     deployment.predict(X[:5])
     deployment = folders.reopen(deployment)
-    assert deployment.status.budget.exhausted
+    assert deployment.inside.budget.exhausted
     deployment.predict(X[5:6])
     deployment.wait()
-    assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
+    assert (deployment.inside.generation, deployment.inside.budget.exhausted) == (2, False)
     deployment.close()
 
 
@@ -254,14 +302,14 @@ def test_no_publisher_is_in_service_without_its_books(folders: Any, monkeypatch:
     with pytest.raises(StoreError, match="open it again"):
         deployment.predict(X[:1])
     deployment = folders.reopen(deployment)
-    assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
+    assert (deployment.inside.generation, deployment.inside.budget.exhausted) == (2, False)
     deployment.close()
 
 
 def test_a_failed_consensus_is_kept_if_ctrl_c_came_before_its_mark(
     folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No answer left, but the status may have been seen."""
+    """No answer left, but the operator may have seen it."""
     deployment, observe = gated(folders), ConsensusGate.observe
 
     def interrupted(*given: Any) -> None:
@@ -272,9 +320,9 @@ def test_a_failed_consensus_is_kept_if_ctrl_c_came_before_its_mark(
         patch.setattr(ConsensusGate, "observe", interrupted)
         with pytest.raises(KeyboardInterrupt):
             deployment.predict(X[:3] + 1000)
-    assert deployment.status.budget.exhausted
+    assert deployment.inside.budget.exhausted
     deployment = folders.reopen(deployment)
-    assert deployment.status.budget.exhausted
+    assert deployment.inside.budget.exhausted
     deployment.delete([4])
-    assert (deployment.status.generation, deployment.status.budget.exhausted) == (2, False)
+    assert (deployment.inside.generation, deployment.inside.budget.exhausted) == (2, False)
     deployment.close()

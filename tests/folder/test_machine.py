@@ -254,6 +254,7 @@ class Life(RuleBasedStateMachine):
             allow_missing=True,
         )
         self.repeats_are_free = kind == "noise"
+        self.hides_generations = kind == "consensus"
         capacity = CAPACITY if kind == "noise" else math.inf
         self.model = Model(dict(zip(ids, rows, strict=True)), refuses, capacity, is_exact=kind == "exact")
         self.promise = self.deployment.guarantee()
@@ -392,7 +393,7 @@ class Life(RuleBasedStateMachine):
         if not math.isinf(self.model.capacity) and self.model.live:
             while not self.model.is_spent:
                 self.predict(1)
-            assert self.deployment.status.budget.exhausted
+            assert self.deployment.inside.budget.exhausted
 
     @rule()
     def retrain(self) -> None:
@@ -405,7 +406,10 @@ class Life(RuleBasedStateMachine):
         request = data.draw(st.sampled_from([None, *requests]))
         certificate = self.deployment.certificate(request)
         assert verify(certificate.to_json()).wrong == ()
-        assert certificate.publication.predictions_published == self.model.predictions
+        told = certificate.publication
+        assert (told.generation, told.predictions_published) == (
+            (None, None) if self.hides_generations else (self.model.generation, self.model.predictions)
+        )
         if request is not None:
             assert certificate.request is not None
             assert certificate.request.state == self.model.done.get(request, "pending")
@@ -414,7 +418,8 @@ class Life(RuleBasedStateMachine):
     def view(self) -> None:
         with open_view(self.deployment.path) as view:
             status = view.status
-            assert status.budget.predictions >= self.model.predictions
+            if not self.hides_generations:
+                assert status.budget.predictions >= self.model.predictions
             assert replace(status, budget=self.deployment.status.budget) == self.deployment.status
             assert view.requests() == self.deployment.requests()
             assert view.guarantee() == self.promise
@@ -440,7 +445,7 @@ class Life(RuleBasedStateMachine):
         abandon(self.deployment)
         shutil.rmtree(path)
         self._open(image)
-        found = self.deployment.status.budget.predictions
+        found = self.deployment.inside.budget.predictions
         block = 1 if self.repeats_are_free else 10_000  # of a limit of 15, and of a limit of a million
         assert self.model.predictions <= found <= self.model.predictions + block + 2
         self.model.predictions = found
@@ -491,11 +496,15 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def status_is_that_of_the_model(self) -> None:
         status, model = self.deployment.status, self.model
-        assert (status.generation, status.round) == (model.generation, model.round)
+        inside, budget = self.deployment.inside, self.deployment.inside.budget
+        assert (status.generation, status.budget) == (
+            (None, None) if self.hides_generations else (inside.generation, budget)
+        )
+        assert (inside.generation, status.round) == (model.generation, model.round)
         assert (status.num_records, status.num_shards) == (len(model.live), 3)
         assert status.pending == len(model.pending)
-        assert status.budget.predictions == model.predictions
-        assert status.budget.exhausted == (model.is_spent and not math.isinf(model.capacity))
+        assert budget.predictions == model.predictions
+        assert budget.exhausted == (model.is_spent and not math.isinf(model.capacity))
         assert self.deployment.guarantee() == self.promise
 
     @invariant()
@@ -529,7 +538,11 @@ class Life(RuleBasedStateMachine):
         assert events.count("accepted") == len(self.model.pending) + len(self.model.done)
         assert events.count("applied") == list(self.model.done.values()).count("applied")
         assert events.count("cancelled") == list(self.model.done.values()).count("cancelled")
-        assert events.count("generation") == self.model.generation - 1
+        if self.hides_generations:
+            assert "generation" not in events
+            assert events.count("round") >= self.model.round
+        else:
+            assert events.count("generation") == self.model.generation - 1
 
     def teardown(self) -> None:
         if hasattr(self, "deployment"):

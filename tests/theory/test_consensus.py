@@ -78,8 +78,7 @@ def test_no_law_of_the_votes_exceeds_what_was_designed_for(changes):
         assert max(refuted) > design.certificate.excess
 
 
-@pytest.mark.parametrize("form", ["paper", "transcript"])
-@pytest.mark.parametrize("two_sided", [False, True])
+@pytest.mark.parametrize(("form", "two_sided"), [("paper", False), ("transcript", False), ("transcript", True)])
 def test_designs_are_survival_tables_that_certify_again(form, two_sided):
     design = design_consensus(**{**BASE, "num_shards": 1500}, form=form, two_sided=two_sided)
     tables = [design.survival] + ([design.abstain_survival] if two_sided else [])
@@ -94,14 +93,55 @@ def test_designs_are_survival_tables_that_certify_again(form, two_sided):
     assert (design.max_abstention is None) is not two_sided
     assert (design.sure_abstain_share is None) is not two_sided
     assert design.guarantee.gamma == 1e-3
+    said = [each for each in design.guarantee.assumptions if "is used up" in each or "operator only" in each]
+    assert len(said) == 1
+    assert ("operator only" in said[0]) == (form == "paper")
     assert not design.guarantee.is_vacuous
 
 
 def test_two_sided_trades_release_for_abstention():
-    low, high = (design_consensus(**{**BASE, "num_shards": 3000}, two_sided=True, design_point=q) for q in (0.5, 0.7))
+    terms = {**BASE, "num_shards": 3000, "form": "transcript"}
+    low, high = (design_consensus(**terms, two_sided=True, design_point=q) for q in (0.5, 0.7))
     assert high.sure_abstain_share > low.sure_abstain_share
-    assert high.sure_release_share > low.sure_release_share > share(num_shards=3000)
+    assert high.sure_release_share > low.sure_release_share > share(num_shards=3000, form="transcript")
     assert high.max_dissent + high.max_abstention < 3000
+
+
+def test_a_two_sided_gate_with_noise_is_refused_in_the_papers_form():
+    with pytest.raises(GuaranteeError, match="two-sided gate needs thresholds without noise") as caught:
+        design_consensus(**{**BASE, "num_shards": 3000}, two_sided=True)
+    assert "\n" not in str(caught.value)
+    # Where no noise is needed there is nothing to reveal.
+    without = design_consensus(**{**BASE, "alpha": 14.0}, two_sided=True)
+    assert without.is_noiseless
+    assert certify_design(without).gamma <= 1e-3
+
+
+def test_the_models_are_covered_where_models_and_threshold_are_not():
+    """(1, 1e-3, 1e-3), k = 3000, all dissent from one query: why the flag is for the operator only.
+
+    T lives through deletions. The design covers what the models say, with much room. But given that the generation is
+    clean, which happens with probability .19, models and threshold together are far from a fresh draw of both.
+    """
+    k, alpha = 3000, 1.0
+    design = design_consensus(**{**BASE, "num_shards": k, "alpha": alpha})
+    survival = np.append(design.survival, np.zeros(k - design.max_dissent))
+    depths = np.arange(k + 1)
+    low, high = 1e-3, 0.5
+    while high - low > 1e-12:  # the dissent rate at which the generation stays clean with probability .19
+        rate = (low + high) / 2
+        low, high = (rate, high) if binom.pmf(depths, k, rate) @ survival > 0.19 else (low, rate)
+    law = binom.pmf(depths, k, rate)
+    p = float(law @ survival)
+    assert p == pytest.approx(0.19)
+    models = float(law @ np.maximum(survival / p - math.exp(alpha), 0))
+    # Given clean, (D, T) has the law of a fresh pair, conditioned on D ≤ T: each pair is 1/p times as likely.
+    fresh = law[:, None] * -np.diff(np.append(design.survival, 0.0))
+    clean = depths[:, None] <= np.arange(design.survival.size)
+    together = float((fresh * clean * (1 / p - math.exp(alpha))).sum())
+    print(f"p = {p:.3f}: H(models) = {models:.2g}, H(models, T) = {together:.3f}")
+    assert models < 1e-3 < 0.4 < together
+    assert together == pytest.approx(1 - math.exp(alpha) * p)
 
 
 def test_theorem_0_needs_no_noise():
@@ -165,7 +205,7 @@ def test_extremes_certify_without_warnings(changes):
         {"num_shards": 300, "alpha": 1e-9},
         {"num_shards": 300, "alpha": 1e-9, "form": "transcript"},
         {"num_shards": 300, "beta": 1e-30, "gamma": 1e-29},
-        {"num_shards": 50, "two_sided": True, "design_point": 0.9},
+        {"num_shards": 50, "two_sided": True, "design_point": 0.9, "form": "transcript"},
     ],
 )
 @pytest.mark.filterwarnings("error")

@@ -83,6 +83,15 @@ def test_paper_form_without_noise_in_closed_form():
     assert certificate.beta1 == 0
 
 
+def test_noise_gains_nothing_for_a_two_sided_gate_in_the_papers_form():
+    """It is certified for models and thresholds together; given T and U the transcript is a function of the votes."""
+    terms = {**BASE, "abstain_survival": np.linspace(1, 0.1, 101)}
+    noisy, constant = np.exp(-0.1 * np.arange(101.0)), np.ones(101)
+    certified = certify_consensus(noisy, **terms).gamma
+    assert certified == certify_consensus(constant, **{**BASE, "abstain_survival": constant}).gamma
+    assert certify_consensus(noisy, **BASE).gamma < certified  # one-sided, for the models alone, it does
+
+
 def test_gamma_is_paid_once_per_generation():
     once, often = (certify_consensus(np.ones(50), **{**BASE, "generations": g}).gamma for g in (1, 7))
     assert often == pytest.approx(7 * once, rel=1e-12)

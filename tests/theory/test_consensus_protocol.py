@@ -4,6 +4,9 @@ A system is a few groups of shards, each shard an atom drawn from its group's la
 (dataset version, query, atom) to a class or an abstention, so an update changes them. A requester sees every answer and
 whether the generation is dirty, chooses queries and updates by a lookup table on what it has seen, or plays the retry
 attack: ask one borderline query a generation, and stop as soon as it passes. Every law below is a finite sum.
+
+Two more questions are answered in the same way: what is true of the models *and* the thresholds together, on which the
+flag and the abstentions depend; and what is true if requesters do not see the flag.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
+from expunge.theory.consensus import design_consensus
 from expunge.theory.consensus_certificate import certify_consensus
 
 ABSTAIN = -1
@@ -135,14 +139,17 @@ def split(system, law, version, query, asked):
     return {key: part for key, part in parts.items() if part.sum() > 0}
 
 
-def enumerate_protocol(system, alpha, beta):
-    """max over rounds of P(H > β), conditioning on (the transcript, the updates only)."""
+def enumerate_protocol(system, alpha, beta, *, with_thresholds=False):
+    """max over rounds of P(H > β), conditioning on (the transcript, the updates only).
+
+    H is about the shards, or about the shards and the thresholds together.
+    """
     clean = {((), 1, ()): start(system, 1.0)}
     fresh = defaultdict(float)
     worst = [0.0, 0.0]
     for _ in range(ROUNDS):
         clean, fresh = play_round(system, clean, fresh)
-        measured = measure(system, clean, fresh, alpha, beta)
+        measured = measure(system, clean, fresh, alpha, beta, with_thresholds=with_thresholds)
         worst = [max(pair) for pair in zip(worst, measured, strict=True)]
         for (version, generation), mass in fresh.items():
             if generation <= system.generations:
@@ -185,12 +192,12 @@ def play_round(system, clean, fresh):
     return next_clean, next_fresh
 
 
-def measure(system, clean, fresh, alpha, beta):
-    prior = system.shards.prior
+def measure(system, clean, fresh, alpha, beta, *, with_thresholds=False):
+    prior = start(system, 1.0) if with_thresholds else system.shards.prior
     joint = defaultdict(lambda: np.zeros_like(prior))
     transcript = 0.0
     for (version, _, _), law in clean.items():
-        weights = law.sum(axis=(1, 2))
+        weights = law if with_thresholds else law.sum(axis=(1, 2))
         joint[version] += weights
         transcript += exceeding(weights, prior, alpha, beta)
     for (version, _), mass in fresh.items():
@@ -205,6 +212,62 @@ def exceeding(weights, prior, alpha, beta):
         return 0.0
     excess = np.maximum(weights / mass - math.exp(alpha) * prior, 0).sum()
     return float(mass) if excess > beta + 1e-9 else 0.0
+
+
+def enumerate_without_the_flag(system, alpha, beta):
+    """As `enumerate_protocol`, but requesters do not see whether a generation is dirty: they cannot tell them apart.
+
+    A node is what was seen: answers and updates. It holds the joint law of shards and thresholds for each
+    (generation, queries asked in it, whether it is dirty) that may be behind it.
+    """
+    nodes = {(): {(1, 0, False): start(system, 1.0)}}
+    worst = [0.0, 0.0]
+    for round_ in range(1, ROUNDS + 1):
+        after, stack = {}, [(seen, behind, 0) for seen, behind in nodes.items()]
+        while stack:
+            seen, behind, asked_now = stack.pop()
+            version = tuple(item[0] for item in seen if isinstance(item, tuple))
+            query = system.query(version, seen) if asked_now < 2 else None
+            if query is None:
+                choice = system.update(version, seen, False)
+                after[(*seen, (choice,))] = updated(system, behind)
+                continue
+            answers = defaultdict(dict)
+            for (generation, asked, dirty), law in behind.items():
+                # T < 0 makes a generation dirty from the start: `split` says so at the first query.
+                for (answer, fails), part in split(system, law, version, query, asked + 1).items():
+                    key = generation, asked + 1, dirty or fails
+                    answers[answer][key] = answers[answer].get(key, 0) + part
+            stack += [((*seen, answer), parts, asked_now + 1) for answer, parts in answers.items()]
+        nodes = after
+        transcript, joint = 0.0, defaultdict(lambda: np.zeros_like(system.shards.prior))
+        for seen, behind in nodes.items():
+            weights = sum(law.sum(axis=(1, 2)) for law in behind.values())
+            transcript += exceeding(weights, system.shards.prior, alpha, beta)
+            joint[tuple(item for item in seen if isinstance(item, tuple))] += weights
+        paper = sum(exceeding(weights, system.shards.prior, alpha, beta) for weights in joint.values())
+        assert sum(weights.sum() for weights in joint.values()) == pytest.approx(1, abs=1e-9), round_
+        worst = [max(pair) for pair in zip(worst, (transcript, paper), strict=True)]
+    return tuple(worst)
+
+
+def updated(system, behind):
+    """What is behind a node after an update: dirty generations, and those past the last, begin anew."""
+    after = {}
+    for (generation, asked, dirty), law in behind.items():
+        lost = law[:, 0, :].sum()  # never asked anything, but T < 0
+        clean, renewed = law, 0.0
+        if dirty or generation > system.generations:
+            clean, renewed = None, law.sum()
+        elif lost > 0:
+            clean, renewed = law.copy(), lost
+            clean[:, 0, :] = 0
+        if clean is not None:
+            after[generation, asked, False] = after.get((generation, asked, False), 0) + clean
+        if renewed > 0:
+            key = generation + 1, 0, False
+            after[key] = after.get(key, 0) + start(system, renewed)
+    return after
 
 
 def random_survival(rng, top):
@@ -307,6 +370,71 @@ def test_forgetting_the_union_over_generations_is_caught():
 def test_not_retraining_after_dirty_is_caught():
     _, violations, _ = survey(range(200), retrains=False)
     assert violations > 0
+
+
+def survey_thresholds(seeds):
+    """(systems without noise, how many exceed their γ in the paper's form), for models and thresholds together."""
+    systems, exceeded = 0, 0
+    for seed in seeds:
+        system, alpha, beta = random_system(seed)
+        system.survival = np.ones(system.survival.size)
+        if system.abstain_survival is not None:
+            system.abstain_survival = np.ones(system.abstain_survival.size)
+        claim = claims(system, alpha, beta)[1]
+        if claim >= 1:
+            continue
+        systems += 1
+        exceeded += enumerate_protocol(system, alpha, beta, with_thresholds=True)[1] > claim * (1 + 1e-9)
+    return systems, exceeded
+
+
+def test_without_noise_models_and_thresholds_are_covered_together():
+    """So such a gate may abstain: with constant T and U, ⊥ is a function of the models."""
+    systems, exceeded = survey_thresholds(range(600))
+    assert systems >= 100
+    assert exceeded == 0
+
+
+def one_borderline_query(num_shards, survival, p):
+    """A system in which one query is asked, on which the generation stays clean with probability p, and never again."""
+    rng = np.random.default_rng(0)
+    main = borderline_law(rng, num_shards, survival, p)[0]
+    shards = Shards((num_shards,), (np.array([main, 1 - main]),))
+    return System(shards, survival, None, l_max=2, generations=1, num_classes=2, requester="retry", rng=rng)
+
+
+def test_the_papers_form_does_not_cover_models_and_thresholds_together():
+    """A borderline query that stays clean tilts T, and T lives on: so the flag, which depends on T, is not shown."""
+    design = design_consensus(num_shards=100, max_queries=2, generations=1, alpha=1.0, beta=0.2, gamma=0.2)
+    assert not design.is_noiseless
+    system = one_borderline_query(100, design.survival, 0.25)
+    claimed = claims(system, 1.0, 0.2)[1]
+    assert enumerate_protocol(system, 1.0, 0.2)[1] < 1e-9 < claimed <= 0.2
+    assert enumerate_protocol(system, 1.0, 0.2, with_thresholds=True)[1] == pytest.approx(0.25)
+    # Asked again, the same query passes for sure; with models and threshold drawn afresh it would with probability .25.
+    assert math.exp(1.0) * 0.25 + 0.2 < 1
+
+
+def test_the_transcript_form_needs_the_flag_to_be_shown():
+    system = one_borderline_query(11, np.ones(1), 0.3)
+    alpha, beta = 0.3, 0.03
+    claimed = claims(system, alpha, beta)[0]
+    assert enumerate_protocol(system, alpha, beta)[0] <= claimed < 0.75
+    # With the flag hidden, the answer no longer tells a clean generation from a dirty one, and the merged one is bad.
+    assert enumerate_without_the_flag(system, alpha, beta)[0] > 0.99
+
+
+def test_the_papers_form_holds_with_the_flag_hidden():
+    systems = violations = 0
+    for seed in range(1300):
+        system, alpha, beta = random_system(seed)
+        claim = claims(system, alpha, beta)[1]
+        if claim >= 1 or system.requester == "retry":  # the retry attack goes by the flag
+            continue
+        systems += 1
+        violations += enumerate_without_the_flag(system, alpha, beta)[1] > claim * (1 + 1e-9)
+    assert systems >= 100
+    assert violations == 0
 
 
 def test_probabilities_add_up():

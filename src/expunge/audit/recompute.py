@@ -327,7 +327,8 @@ def _compared(found: Disclosure, seed: int | None, trust: Sequence[str], advance
         served = found.models[shard]
         if served is None or not served.opens_to(encode_model(state.learner, model, trusted=tuple(trust))):
             different.append(shard)
-    key: KeyCheck = "matches" if found.commitment == found.key.commitment else "differs"
+    made = (found.key.commitment, found.key.commitment_in(found.round))  # the latter under a consensus
+    key: KeyCheck = "matches" if found.commitment in made else "differs"
     changed = _changes(found.environment, dict(Environment.here(state.learner).facts))
     return Recomputation(
         name=found.name,
@@ -340,7 +341,7 @@ def _compared(found: Disclosure, seed: int | None, trust: Sequence[str], advance
         different=tuple(different),
         seed=seed,
         key="not recorded" if found.commitment is None else key,
-        commitment=found.key.commitment,
+        commitment=next((each for each in made if each == found.commitment), found.key.commitment),
         environment="different" if changed else "same",
         changed=changed,
         signed_by=found.signed_by,

@@ -182,7 +182,7 @@ def create(
     delta: Annotated[float | None, typer.Option(help="Its delta.  [default: 0]")] = None,
     accountant: Annotated[str | None, typer.Option(help="How privacy losses are added up.  [default: best]")] = None,
     on_exhausted: Annotated[
-        str | None, typer.Option(help="retrain_on_update, retrain_now or refuse.  [default: retrain_on_update]")
+        str | None, typer.Option(help="Noise: retrain_on_update, retrain_now or refuse.  [default: retrain_on_update]")
     ] = None,
     on_failure: Annotated[
         str, typer.Option(help="raise; or abstain: a shard that cannot be trained votes for nothing.")

@@ -19,6 +19,7 @@ from expunge.core.words import plural
 
 if TYPE_CHECKING:
     from expunge.folder import DeploymentView, DurableDeployment, DurableStatus, Request
+    from expunge.serving.publishing import BudgetStatus
     from expunge.training.environment import Origins
 
 _STATES = ("applied", "pending", "cancelled")
@@ -73,7 +74,6 @@ def _pending(view: DeploymentView) -> list[str]:
 
 def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Sequence[str]) -> dict[str, Any]:
     guarantee = view.guarantee()
-    budget = {name: _finite(value) for name, value in asdict(facts.budget).items()}
     return {
         "folder": str(folder),
         "name": facts.name,
@@ -85,7 +85,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "pending_requests": _pending(view),
         "requests": _counts(view),
         "apply": facts.apply,
-        "budget": budget,
+        "budget": None if facts.budget is None else _budget(facts.budget),
         "promise": [each.to_dict() for each in view.promise],
         "environment": view.origins(trust=trust).to_dict(),
         "guarantee": guarantee.to_dict(),
@@ -93,14 +93,19 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
     }
 
 
+def _budget(budget: BudgetStatus) -> dict[str, Any]:
+    return {name: _finite(value) for name, value in asdict(budget).items()}
+
+
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
 def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Sequence[str]) -> None:
-    counts, budget = _counts(view), facts.budget
+    counts = _counts(view)
     name = escape(str(folder))
-    console.print(f"[bold]{name}[/bold]: generation {facts.generation}, round {facts.round}", soft_wrap=True)
+    generation = "" if facts.generation is None else f"generation {facts.generation}, "
+    console.print(f"[bold]{name}[/bold]: {generation}round {facts.round}", soft_wrap=True)
     say(f"{facts.num_records:,} records in {facts.num_shards:,} shards")
     say(
         f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "
@@ -113,8 +118,10 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
         say(f"and {len(waiting) - _MOST_NAMED:,} more, all of them with --json")
     if view.promise_name == "exact":
         say("predictions: without a limit, and not counted")
+    elif facts.budget is None:
+        say("predictions: how many there were and what is left, and the generation, is for operators (--inside)")
     else:
-        say(f"predictions in this generation: {budget.predictions:,}, {_left(facts)}")
+        say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
     _tell_environment(view.origins(trust=trust))
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
 
@@ -140,8 +147,7 @@ def _rule(apply: str) -> str:
     }[mode]
 
 
-def _left(facts: DurableStatus) -> str:
-    budget = facts.budget
+def _left(budget: BudgetStatus) -> str:
     if budget.exhausted:
         return "and its budget is used up: the next update retrains everything"
     if math.isinf(budget.predictions_left):
@@ -180,6 +186,8 @@ def _inside(deployment: DurableDeployment) -> dict[str, Any]:
     sizes = sorted(map(len, found.state.members))
     abstaining = sum(isinstance(model, Abstainer) for model in found.state.models)
     return {
+        "generation": found.generation,
+        "budget": _budget(found.budget),
         "models_trained": found.models_trained,
         "smallest_shard": sizes[0],
         "median_shard": sizes[len(sizes) // 2],
@@ -196,4 +204,7 @@ def _tell_inside(secret: dict[str, Any]) -> None:
         f"{secret['median_shard']:,}; {secret['empty_shards']:,} shards are empty, {secret['failed_shards']:,} could "
         "not be trained"
     )
-    say(f"models trained since creation: {secret['models_trained']:,}")
+    say(f"models trained since creation: {secret['models_trained']:,}; this is generation {secret['generation']:,}")
+    if secret["budget"]["predictions_left"] is not None or secret["budget"]["exhausted"]:
+        end = "the next update retrains everything" if secret["budget"]["exhausted"] else "it is not used up"
+        say(f"predictions in this generation: {secret['budget']['predictions']:,}; {end}")

@@ -233,6 +233,8 @@ BASE_ASSUMPTIONS: Final = (
     "The coins of a training follow from its data and a secret key by a pseudo-random function, taken for a random one;"
     " a full retraining draws a new key.",
     "The unlearning algorithm is exact against requests chosen in advance (Lemma 4.1).",
+    "Requests depend on what is published only. If the operator deletes records or tunes after reading what is inside, "
+    "the exact promise alone covers it.",
 )
 
 #: Needed by the theorems that look at shards one by one.

@@ -87,6 +87,10 @@ class RecipeKey:
         """A hash that binds the operator to the key without showing it."""
         return _hash(b"", b"commitment", self.secret, size=KEY_BYTES).hex()
 
+    def commitment_in(self, round: int) -> str:
+        """A commitment made for one round. Without the key, two of them do not show whether the key was renewed."""
+        return _hash(b"", b"commitment", str(int(round)).encode(), self.secret, size=KEY_BYTES).hex()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecipeKey) and secrets.compare_digest(self.secret, other.secret)
 

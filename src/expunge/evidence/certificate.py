@@ -337,7 +337,9 @@ def _check_request(request: RequestFacts, certificate: Certificate) -> Iterator[
         at = getattr(request, name)
         if at is not None and at > certificate.issued_at:
             yield f"request: {name} {at} is after the certificate, {certificate.issued_at}"
-    if request.generation is not None and request.generation > certificate.publication.generation:
+    if request.state == "applied" and (request.generation is None) != (certificate.publication.generation is None):
+        yield "request: its generation is told and the deployment's is not, or the other way round"
+    elif (request.generation or 0) > (certificate.publication.generation or 0):
         yield f"request: generation {request.generation} is later than the deployment's"
     if request.round is not None and request.round > certificate.publication.round:
         yield f"request: round {request.round} is later than the deployment's"

@@ -1,10 +1,10 @@
 """What a certificate says, as plain facts that the deployment fills in.
 
 Every fact here is public. There is no field for the shards that were touched, for votes, or for how long a retraining
-took. Times that show the end of a retraining are rounded up to the clock tick. Two facts depend on the secret
-randomness nevertheless. The generation depends on whether a consensus failed, and the guarantee pays for that. The
-round depends on how long trainings take, because requests that come during a training are applied together after it;
-applying on a clock prevents that.
+took. Times that show the end of a retraining are rounded up to the clock tick. The generation and the count of its
+predictions are left out under a consensus: they depend on whether one failed, which is the operator's to know. One fact
+depends on the secret randomness nevertheless. The round depends on how long trainings take, because requests that come
+during a training are applied together after it; applying on a clock prevents that.
 """
 
 from __future__ import annotations
@@ -65,24 +65,27 @@ class PublicationFacts:
     Parameters
     ----------
     generation
-        The generation, from 1. Every full training begins one.
+        The generation, from 1. Every full training begins one. None under a consensus.
     round
         The round, from 0.
     predictions_published
-        The predictions published in this generation so far.
+        The predictions published in this generation so far. None under a consensus.
     predictions_covered
         How many predictions the guarantee covers in a generation. None or infinity means any number.
     """
 
-    generation: int
+    generation: int | None
     round: int
-    predictions_published: int
+    predictions_published: int | None
     predictions_covered: int | None
 
     def __post_init__(self) -> None:
-        _set(self, "generation", checks.count("generation", self.generation, least=1))
         _set(self, "round", checks.count("round", self.round))
-        _set(self, "predictions_published", checks.count("predictions_published", self.predictions_published))
+        if (self.generation is None) != (self.predictions_published is None):
+            raise ParameterError("generation and predictions_published are told together, or neither is")
+        if self.generation is not None:
+            _set(self, "generation", checks.count("generation", self.generation, least=1))
+            _set(self, "predictions_published", checks.count("predictions_published", self.predictions_published))
         covered: Any = self.predictions_covered
         if covered is not None and covered != math.inf:
             covered = checks.count("predictions_covered", covered)
@@ -106,7 +109,7 @@ class RequestFacts:
     applied_by
         For an applied request: a tick of the deployment's clock by which it was applied.
     generation, round
-        For an applied request: where it was applied.
+        For an applied request: where it was applied. The generation is None under a consensus.
     cancelled_at
         For a cancelled request: when it was cancelled.
     id_hashes
@@ -144,7 +147,8 @@ class RequestFacts:
         applied = (self.applied_by, self.generation, self.round)
         if self.state == "applied":
             checks.moment("applied_by", self.applied_by)
-            _set(self, "generation", checks.count("generation", self.generation, least=1))
+            if self.generation is not None:
+                _set(self, "generation", checks.count("generation", self.generation, least=1))
             _set(self, "round", checks.count("round", self.round))
         elif applied != (None, None, None):
             raise ParameterError(f"a {self.state} request has no applied_by, generation or round")

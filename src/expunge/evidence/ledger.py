@@ -9,6 +9,10 @@ secret randomness only if a certificate tells it too (see `facts`). Two exceptio
 the recipe key, and the verdict of a recomputation (`agrees`). An event that shows the end of a retraining is dated
 by the clock tick (`TICKED`).
 
+Under a consensus no entry may show when a generation ended, because that shows that a consensus failed. So no entry
+names a generation or counts its predictions, and there are no `generation` entries. Each round has a `round` entry
+instead, with a commitment to the key in force that is made for this round: a renewed key looks like the old one.
+
 A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests.
 """
 
@@ -40,6 +44,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "cancelled": frozenset({"request"}),
         "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
         "schema": frozenset({"generation", "round", "changed", "num_classes", "allow_missing"}),
+        "round": frozenset({"round", "key_commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
@@ -48,7 +53,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 
 #: Events that show the end of a retraining: their time is rounded up to the deployment's clock tick.
-TICKED: Final = frozenset({"applied", "generation", "schema", "recomputed"})
+TICKED: Final = frozenset({"applied", "generation", "round", "schema", "recomputed"})
 
 
 @dataclass(frozen=True, slots=True)

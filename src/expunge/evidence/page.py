@@ -10,7 +10,7 @@ from expunge.core.html import bullets, definitions, document, table, tag, tag_te
 from expunge.core.words import bound, day_and_time, percent, period
 from expunge.evidence.canonical import write_canonical
 from expunge.evidence.certificate import Certificate
-from expunge.evidence.statements import describe_request
+from expunge.evidence.statements import describe_place, describe_request
 from expunge.evidence.verification import Verification
 
 _STYLE: Final = """
@@ -113,7 +113,7 @@ def _what_happened(certificate: Certificate) -> str:
         if request.applied_by is not None:
             rows += [
                 ("Applied by", day_and_time(request.applied_by)),
-                ("In", f"round {request.round:,} of generation {request.generation:,}"),
+                ("In", describe_place(request.generation, request.round)),
             ]
         if request.cancelled_at is not None:
             rows.append(("Cancelled", day_and_time(request.cancelled_at)))
@@ -179,13 +179,17 @@ def _guarantee(certificate: Certificate) -> str:
         ("gamma", _number(guarantee.gamma)),
         ("theorem", guarantee.theorem or "none"),
         *((name, _number(value)) for name, value in sorted(guarantee.parameters.items())),
-        ("predictions published in this generation", f"{publication.predictions_published:,}"),
+        ("predictions published in this generation", _told(publication.predictions_published)),
         ("predictions covered in a generation", "none" if guarantee.is_vacuous else covered_words),
-        ("generation and round at issue", f"{publication.generation:,}, {publication.round:,}"),
+        ("generation and round at issue", f"{_told(publication.generation)}, {publication.round:,}"),
         ("shards are independent", "yes" if certificate.deployment.sampler_is_independent else "no"),
         ("clock tick", period(certificate.deployment.tick_seconds)),
     ]
     return tag_text("h3", "The guarantee in numbers") + table(("name", "value"), rows, css="numbers")
+
+
+def _told(number: int | None) -> str:
+    return "not told" if number is None else f"{number:,}"
 
 
 def _assumptions(certificate: Certificate) -> str:

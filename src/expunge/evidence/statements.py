@@ -104,6 +104,11 @@ def describe_request(request: RequestFacts) -> str:
     return f"to {' and '.join(parts)}"
 
 
+def describe_place(generation: int | None, round: int | None) -> str:
+    """Say where a deployment stood, such as "round 3 of generation 1", or "round 3" if the generation is not told."""
+    return f"round {round:,}" + ("" if generation is None else f" of generation {generation:,}")
+
+
 PENDING: Final = (
     "The request has not been applied yet: the models in service may have been trained on records that it deletes."
 )
@@ -128,8 +133,8 @@ def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[s
     if request.state == "pending":
         return [f"{accepted} and has not been applied yet."]
     sentences = [
-        f"{accepted} and applied by {request.applied_by}, in round {request.round:,} of generation "
-        f"{request.generation:,}. Times by which work was done are ticks of a clock, each "
+        f"{accepted} and applied by {request.applied_by}, in {describe_place(request.generation, request.round)}. "
+        "Times by which work was done are ticks of a clock, each "
         f"{period(deployment.tick_seconds)} long: the second tick after the work began, or a later one if it took "
         "longer."
     ]
@@ -144,8 +149,9 @@ def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[s
 def _about_counts(counts: CountFacts | None, publication: PublicationFacts) -> list[str]:
     assert counts is not None  # a certificate is for a request or for the deployment
     return [
-        f"The deployment holds {plural(counts.num_records, 'record')} and is in round {publication.round:,} of "
-        f"generation {publication.generation:,}. Requests accepted since its creation: {counts.accepted:,}; applied: "
+        f"The deployment holds {plural(counts.num_records, 'record')} and is in "
+        f"{describe_place(publication.generation, publication.round)}. Requests accepted since its creation: "
+        f"{counts.accepted:,}; applied: "
         f"{counts.applied:,}, waiting: {counts.pending:,}, cancelled before they were applied: {counts.cancelled:,}."
     ]
 
@@ -179,6 +185,13 @@ def _failure(guarantee: GuaranteeFacts) -> str:
 
 
 def _coverage(publication: PublicationFacts) -> str:
+    if publication.generation is None or publication.predictions_published is None:
+        most = publication.predictions_covered
+        number = "any number of published predictions" if most is None else plural(most, "published prediction")
+        return (
+            f"It covers {number} between two full trainings. After them, or after a failed consensus, the next update "
+            "trains everything from scratch. When that was the case is shown to the operator only."
+        )
     published = (
         f"{plural(publication.predictions_published, 'prediction')} so far in generation {publication.generation:,}"
     )

@@ -83,7 +83,6 @@ def _dump_options(promise: Promise, num_shards: int, num_classes: int) -> dict[s
         "target": None if target is None else [float(target.alpha), float(target.beta), float(target.gamma)],
         "max_predictions": None if limit is None else int(limit),
         "max_generations": require_count("max_generations", promise.max_generations),
-        "on_exhausted": promise.on_exhausted,
     }
     if isinstance(promise, Noise):
         budget = as_budget(promise.budget)
@@ -91,6 +90,7 @@ def _dump_options(promise: Promise, num_shards: int, num_classes: int) -> dict[s
             "mechanism": _dump_mechanism(promise, num_shards, num_classes),
             "budget": None if budget is None else [float(budget.epsilon), float(budget.delta)],
             "accountant": _accountant_name(promise.accountant),
+            "on_exhausted": promise.on_exhausted,
         }
     return found
 

@@ -47,13 +47,13 @@ class DurableStatus(Status):
     Attributes
     ----------
     generation
-        The number of full trainings so far, counted from 1.
+        The number of full trainings so far, counted from 1. None under a consensus.
     round
         The number of updates applied so far.
     num_records, num_shards
         The number of records, and of shards.
     budget
-        What was published in this generation, and what may still be.
+        What was published in this generation, and what may still be. None under a consensus.
     name
         The folder's name when it was created.
     pending
@@ -143,7 +143,7 @@ class DurableDeployment:
 
     @property
     def status(self) -> DurableStatus:
-        """The current generation, round, number of records, budget and number of pending requests."""
+        """The current round, number of records and of pending requests; generation and budget where they are public."""
         base = self._deployment.status
         known = {name: getattr(base, name) for name in Status.__dataclass_fields__}
         pending = self._evidence.requests.num_pending()
@@ -354,7 +354,8 @@ class DurableDeployment:
 
     def _current_facts(self) -> CurrentFacts:
         now, capacity = self._deployment.status, self.inside.publisher.capacity  # which is that of every generation
-        return CurrentFacts(now.generation, now.round, now.budget.predictions, capacity, now.num_records)
+        predictions = None if now.budget is None else now.budget.predictions
+        return CurrentFacts(now.generation, now.round, predictions, capacity, now.num_records)
 
     def rekey(self, *, advance: Advance = ignore_progress) -> None:
         """Retrain everything now with a new key: a new generation of the same round."""

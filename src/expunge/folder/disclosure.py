@@ -312,7 +312,7 @@ def _recorded_commitment(store: Store) -> str | None:
     """The commitment to the key in force: that of the log's last entry that has one."""
     for (text,) in store.database.rows("SELECT entry FROM ledger ORDER BY sequence DESC"):
         entry = json.loads(text)
-        if entry["event"] in ("created", "generation"):
+        if entry["event"] in ("created", "generation", "round"):
             found: str | None = entry["facts"].get("key_commitment")
             return found
     return None
@@ -645,7 +645,8 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int, bool
 
         def write(num_checked: int, num_different: int, agrees: bool) -> None:
             position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"
-            facts: dict[str, Any] = {"generation": position.generation, "round": position.round, "agrees": agrees}
+            where = {**evidence.of_generation(position.generation), "round": position.round}
+            facts: dict[str, Any] = {**where, "agrees": agrees}
             told = facts | {"num_checked": num_checked} | ({} if is_independent else {"num_different": num_different})
             with store.database.transaction():
                 evidence.ledger.write("recomputed", evidence.clock.done(), **told)

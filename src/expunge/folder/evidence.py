@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from expunge import evidence
@@ -16,8 +17,10 @@ from expunge.core.files import write_new
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
+from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Request, RequestBook
+from expunge.serving.promises import Consensus
 
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 
@@ -25,9 +28,9 @@ _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key
 class CurrentFacts(NamedTuple):
     """What a certificate says about the present, read at one moment."""
 
-    generation: int
+    generation: int | None  # with the predictions: None where they are the operator's
     round: int
-    predictions: int
+    predictions: int | None
     capacity: float
     num_records: int
 
@@ -110,9 +113,13 @@ class LedgerBook:
         )
 
 
-def commitment_facts(key: RecipeKey) -> dict[str, str]:
-    """The log's commitment to the recipe key. A key made from a seed has none: seeds could be tried one by one."""
-    return {"key_commitment": key.commitment} if key.is_system else {}
+def commitment_facts(key: RecipeKey, *, round: int | None = None) -> dict[str, str]:
+    """The log's commitment to the recipe key, or one made for a round alone.
+
+    A key made from a seed has none: seeds could be tried one by one.
+    """
+    found = key.commitment if round is None else key.commitment_in(round)
+    return {"key_commitment": found} if key.is_system else {}
 
 
 class Evidence:
@@ -126,6 +133,26 @@ class Evidence:
         with store.explain_errors():
             hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
         self.requests = RequestBook(store, hash_key)
+
+    @cached_property
+    def shows_generations(self) -> bool:
+        """Whether requesters may see the number of the generation: not if it tells whether a consensus failed."""
+        return not isinstance(load_settings(self._store.fact("settings")).promise, Consensus)
+
+    def of_generation(self, generation: int | None) -> dict[str, int | None]:
+        """The fact of the log that names a generation, where it may be told."""
+        return {"generation": generation} if self.shows_generations else {}
+
+    def write_switch(self, key: RecipeKey, *, generation: int, round: int, is_new: bool) -> None:
+        """Write what the log tells of a switch to the next round, inside the caller's transaction.
+
+        Where generations are not shown, every round has an entry with a commitment of its own.
+        """
+        if not self.shows_generations:
+            self.ledger.write("round", self.clock.done(), round=round, **commitment_facts(key, round=round))
+        elif is_new:
+            facts = {"generation": generation, "round": round, **commitment_facts(key)}
+            self.ledger.write("generation", self.clock.done(), **facts)
 
     def certificate(
         self, request: str | None, *, guarantee: Guarantee, read_facts: Callable[[], CurrentFacts]
@@ -178,7 +205,7 @@ class Evidence:
             accepted_at=request.accepted_at,
             state=request.public_state,  # type: ignore[arg-type]
             applied_by=request.applied_by if applied else None,
-            generation=request.generation if applied else None,
+            generation=request.generation if applied and self.shows_generations else None,
             round=request.round if applied else None,
             cancelled_at=request.applied_by if request.state == "cancelled" else None,
             id_hashes=self.requests.hashes_of(request.request),

@@ -66,15 +66,15 @@ class DeploymentView:
 
     @property
     def status(self) -> DurableStatus:
-        """The current generation, round, number of records, budget and number of pending requests."""
+        """The current round, number of records and of pending requests; generation and budget where they are public."""
         with self._store.database.snapshot():
-            present = self._store.position
+            present, publisher = self._store.position, self._publisher()
             return DurableStatus(
-                generation=present.generation,
+                generation=present.generation if publisher.shows_budget else None,
                 round=present.round,
                 num_records=self._num_records,
                 num_shards=self._store.fact("settings")["n_shards"],
-                budget=self._publisher().status,
+                budget=publisher.status if publisher.shows_budget else None,
                 name=self._store.fact("name"),
                 pending=self._evidence.requests.num_pending(),
                 apply=self._store.fact("apply"),
@@ -86,8 +86,8 @@ class DeploymentView:
 
     def _current_facts(self) -> CurrentFacts:
         present, publisher = self._store.position, self._publisher()
-        predictions = publisher.status.predictions
-        return CurrentFacts(present.generation, present.round, predictions, publisher.capacity, self._num_records)
+        shown = (present.generation, publisher.status.predictions) if publisher.shows_budget else (None, None)
+        return CurrentFacts(shown[0], present.round, shown[1], publisher.capacity, self._num_records)
 
     @property
     def _num_records(self) -> int:

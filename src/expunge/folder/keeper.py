@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from expunge.core.errors import StoreError
 from expunge.core.randomness import Randomness
-from expunge.folder.evidence import Evidence, commitment_facts
+from expunge.folder.evidence import Evidence
 from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.schema import Redeclared
@@ -34,7 +34,10 @@ from expunge.serving.publishing import Front
 from expunge.training.ensemble import EnsembleState
 
 _ONE_FOLDER = "The folder is served once: no copy of it is served, and it is not set back to an earlier state."
-_SEEDED = "The deployment was created from a fixed seed, which is kept secret."
+_SEEDED = (
+    "The deployment was created from a fixed seed, which is kept secret. Creating another one with the same seed gives "
+    "the same secrets: it starts no new generation."
+)
 
 
 class Alignment:
@@ -152,11 +155,11 @@ class FolderKeeper:
             report_step("switch.open")
             put_round(store, learned)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
-            if generation != present.generation:
+            is_new = generation != present.generation
+            if is_new:
                 publisher = following.publisher
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-                facts = {"generation": generation, "round": round_, **commitment_facts(state.key)}
-                evidence.ledger.write("generation", evidence.clock.done(), **facts)
+            evidence.write_switch(state.key, generation=generation, round=round_, is_new=is_new)
             if self._redeclared is not None:
                 self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
@@ -186,8 +189,8 @@ class FolderKeeper:
             store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
             for one in switched:
                 requests.mark_applied(one.request, applied_by=tick)
-                facts = {"request": one.request, "generation": one.generation, "round": one.round}
-                self._evidence.ledger.write("applied", tick, **facts)
+                facts = {**self._evidence.of_generation(one.generation), "round": one.round}
+                self._evidence.ledger.write("applied", tick, request=one.request, **facts)
         report_step("applied.done")
         return True
 

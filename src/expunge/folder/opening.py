@@ -272,7 +272,7 @@ def _write_down(
             max_generations=max_generations,
             software=f"expunge {__version__}",
             fingerprint=make_keys(store),
-            **commitment_facts(state.key),
+            **commitment_facts(state.key, round=None if publisher.shows_budget else 0),
         )
 
 

@@ -85,20 +85,21 @@ class Status:
     Attributes
     ----------
     generation
-        The number of the generation, from 1.
+        The number of the generation, from 1. None under a consensus: it depends on whether one failed. The operator
+        finds it in `Deployment.inside`.
     round
         How many batches of updates have been applied.
     num_records, num_shards
         The number of records now, and the number of shards k.
     budget
-        What this generation has spent on predictions, and what is left.
+        What this generation has spent on predictions, and what is left. None under a consensus.
     """
 
-    generation: int
+    generation: int | None
     round: int
     num_records: int
     num_shards: int
-    budget: BudgetStatus
+    budget: BudgetStatus | None
 
 
 class Deployment:
@@ -288,7 +289,7 @@ class Deployment:
         serving = self._present.serving
         if not isinstance(serving, StudentRound):
             raise ParameterError("this deployment has no student: publish through a StudentFront")
-        return serving
+        return serving.released
 
     @property
     def inside(self) -> RoundState:
@@ -300,11 +301,12 @@ class Deployment:
 
     @property
     def status(self) -> Status:
-        """The generation, the round, the number of records, and the budget."""
+        """The round and the number of records, and the generation and its budget where these are public."""
         with self._lock:
             present = self._present
-            state, budget = present.state, present.publisher.status
-            return Status(present.generation, present.round, len(state.records), state.num_shards, budget)
+            state = present.state
+            shown = (present.generation, present.budget) if present.publisher.shows_budget else (None, None)
+            return Status(shown[0], present.round, len(state.records), state.num_shards, shown[1])
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
         """Release a class code for every row.

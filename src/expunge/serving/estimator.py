@@ -388,9 +388,9 @@ class UnlearningClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
 
     @property
     def budget_(self) -> BudgetStatus:
-        """What this generation has spent on predictions, and what is left."""
+        """What this generation has spent on predictions, and what is left. Under a consensus it is the operator's."""
         check_is_fitted(self)
-        return self.deployment_.status.budget
+        return self.deployment_.inside.budget
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from expunge.core.randomness import Randomness
-from expunge.serving.publishing import Journal, Publisher, Round
+from expunge.serving.publishing import BudgetStatus, Journal, Publisher, Round
 from expunge.training.ensemble import EnsembleState, StateWriter, UpdateReport
 
 _ONE_COPY = "One copy of a generation is served: a copy that was loaded retrains everything at its first update."
 _SEED_IS_SECRET = (
-    "The seed that was given is kept secret; a deployment that serves people draws its seed from the system."
+    "The seed that was given is kept secret; a deployment that serves people draws its seed from the system. Training "
+    "again with the same seed gives the same secrets: it starts no new generation."
 )
 
 
@@ -58,6 +59,14 @@ class RoundState:
     last_report: UpdateReport | None = None
     is_copy: bool = False
     answers: dict[bytes, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def budget(self) -> BudgetStatus:
+        """What the generation has spent on predictions, what is left, and whether the next update retrains everything.
+
+        Under a consensus it is for the operator only: it tells whether one has failed.
+        """
+        return self.publisher.status
 
 
 class Keeper(Protocol):

@@ -136,8 +136,8 @@ def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tup
     if reason:
         return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
-        f"What is in service after an update is ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-close "
-        f"to what retraining gives, by {guarantee.theorem}, also for people who choose requests by what they saw."
+        f"The models in service after an update are ({guarantee.alpha:g}, {guarantee.beta:g}, {guarantee.gamma:g})-"
+        f"close to those of retraining, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
     return exact, Statement("(α,β,γ)", words, _FRESH)
 
@@ -401,13 +401,10 @@ class Unguarded(Promise):
 class _Limited(Promise):
     """What the promises with an (α,β,γ) have in common: a limit for each generation."""
 
-    on_exhausted: Exhaustion
-
-    def _check_limits(self, exhaustions: tuple[str, ...]) -> None:
+    def _check_limits(self) -> None:
         if self.target is not None:
             require_target(self.target)
         require_count("max_generations", self.max_generations)
-        require_choice("on_exhausted", self.on_exhausted, exhaustions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,8 +419,6 @@ class Consensus(_Limited):
         How many predictions a generation may publish; 1,000,000 if None.
     max_generations
         The number of full trainings that the guarantee covers.
-    on_exhausted
-        What happens when a generation is used up: "retrain_on_update", or "retrain_now" in the background.
 
     Raises
     ------
@@ -433,19 +428,16 @@ class Consensus(_Limited):
     Examples
     --------
     >>> Consensus(max_predictions=1000).set_params(max_generations=10)
-    Consensus(target=None, max_predictions=1000, max_generations=10, on_exhausted='retrain_on_update')
+    Consensus(target=None, max_predictions=1000, max_generations=10)
     """
 
     name: ClassVar[str] = "consensus"
     target: Guarantee | None = None  # type: ignore[misc]
     max_predictions: int | None = None  # type: ignore[misc]
     max_generations: int = 100  # type: ignore[misc]
-    on_exhausted: Exhaustion = "retrain_on_update"
 
     def __post_init__(self) -> None:
-        if self.on_exhausted == "refuse":
-            raise ParameterError("on_exhausted='refuse' is for noisy mechanisms: consensus answers every query")
-        self._check_limits(get_args(Exhaustion))
+        self._check_limits()
         if self.max_predictions is not None:
             require_count("max_predictions", self.max_predictions)
 
@@ -460,7 +452,6 @@ class Consensus(_Limited):
             target=publishing.DEFAULT_TARGET if self.target is None else self.target,
             max_predictions=publishing.DEFAULT_MAX_PREDICTIONS if limit is None else int(limit),
             max_generations=int(self.max_generations),
-            on_exhausted=self.on_exhausted,
             cache_folder=cache_folder,
         )
 
@@ -483,7 +474,7 @@ class Router(Consensus):
         The number of shards of the throw-away ensemble.
     calibration_size
         The number of held-out records that it is asked about.
-    target, max_predictions, max_generations, on_exhausted
+    target, max_predictions, max_generations
         As in `Consensus`.
 
     Raises
@@ -535,7 +526,7 @@ class Student(Consensus):
         A classifier or learner; the learner of the shards if None.
     selection_share, dirty_chance, num_throw_away, self_training, confidence, augment, pool_ids
         As in `expunge.serving.publishing.StudentFront`.
-    target, max_predictions, max_generations, on_exhausted
+    target, max_predictions, max_generations
         As in `Consensus`.
 
     Raises
@@ -625,7 +616,8 @@ class Noise(_Limited):
     on_exhausted: Exhaustion = "retrain_on_update"
 
     def __post_init__(self) -> None:
-        self._check_limits(get_args(Exhaustion))
+        self._check_limits()
+        require_choice("on_exhausted", self.on_exhausted, get_args(Exhaustion))
         if self.mechanism == Majority.name or isinstance(self.mechanism, Majority):
             raise ParameterError("plain majority has no noise: promise='unguarded' publishes by it")
         if not isinstance(self.mechanism, Mechanism) and self.mechanism not in NOISE_NAMES:

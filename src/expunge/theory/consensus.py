@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,16 @@ from expunge.core.guarantee import PRODUCT_ASSUMPTIONS, Form, Guarantee, generat
 from expunge.theory import consensus_design as cache
 from expunge.theory.consensus_certificate import ConsensusCertificate, certify_consensus, require_certificate
 from expunge.theory.consensus_design import ConsensusTarget, Floats, design_tables
+
+#: The assumption of the paper's form about the flag "a consensus failed", which depends on the secret threshold too.
+FLAG_IS_SECRET: Final = (
+    "Whether a consensus has failed, and the number of the generation, are shown to the operator only."
+)
+#: The assumption of the transcript form about the flag.
+FLAG_IS_SHOWN: Final = (
+    "Requesters are shown at once that a generation is used up: the guarantee is about what holds given everything "
+    "that they saw, and this is part of it."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +117,7 @@ class ConsensusDesign:
                 *PRODUCT_ASSUMPTIONS,
                 generations_assumption(target.generations),
                 f"After {target.max_queries} queries, or one failed consensus, the next update is a full retraining.",
+                FLAG_IS_SECRET if target.form == "paper" else FLAG_IS_SHOWN,
             ),
             form=target.form,
         )
@@ -140,7 +152,8 @@ def design_consensus(
         "paper" conditions on the updates only, as the paper's definition does; "transcript" conditions on everything
         that the requester saw.
     two_sided
-        Whether the gate also abstains on low agreement (Theorem E).
+        Whether the gate also abstains on low agreement (Theorem E). In the paper's form it may only do so if the
+        target needs no noise: abstentions would reveal secret thresholds, which are no part of the models.
     design_point
         q̄ ≥ ½, the vote share that separates main-path answers from main-path abstentions. A larger one abstains more
         and releases less. It only matters when `two_sided`.
@@ -158,7 +171,8 @@ def design_consensus(
     ParameterError
         If an option is out of range.
     GuaranteeError
-        If no design releases even unanimous answers for sure. The message is one line.
+        If no design releases even unanimous answers for sure, or a two-sided gate would need noise in the paper's
+        form. The message is one line.
 
     Examples
     --------

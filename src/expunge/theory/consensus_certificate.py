@@ -4,6 +4,10 @@ It takes the finished tables as plain numbers, shares no code with the designer,
 grids are rounded against the claim, so any choice of η, λ, β1 that it happens to make is valid (Theorems B to E). It is
 run whenever a design is made or read back, and it certifies hand-made tables just as well.
 
+A two-sided gate in the paper's form is certified jointly with its thresholds. Its abstentions depend on T and U, which
+live through deletions and are no part of the models, so a bound for the models alone does not cover them. Jointly,
+noise in the thresholds hides nothing: the bound is that of constant thresholds (Theorem E).
+
 Deviation from Theorem B as printed: the moment bound keeps the integral of its proof,
 ln E[e^{λL}|m] ≤ (1 + λ)·∫_1^{1+λ} max_d Γ_d(s)/s² ds, instead of λ(1 + λ) times the supremum of the integrand. Between
 grid points Γ_d is replaced by its chord: h(π, sΔ) is convex in s, so the chord of two tangents lies above it.
@@ -78,6 +82,8 @@ def certify_consensus(
 ) -> ConsensusCertificate:
     """The smallest γ that Theorem D (Theorem E when there is an abstaining side) gives these tables at (α, β).
 
+    With an abstaining side and in the paper's form, it is the γ for the models and the thresholds together.
+
     Parameters
     ----------
     survival
@@ -115,6 +121,9 @@ def certify_consensus(
     """
     _check(survival, num_shards, max_queries, generations, alpha, beta, form, abstain_survival, design_point)
     kappa = _off_path(survival.size - 1, abstain_survival, num_shards, max_queries, design_point)
+    if form == "paper" and abstain_survival is not None:
+        # Jointly with T and U the transcript is no longer random: L = −ln p, as with constant thresholds.
+        survival, abstain_survival = np.ones_like(survival), np.ones_like(abstain_survival)
     bound = _MainPathBound(survival, abstain_survival, num_shards, alpha, beta)
     if form == "transcript":
         beta1, excess = beta, bound.last_above(beta)

@@ -60,7 +60,7 @@ class ConsensusTarget:
         "paper" conditions on the updates only, as the paper's definition does; "transcript" conditions on everything
         that the requester saw.
     two_sided
-        Whether the gate also abstains on low agreement (Theorem E).
+        Whether the gate also abstains on low agreement (Theorem E). In the paper's form only without noise.
     design_point
         q̄ ≥ ½ (Theorem E); it only matters when `two_sided`.
 
@@ -328,6 +328,12 @@ def _paper(target: ConsensusTarget, failure: float) -> _Outline | None:
     rest = 1.02 * math.exp(-target.alpha) / 4
     if rest <= (1 - _PATH_SHARE) * target.beta * failure:
         return _ends(target, target.beta * failure - rest, RegimeChain((), 0.0))
+    if target.two_sided:
+        raise GuaranteeError(
+            f"a two-sided gate needs thresholds without noise at {target}: whether it abstains would reveal secret "
+            "ones, which no certificate of the models covers; use a one-sided gate, a larger alpha, or the transcript "
+            "form"
+        )
     outlines = ((_split(target, failure, fraction, ratio=_COARSE), fraction) for fraction in _SPLITS)
     found = [(_angle(target, outline), fraction) for outline, fraction in outlines if outline is not None]
     return _split(target, failure, max(found)[1], ratio=_FINE) if found else None

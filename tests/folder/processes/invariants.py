@@ -108,18 +108,18 @@ def _check_books(deployment: Any, folder: Path, scenario: Scenario, told: Told) 
         if one["say"] == "released":
             released[one["generation"]] += one["count"]
     reserved = dict(_rows(deployment, "SELECT generation, reserved FROM generations"))
-    status = deployment.status
+    now, budget = deployment.inside.generation, deployment.inside.budget
     if scenario.counts_every_row:
         for generation, count in released.items():
             assert reserved[generation] >= count, f"{count} released, {reserved[generation]} paid for"
-        assert status.budget.predictions >= released[status.generation]
+        assert budget.predictions >= released[now]
         if told and told[-1]["say"] == "closed" and not scenario.is_busy:
             last = max(generation for generation in reserved)
-            if last == status.generation and deployment.inside.last_report is None:
+            if last == now and deployment.inside.last_report is None:
                 assert reserved[last] == released[last], "an orderly end gives the rest of a block back"
     for one in told:
-        if one["say"] == "exhausted" and one["generation"] == status.generation:
-            assert status.budget.exhausted, "the folder has forgotten that the generation is used up"
+        if one["say"] == "exhausted" and one["generation"] == now:
+            assert budget.exhausted, "the folder has forgotten that the generation is used up"
 
 
 def _check_ensemble(deployment: Any, folder: Path) -> None:

@@ -124,19 +124,19 @@ class Story:
     def _predict(self) -> None:
         rows = self.queries.normal(size=(self.random.randint(1, 4), 4)) * 3
         self._tell_dirty()
-        generation = self.deployment.status.generation
+        generation = self.deployment.inside.generation
         try:
             released = self.deployment.predict(table_of_rows(rows, self.scenario.table))
         except BudgetExhaustedError:
             return
-        if self.deployment.status.generation == generation:  # else a retraining in the background came between
+        if self.deployment.inside.generation == generation:  # else a retraining in the background came between
             self.tell("released", count=len(released), generation=generation)
         self._tell_dirty()
 
     def _tell_dirty(self) -> None:
-        status = self.deployment.status
-        if status.budget.exhausted:
-            self.tell("exhausted", generation=status.generation)
+        inside = self.deployment.inside
+        if inside.budget.exhausted:
+            self.tell("exhausted", generation=inside.generation)
 
     def _cancel(self) -> None:
         asked: dict[str, Any] = {"add": [(self.next, 0)], "readmit": True}
@@ -155,7 +155,7 @@ class Story:
 
     def _retrain(self) -> None:
         self.deployment.rekey()
-        self.tell("retrained", generation=self.deployment.status.generation)
+        self.tell("retrained", generation=self.deployment.inside.generation)
 
     def _reopen(self) -> None:
         self._close()

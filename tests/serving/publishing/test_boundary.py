@@ -71,12 +71,12 @@ def test_a_loaded_copy_retrains_everything_first(blobs):
     before = copy.deployment_.inside.state.models
     assert copy.predict(blobs[0][:4]).tolist() == model.predict(blobs[0][:4]).tolist()
     copy.delete([0])
-    assert copy.deployment_.status.generation == 2
+    assert copy.deployment_.inside.generation == 2
     assert not set(map(id, before)) & set(map(id, copy.deployment_.inside.state.models))
     copy.delete([1])
-    assert copy.deployment_.status.generation == 2  # its own generation now
+    assert copy.deployment_.inside.generation == 2  # its own generation now
     model.delete([0])
-    assert model.deployment_.status.generation == 1
+    assert model.deployment_.inside.generation == 1
     assert any("copy" in sentence for sentence in model.guarantee().assumptions)
 
 
@@ -87,7 +87,7 @@ def test_a_copy_under_the_exact_promise_goes_on_with_the_same_key(blobs):
     assert copy.deployment_.inside.state.key == key
     for each in (copy, model):
         each.delete([0])
-        assert each.deployment_.status.generation == 1
+        assert each.deployment_.inside.generation == 1
         assert each.deployment_.inside.state.key == key
         assert each.deployment_.inside.last_report.num_retrained == 1
     ours, theirs = ([m.coef_.tobytes() for m in each.export()] for each in (model, copy))
@@ -132,10 +132,10 @@ def test_a_student_that_cannot_be_paid_for_does_not_stop_a_deletion(blobs):
         front=StudentFront(pool, ScikitLearner(LogisticRegression())),
         rng=Randomness.from_seed(0),
     )
-    assert 50 < deployment.status.budget.predictions <= 60
+    assert 50 < deployment.inside.budget.predictions <= 60
     deployment.delete([1])
     assert 1 not in deployment.records
-    assert deployment.status.generation == 2
+    assert deployment.inside.generation == 2
 
 
 def test_a_student_without_lessons_declines_instead_of_stopping_a_deletion(blobs):

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from expunge import Guarantee, UnlearningClassifier
 from expunge.audit import DeleteCorrect, make_pairs
-from expunge.core.errors import ParameterError
+from expunge.core.errors import GuaranteeError, ParameterError
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.privacy.mechanisms.consensus import ConsensusGate
@@ -94,16 +94,24 @@ def test_a_threshold_is_drawn_for_every_generation_and_is_secret():
 
 
 def test_two_sided_gates_decline():
-    gate = publisher(num_shards=1000, two_sided=True, target=Guarantee(8.0, 0.05, 0.05))
+    gate = publisher(num_shards=1000, two_sided=True, target=Guarantee(8.0, 0.05, 0.05), max_generations=10)
+    assert gate.design.is_noiseless
     assert gate.design.sure_abstain_share is not None
     even = np.full((1, 4), 250)
     assert gate.release(even, Randomness.from_seed(0)).tolist() == [-1]
     assert not gate.must_retrain
 
 
-def test_refusing_is_not_for_consensus():
-    with pytest.raises(ParameterError, match="refuse"):
-        publisher(on_exhausted="refuse")
+def test_a_two_sided_gate_that_needs_noise_is_refused():
+    with pytest.raises(GuaranteeError, match="two-sided gate needs thresholds without noise"):
+        publisher(num_shards=1000, two_sided=True, target=Guarantee(5, 1e-3, 1e-3))
+
+
+def test_refusing_and_retraining_at_once_are_not_for_consensus():
+    """A failed consensus must not show: neither by a refusal, nor by new answers within the round."""
+    for how in ("refuse", "retrain_now"):
+        with pytest.raises(TypeError, match="on_exhausted"):
+            Consensus(on_exhausted=how)
     with pytest.raises(TypeError, match="budget"):
         Consensus(budget=(1, 0))
     with pytest.raises(ParameterError, match="Consensus has no option 'budget'"):
@@ -125,6 +133,11 @@ def test_the_estimator_by_consensus(easy):
     guarantee = model.guarantee()
     assert (guarantee.alpha, guarantee.beta, guarantee.gamma) == (5.0, 1e-3, 1e-3)
     assert not guarantee.is_vacuous
+    for words in (
+        "failed, and the number of the generation, are shown to the operator only",
+        "same seed gives the same",
+    ):
+        assert sum(words in assumption for assumption in guarantee.assumptions) == 1
     assert model.score(*easy) == 1.0
     assert model.budget_.predictions == 300
     assert model.budget_.predictions_left == 10**6 - 300
@@ -133,12 +146,13 @@ def test_the_estimator_by_consensus(easy):
     assert model.budget_.predictions == 300  # asked again: answered again, counted once
     before = model.deployment_.inside.state.models
     model.delete([0])
-    assert model.deployment_.status.generation == 1
+    assert model.deployment_.inside.generation == 1
     assert sum(a is b for a, b in zip(before, model.deployment_.inside.state.models, strict=True)) > 900
     model.predict([[0.0, 0.0]])  # right on the border
     assert model.budget_.exhausted
     model.delete([1])
-    assert model.deployment_.status.generation == 2
+    assert model.deployment_.inside.generation == 2
+    assert (model.deployment_.status.generation, model.deployment_.status.budget) == (None, None)
     assert not set(map(id, before)) & set(map(id, model.deployment_.inside.state.models))
 
 
@@ -177,7 +191,7 @@ def test_the_nearest_neighbour_attack_gets_nothing_from_the_gate():
         attacked = deploy_tables(records, learner, seed, 0.02)
         right = np.flatnonzero(attacked.predict_codes(points) == codes)
         attacked.delete(chance.choice(right, size=len(right) // 2, replace=False).tolist())
-        assert attacked.status.generation == 2  # some query had no consensus: everything was retrained
+        assert attacked.inside.generation == 2  # some query had no consensus: everything was retrained
         rest, truth, _ = attacked.records.gather(attacked.records.live_slots())
         fresh = deploy_tables(attacked.records.compacted(), learner, seed + 1000, 0.02)
         scores = [float(np.mean(d.predict_codes(rest) == truth)) for d in (attacked, fresh)]
@@ -209,7 +223,7 @@ def attacked_accuracies(seed: int) -> tuple[float, float, int]:
     rest, truth, _ = survivors.gather(survivors.live_slots())
     fresh = deploy_tables(survivors.compacted(), LookupTableLearner(), seed + 1000, 1 / 3)
     right = [float(np.mean(d.predict_codes(rest) == truth)) for d in (attacked, fresh)]
-    return right[0], right[1], attacked.status.generation
+    return right[0], right[1], attacked.inside.generation
 
 
 def test_the_lookup_attack_gets_nothing_from_the_gate():

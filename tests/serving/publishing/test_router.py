@@ -56,8 +56,8 @@ def test_easy_queries_go_to_the_ensemble_and_hard_ones_to_the_fallback(data):
     deployment.predict(near)
     assert (serving.traffic.ensemble, serving.traffic.fallback) == (2, 1)
     assert serving.traffic.ensemble_share == pytest.approx(2 / 3)
-    assert deployment.status.budget.predictions == 2  # the fallback's answers are not counted
-    assert not deployment.status.budget.exhausted
+    assert deployment.inside.budget.predictions == 2  # the fallback's answers are not counted
+    assert not deployment.inside.budget.exhausted
 
 
 def test_routed_traffic_keeps_the_generation_clean(data):
@@ -67,9 +67,9 @@ def test_routed_traffic_keeps_the_generation_clean(data):
     X[:, 0] += np.where(np.arange(500) % 2 == 1, 2, -2)
     accuracy = (deployment.predict(X) == np.arange(500) % 2).mean()
     assert accuracy > 0.95
-    assert not deployment.status.budget.exhausted
+    assert not deployment.inside.budget.exhausted
     deployment.delete([3])
-    assert deployment.status.generation == 1
+    assert deployment.inside.generation == 1
 
 
 def test_the_route_does_not_depend_on_the_secret_randomness(data):

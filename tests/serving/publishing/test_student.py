@@ -76,7 +76,7 @@ def test_rounds_of_deletions(model):
         model.delete([i])
         assert model.budget_.predictions > before
         trained += model.deployment_.student.was_trained
-    assert model.deployment_.status.generation == 1
+    assert model.deployment_.inside.generation == 1
     assert 0 <= trained <= 4
     assert not model.guarantee().is_vacuous
 
@@ -206,13 +206,13 @@ def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, 
         ExponentialMechanism(epsilon=2.0), budget=None, max_predictions=limit, on_exhausted="refuse"
     )
     agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
-    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_shares", lambda *arguments: agreed)
+    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_shares", lambda *arguments: (agreed, None))
     deployment = make_deployment(data, pool, publisher, ScikitLearner(LogisticRegression()))
-    assert deployment.status.budget.predictions == limit
+    assert deployment.inside.budget.predictions == limit
     agreed = np.ones(len(pool))
     deployment.delete([0])
     assert 0 not in deployment.records
-    assert deployment.status.budget.predictions == 0
+    assert deployment.inside.budget.predictions == 0
     assert len(deployment.student.labels) == 0
     agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
     deployment.delete([1])

@@ -65,14 +65,14 @@ def test_asked_directly_without_a_hard_query(made):
 
 def test_the_students_cost_is_the_formula(made):
     offer = made.offer("consensus+student")
-    # A throw-away ensemble of 100 shards (k̃p) and 10,000 pool points of a million records.
-    assert offer.consensus.passes_per_update == pytest.approx(100 * 0.001 + 0.01)
+    # One deletion in a throw-away ensemble of 100 shards (k̃p·p), and 10,000 pool points of a million records.
+    assert offer.consensus.passes_per_update == pytest.approx(100 * 0.001**2 + 0.01)
     # 10,000 pool points a round: at most 100 rounds; each is dirty with a chance of 1%.
     length = sum(0.99**j for j in range(100))
     assert offer.consensus.updates_per_generation == pytest.approx(length)
     full = 10 / length
     assert offer.schedule.full_retrainings_per_day == pytest.approx(full)
-    assert offer.schedule.passes_per_day == pytest.approx(full + (10 - full) * 0.001 + 10 * 0.11)
+    assert offer.schedule.passes_per_day == pytest.approx(full + (10 - full) * 0.001 + 10 * 0.0101)
     assert offer.assumption == ""
     assert made.best is offer
     assert made.verdict.words.startswith("Update: consensus+student serves unlimited predictions")
@@ -124,7 +124,7 @@ def test_the_router_lets_through_what_is_sure():
     direct, router = made.offer("consensus"), made.offer("consensus+router")
     assert router.consensus.ensemble_share == 0.9
     assert router.predictions == int(10**6 / 0.9)
-    assert router.consensus.passes_per_update == pytest.approx(50 * 0.001)
+    assert router.consensus.passes_per_update == pytest.approx(100 * 0.001**2)
     assert router.consensus.forecast.dirty_generations == 0
     assert direct.consensus.forecast.dirty_generations == 1
     assert router.assumption == "the router sends no hard query to the ensemble"
@@ -187,7 +187,7 @@ def test_what_makes_consensus_cheaper():
     pool = change_of(plan(**BASE, **quarrel, pool_size=0), "pool_size", "public pool")
     assert pool.value == 10_000
     assert plan(**BASE, **quarrel, pool_size=pool.value).verdict.recommendation == "update"
-    crowded = plan(**BASE, **quarrel, inclusion_probability=0.015)
+    crowded = plan(**BASE, **quarrel, inclusion_probability=0.03)
     single = change_of(crowded, "inclusion_probability", "consensus")
     assert single.value == 1 / 1000
     assert plan(**BASE, **quarrel, inclusion_probability=single.value).verdict.recommendation == "update"

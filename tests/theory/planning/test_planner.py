@@ -56,7 +56,7 @@ def test_a_plan_is_plain_json(options):
 
 
 def test_the_dictionary_says_what_the_plan_says():
-    made = make(target=Guarantee(5, 1e-2, 1e-2), predictions_per_day=20, deletions_per_day=24)
+    made = make(target=Guarantee(5, 1e-2, 1e-2), predictions_per_day=20, deletions_per_day=24, pool_size=0)
     data = made.to_dict()
     assert data["question"]["target"] == {"alpha": 5, "beta": 1e-2, "gamma": 1e-2}
     assert data["best"] == made.best.name

@@ -67,12 +67,13 @@ def _show_two_sided() -> None:
             alpha=5.0,
             beta=1e-3,
             gamma=1e-3,
+            form="transcript",
             two_sided=True,
         )
         low = design.sure_abstain_share
         rows.append([num_shards, f"{design.sure_release_share:.4f}", "–" if low is None else f"{low:.4f}"])
     show_table(
-        "Two-sided at (5, 1e-3, 1e-3), 10,000 queries, one generation, certified",
+        "Two-sided at (5, 1e-3, 1e-3) in transcript form, 10,000 queries, one generation, certified",
         ["k", "always released from", "always declined up to"],
         rows,
     )

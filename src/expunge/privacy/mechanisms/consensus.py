@@ -3,7 +3,8 @@
 The answer is always the plurality. The gate only watches whether the shards agree well enough. While the generation is
 clean, an update retrains only the shards it touches. Once the generation is dirty, the next update is a full
 retraining, which draws fresh shards and fresh thresholds. The thresholds are secret, and are stored with the rest of
-the secret randomness.
+the secret randomness. So is `dirty`, which depends on them, under a certificate in the paper's form; in the transcript
+form requesters see it. Abstentions depend on them too: a two-sided gate is for the transcript form, or without noise.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.checks import require_choice, require_count
-from expunge.core.errors import GuaranteeError, ParameterError
+from expunge.core.checks import require_count
+from expunge.core.errors import GuaranteeError
 from expunge.core.guarantee import Guarantee, require_target
 from expunge.core.randomness import Randomness
 from expunge.privacy.mechanisms.consensus import ConsensusGate, plurality
@@ -28,7 +28,9 @@ class ConsensusPublisher:
 
     Every query is answered. After a failed consensus, or after `max_predictions` answers, the generation is dirty, and
     the next update is a full retraining. If `num_shards` is too small for any certified gate, the answers are the same
-    and nothing is promised. The threshold is drawn once a generation and is as secret as the shards.
+    and nothing is promised. The threshold is drawn once a generation and is as secret as the shards. So is everything
+    that depends on it (T4, "who sees the flag"): whether a consensus failed, what is left of the generation, its
+    number. That is why a failed consensus never starts a retraining at once: new answers in the round would show it.
 
     Parameters
     ----------
@@ -43,18 +45,20 @@ class ConsensusPublisher:
     max_generations
         The number of generations that the certificate covers.
     two_sided
-        Whether the gate also abstains (`DECLINED`) on queries whose top vote is small.
-    on_exhausted
-        "retrain_on_update" or "retrain_now".
+        Whether the gate also abstains (`DECLINED`) on queries whose top vote is small. Only for targets that need no
+        noise: abstentions would reveal secret thresholds.
     cache_folder
         Where designs of the gate are kept; the default folder if None.
 
     Raises
     ------
     ParameterError
-        If an option is out of range, or `on_exhausted` is "refuse".
+        If an option is out of range.
+    GuaranteeError
+        If a two-sided gate is asked for and cannot be certified.
     """
 
+    on_exhausted: Exhaustion = "retrain_on_update"
     journal: Journal | None = None
 
     def __init__(
@@ -66,15 +70,10 @@ class ConsensusPublisher:
         max_predictions: int = DEFAULT_MAX_PREDICTIONS,
         max_generations: int = 100,
         two_sided: bool = False,
-        on_exhausted: Exhaustion = "retrain_on_update",
         cache_folder: Path | None = None,
     ) -> None:
-        require_choice("on_exhausted", on_exhausted, get_args(Exhaustion))
         require_count("max_generations", max_generations)
         require_count("max_predictions", max_predictions)
-        if on_exhausted == "refuse":
-            raise ParameterError("on_exhausted='refuse' is for noisy mechanisms: consensus answers every query")
-        self.on_exhausted: Exhaustion = on_exhausted
         self.target = require_target(target)
         self.num_shards = num_shards
         self._max_predictions = max_predictions
@@ -113,13 +112,18 @@ class ConsensusPublisher:
         return math.inf if self._gate is None else self._max_predictions
 
     @property
+    def shows_budget(self) -> bool:
+        """False: it depends on whether a consensus failed."""
+        return False
+
+    @property
     def must_retrain(self) -> bool:
         """Whether a consensus failed, or the answers are used up."""
         return self._gate is not None and self._gate.dirty
 
     @property
     def status(self) -> BudgetStatus:
-        """The number of answers, and what is left. Agreeing answers cost no privacy budget."""
+        """The number of answers, and what is left, for the operator. Agreeing answers cost no privacy budget."""
         left = math.inf if self._gate is None else max(0, self._max_predictions - self._predictions)
         return BudgetStatus(
             spent=0.0,
@@ -212,5 +216,7 @@ def _design(
             cache_folder=cache_folder,
         )
     except GuaranteeError as error:
+        if two_sided:  # to abstain without a certificate would gain nothing
+            raise
         return None, str(error)
     return design, ""

@@ -51,6 +51,11 @@ class ExactPublisher:
         return math.inf
 
     @property
+    def shows_budget(self) -> bool:
+        """True: there is nothing to hide."""
+        return True
+
+    @property
     def must_retrain(self) -> bool:
         """Never: no update is a full retraining."""
         return False

@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.blocks import Block
-from expunge.core.features import Features
+from expunge.core.features import Features, digest_values
 from expunge.core.randomness import Randomness
 from expunge.core.records import Change, Records
 from expunge.serving.publishing.publisher import Publisher
-from expunge.training.ensemble import EnsembleState, learn
+from expunge.training.ensemble import EnsembleState, retrain
 from expunge.training.execution import Executor
-from expunge.training.recipe import PUBLIC_KEY, Recipe
+from expunge.training.learners import Abstainer, Model
+from expunge.training.learners.slices import SlicedShard
+from expunge.training.recipe import PUBLIC_KEY, Recipe, digest_contents
 from expunge.training.sampling import IndependentSampler
 
 
@@ -139,17 +141,60 @@ class DirectFront:
         """Refuse nothing."""
 
 
+@dataclass(frozen=True)
+class ThrowAway:
+    """The throw-away ensemble of one round. It is kept so that the next round trains only what has changed.
+
+    It holds no records: its models were trained on records of D^t only, because a shard that loses a record is trained
+    again. A model is used again only for the same shard with the same contents, to the bit, so that every round has the
+    ensemble that training from scratch would give it.
+
+    Parameters
+    ----------
+    models
+        The model of every shard.
+    digests
+        Of every shard, a digest of exactly what its model was trained on.
+    """
+
+    models: tuple[Model, ...]
+    digests: tuple[bytes, ...]
+
+
 def throw_away_shares(
     opening: RoundContext, records: Records, points: Features, num_shards: int
-) -> NDArray[np.float64]:
-    """The top vote's share on `points` in an ensemble drawn and trained for this purpose alone, and then destroyed.
+) -> tuple[NDArray[np.float64], ThrowAway]:
+    """The top vote's share on `points` in an ensemble that is drawn and trained for this purpose alone.
 
     Its shards are drawn with the inclusion probability of the real ones and with a public key, so what it says is a
-    function of `records` alone and says nothing about r (T5).
+    function of `records` alone and says nothing about r (T5). Only the shards whose contents are not those of the round
+    before are trained.
     """
     state = opening.state
     sampler = IndependentSampler(state.sampler.inclusion_probability(state.num_shards))
-    recipe = Recipe(state.learner, num_shards, sampler, PUBLIC_KEY)
-    thrown_away = learn(records, recipe, executor=opening.executor)
+    recipe = Recipe(state.learner, num_shards, sampler, PUBLIC_KEY).for_classes(records.classes)
+    blank = EnsembleState(records, recipe, recipe.members(records), ())
+    before: ThrowAway | None = getattr(opening.previous, "throw_away", None)
+    models: dict[int, Model] = {}
+    digests = tuple(_digest(blank, shard) for shard in range(num_shards))
+    if before is not None and len(before.models) == num_shards:
+        models = {
+            shard: model
+            for shard, model in enumerate(before.models)
+            # A shard that could not be trained is tried again: the cause may have been a lack of memory.
+            if before.digests[shard] == digests[shard] and not isinstance(model, Abstainer)
+        }
+    rest = [shard for shard in range(num_shards) if shard not in models]
+    models |= dict(zip(rest, retrain(blank, rest, executor=opening.executor), strict=True))
+    thrown_away = replace(blank, models=tuple(models[shard] for shard in range(num_shards)))
     shares: NDArray[np.float64] = thrown_away.count_votes(points).max(axis=1) / num_shards
-    return shares
+    return shares, ThrowAway(tuple(thrown_away.models), digests)
+
+
+def _digest(state: EnsembleState, shard: int) -> bytes:
+    """A digest of all that decides the model of a shard, under one learner and key: the environment decides too."""
+    data, environment = state.contents(shard), state.recipe.environment.digest.encode()
+    parts = [digest_contents(data.X, data.y, data.weights), digest_values(state.records.classes), environment]
+    if isinstance(data, SlicedShard):
+        parts.append(digest_values(data.slice_of))
+    return b"".join(parts)

@@ -93,6 +93,11 @@ class NoisyPublisher:
         return self._capacity
 
     @property
+    def shows_budget(self) -> bool:
+        """True: the books depend on the number of queries alone."""
+        return True
+
+    @property
     def must_retrain(self) -> bool:
         """Whether more was published than the budget covers (or, when refusing, all of it is used up)."""
         if self.on_exhausted == "refuse":

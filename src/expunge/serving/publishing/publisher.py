@@ -26,10 +26,10 @@ def require_limit(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """The generation's budget, as the public may see it.
+    """The generation's budget.
 
-    It depends on how much was published. Under consensus it also depends on whether a consensus failed, which may be
-    known (T4).
+    It depends on how much was published. Under consensus it also depends on whether a consensus failed. Then it is for
+    the operator only, and so is the number of the generation (`Publisher.shows_budget`).
 
     Attributes
     ----------
@@ -80,6 +80,10 @@ class Publisher(Protocol):
     @property
     def must_retrain(self) -> bool:
         """Whether the next update has to be a full retraining."""
+
+    @property
+    def shows_budget(self) -> bool:
+        """Whether requesters may see `status` and the number of the generation: not if they depend on secret draws."""
 
     @property
     def status(self) -> BudgetStatus:

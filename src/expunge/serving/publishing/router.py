@@ -24,7 +24,7 @@ from expunge.core.features import Features, describe, take
 from expunge.core.prf import id_names
 from expunge.core.records import Delete, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
-from expunge.serving.publishing.front import RoundContext, throw_away_shares
+from expunge.serving.publishing.front import RoundContext, ThrowAway, throw_away_shares
 from expunge.training.ensemble import EnsembleState
 from expunge.training.fallback import Fallback, FallbackModel, RidgeFallback
 from expunge.training.fallback.protocol import rows_of_records
@@ -91,6 +91,8 @@ class RoutedRound:
         The queries that were answered so far.
     fitted
         The fallback's model of D^t; None if it has yet to be fitted.
+    throw_away
+        The ensemble that the threshold was calibrated with, for the next round; None with a fixed threshold.
     """
 
     opening: RoundContext
@@ -98,6 +100,7 @@ class RoutedRound:
     calibration: Calibration
     traffic: Traffic = field(default_factory=Traffic)
     fitted: FallbackModel | None = None
+    throw_away: ThrowAway | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def model(self) -> FallbackModel:
@@ -131,8 +134,9 @@ class RoutedRound:
         return replace(self, opening=replace(self.opening, state=state), fitted=fitted)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the model: its memory may still hold rows that were deleted."""
-        return {name: value for name, value in self.__dict__.items() if name != "model"} | {"fitted": None}
+        """Leave out the models, which are derived: their memory may still hold rows that were deleted."""
+        kept = {name: value for name, value in self.__dict__.items() if name != "model"}
+        return kept | {"fitted": None, "throw_away": None}
 
 
 @dataclass(frozen=True)
@@ -180,11 +184,10 @@ class RouterFront:
             model = before.model.updated(before.opening.state.records, records, opening.change)
         else:
             model = self.fallback.fit_records(records)
-        if self.threshold is not None:
-            calibration = Calibration(self.threshold, np.nan, np.nan)
-        else:
-            calibration = self._calibrate(opening)
-        return RoutedRound(opening.settled(), self.fallback, calibration, fitted=model)
+        calibration, throw_away = Calibration(self.threshold or 0.0, np.nan, np.nan), None
+        if self.threshold is None:
+            calibration, throw_away = self._calibrate(opening)
+        return RoutedRound(opening.settled(), self.fallback, calibration, fitted=model, throw_away=throw_away)
 
     def dump_round(self, serving: RoutedRound, state: EnsembleState) -> dict[str, Any]:
         """The calibration. The fallback is fitted again from the records, and the counts of the traffic start anew."""
@@ -201,21 +204,21 @@ class RouterFront:
         records = Records.restored(block, dead=(), classes=classes, allow_missing=True, layout=layout)
         rows_of_records(records, records.live_slots())
 
-    def _calibrate(self, opening: RoundContext) -> Calibration:
+    def _calibrate(self, opening: RoundContext) -> tuple[Calibration, ThrowAway | None]:
         """Hold some records out; compare how easy they look with how well a throw-away ensemble agrees on them."""
         records = opening.state.records
         publisher = opening.publisher
         if not isinstance(publisher, ConsensusPublisher) or publisher.design is None or len(records) < 4:
-            return Calibration(-np.inf, 1.0, np.nan)  # nothing to keep clean: the ensemble answers everything
+            return Calibration(-np.inf, 1.0, np.nan), None  # nothing to keep clean: the ensemble answers everything
         size = min(self.calibration_size, len(records) // 4)
         live = records.live_slots()
         slots = np.sort(live[PUBLIC_KEY.order(0, id_names(records.ids_of(live), PUBLIC_KEY))[:size]])
         points, _, _ = records.gather(slots)
         rest, _ = records.apply([Delete(records.id_of(int(slot))) for slot in slots])
         rest = rest.compacted()
-        shares = throw_away_shares(opening, rest, points, self.num_throw_away)
+        shares, throw_away = throw_away_shares(opening, rest, points, self.num_throw_away)
         margins = self.fallback.fit_records(rest).margin(points)
-        return choose_threshold(
+        found = choose_threshold(
             margins,
             shares,
             sure_share=publisher.design.sure_release_share,
@@ -223,6 +226,7 @@ class RouterFront:
             num_queries=self.num_queries,
             dirty_chance=self.dirty_chance,
         )
+        return found, throw_away
 
 
 def choose_threshold(

@@ -10,7 +10,7 @@ who have seen it could use them to choose what to delete.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -23,7 +23,7 @@ from expunge.core.errors import BudgetExhaustedError, InputError, ParameterError
 from expunge.core.features import Features, as_features, cast_like, concatenate, describe, num_rows, row_keys, take
 from expunge.core.records import RecordId, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
-from expunge.serving.publishing.front import RoundContext, throw_away_shares
+from expunge.serving.publishing.front import RoundContext, ThrowAway, throw_away_shares
 from expunge.serving.publishing.publisher import Publisher
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner
@@ -37,7 +37,7 @@ Augment = Callable[[Any, np.random.Generator], Any]
 
 @dataclass(frozen=True)
 class StudentRound:
-    """The student of one round, and its labels. All of it is released; none of it depends on r any further.
+    """The student of one round, and its labels. All but `throw_away` is released; none of it depends on r any further.
 
     Attributes
     ----------
@@ -51,6 +51,9 @@ class StudentRound:
         Whether the student was trained in this round; otherwise it is the one of the round before.
     can_be_kept
         Whether it is the function of `kept` and `labels` that `StudentFront` computes today.
+    throw_away
+        The ensemble that selected the points, for the next round. It was trained on people's records, so it is left out
+        of `released` and of pickles; without it the next round trains one from scratch.
     """
 
     model: Model
@@ -58,6 +61,7 @@ class StudentRound:
     labels: NDArray[np.int64]
     was_trained: bool
     can_be_kept: bool = False
+    throw_away: ThrowAway | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_repeatable(self) -> bool:
@@ -67,6 +71,14 @@ class StudentRound:
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """Answer from the student, free of charge."""
         return np.asarray(self.model.predict(rows), dtype=np.int64)
+
+    @property
+    def released(self) -> StudentRound:
+        """The part that may be given away."""
+        return replace(self, throw_away=None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "throw_away": None}
 
     def moved(self, state: EnsembleState) -> Self:
         """The same round: a student does not look at the records."""
@@ -139,7 +151,7 @@ class StudentFront:
             return StudentRound(
                 Abstainer(), np.empty(0, np.intp), np.empty(0, np.int64), was_trained=True, can_be_kept=True
             )
-        shares = throw_away_shares(opening, records, pool, self.num_throw_away)
+        shares, throw_away = throw_away_shares(opening, records, pool, self.num_throw_away)
         kept = np.flatnonzero(shares >= self._lowest_share(shares, opening.publisher))
         counts = opening.state.count_votes(take(pool, kept))
         before = opening.previous
@@ -151,7 +163,7 @@ class StudentFront:
             kept, labels = kept[:0], np.empty(0, np.int64)  # a whole generation cannot pay for it
         kept, labels = kept[labels >= 0], labels[labels >= 0]
         if isinstance(before, StudentRound) and _same(before, kept, labels):
-            return StudentRound(before.model, kept, labels, was_trained=False, can_be_kept=True)
+            return replace(before, kept=kept, labels=labels, was_trained=False, throw_away=throw_away)
         if len(kept) == 0 and before is None:
             message = f"a throw-away ensemble does not agree well enough on any of the pool's {num_rows(pool)} points"
             raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
@@ -164,7 +176,7 @@ class StudentFront:
             if before is None:
                 raise
             model, is_taught = Abstainer(), False
-        return StudentRound(model, kept, labels, was_trained=True, can_be_kept=is_taught)
+        return StudentRound(model, kept, labels, was_trained=True, can_be_kept=is_taught, throw_away=throw_away)
 
     def _learner(self, state: EnsembleState) -> Learner:
         return for_classes(cast("Learner", self.student), state.records.classes)

@@ -2,8 +2,8 @@
 
 How many noisy predictions a generation may publish is searched for, theorem by theorem. By consensus the ensemble is
 asked directly, behind a router, or through a distilled student. Every way pays for its updates. Router and student also
-pay for a throw-away ensemble of k̃ shards in every round, k̃p passes over the data. The student also pays for learning
-from its pool in every round, at worst.
+pay for a throw-away ensemble of k̃ shards: a batch of deletions retrains the same share of it as of the real one. The
+student also pays for learning from its pool in every round, at worst.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from expunge.theory.consensus_search import MOST_SHARDS_SEARCHED
 from expunge.theory.planning.offer import ConsensusTerms, Offer, Standing, TheoremLimit, best_limit, limits_schedule
 from expunge.theory.planning.question import MAJORITY_SHARE, CleanLaw, Forecast, Question, forecast, is_sure
 from expunge.theory.planning.words import percent
-from expunge.theory.planning.work import Schedule, predictions_per_update, schedule, steady_state
+from expunge.theory.planning.work import Schedule, batch_share, predictions_per_update, schedule, steady_state
 from expunge.theory.solve import largest_count
 
 ROGERS: Final = "paper's count, Rogers-style"
@@ -245,7 +245,7 @@ ROUTER: Final = "consensus+router"
 STUDENT: Final = "consensus+student"
 
 #: k̃, the shards of the throw-away ensemble: what the router and the student draw unless told otherwise.
-ROUTER_THROW_AWAY: Final = 50
+ROUTER_THROW_AWAY: Final = 100
 STUDENT_THROW_AWAY: Final = 100
 #: The chance that the student's selection makes the generation dirty in a round.
 _STUDENT_DIRTY_CHANCE: Final = 0.01
@@ -347,7 +347,7 @@ def _router_offer(question: Question, design: ConsensusDesign) -> Offer:
         law=law,
         queries_per_update=predictions_per_update(question) * Fraction(passing),
         predictions=min(LARGEST_COUNT - 1, math.floor(question.max_predictions / Fraction(passing))),
-        passes_per_update=ROUTER_THROW_AWAY * question.inclusion_probability,
+        passes_per_update=ROUTER_THROW_AWAY * question.inclusion_probability * batch_share(question),
         ensemble_share=None if shares is None and wanted is None else passing,
         seen=seen,
         assumption=assumption,
@@ -363,7 +363,7 @@ def _student(question: Question) -> _Way:
         law=CleanLaw.constant(_STUDENT_DIRTY_CHANCE, queries=question.pool_size),
         queries_per_update=Fraction(question.pool_size),
         predictions=LARGEST_COUNT,
-        passes_per_update=STUDENT_THROW_AWAY * question.inclusion_probability
+        passes_per_update=STUDENT_THROW_AWAY * question.inclusion_probability * batch_share(question)
         + question.pool_size / question.num_records,
     )
 

@@ -2,7 +2,7 @@
 
 Training the ensemble costs kp, one deletion kp·p in expectation, a batch of b deletions kp(1 − (1−p)^b), and one
 model on everything 1. A generation that is used up makes the next update a full retraining. A throw-away ensemble of k̃
-shards costs k̃p in every round.
+shards costs k̃p once, and then k̃p(1 − (1−p)^b) for a batch of b deletions: only its touched shards are trained again.
 """
 
 from __future__ import annotations
