@@ -7,6 +7,7 @@ full retraining, which the log tells.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
@@ -211,7 +212,7 @@ def _learner(learner: Any, name: str | None) -> tuple[Any, str]:
     if learner is None:
         return name, f"{name or 'a learner'} of your own (--trust shows its options)"
     inner = getattr(learner, "estimator", learner)
-    words = " ".join(repr(inner).split())
+    words = " ".join(re.sub(r" at 0x[0-9a-f]+", "", repr(inner)).split())  # no addresses: they change with each process
     return {"name": name, "options": words}, words if name is None else f"{name}: {words}"
 
 

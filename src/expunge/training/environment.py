@@ -31,7 +31,7 @@ from expunge.core.words import plural
 Numerics = Literal["strict", "lenient"]
 NUMERICS = get_args(Numerics)
 _LIST = "processor features"  # the fact that is a list
-_SHORT = ("python", "numpy", "scikit-learn", "jax", "torch", "xgboost", "processor")  # those named in one sentence
+_SHORT = ("python", "numpy", "scikit-learn", "xgboost", "jax", "jax device", "torch", "torch device", "processor")
 _CLOCK = re.compile(r"\s*(\bCPU\b)?\s*@.*$|\((R|TM)\)", re.IGNORECASE)
 _PACKAGE = re.compile(r"[\\/](?:site|dist)-packages[\\/](\w+)")
 
@@ -172,6 +172,7 @@ class Environment:
         return cls.of(found)
 
     def __str__(self) -> str:
+        """The facts that people know, for one sentence."""
         known = dict(self.facts)
         return ", ".join(f"{name} {known[name]}" for name in _SHORT if name in known)
 
