@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from expunge.folder import create, open
     from expunge.privacy.accounting import PrivacyBudget
     from expunge.serving.deployment import Deployment
-    from expunge.serving.estimator import UnlearningClassifier
+    from expunge.serving.estimator import UnlearningClassifier, UnlearningRegressor
     from expunge.serving.promises import Consensus, Exact, Noise, Router, Student, Unguarded
     from expunge.theory.planning import Plan, plan
     from expunge.training.ensemble import EnsembleState, learn, update
@@ -49,6 +49,7 @@ _HOMES = {
     "Student": "serving.promises",
     "Unguarded": "serving.promises",
     "UnlearningClassifier": "serving.estimator",
+    "UnlearningRegressor": "serving.estimator",
     "create": "folder",
     "learn": "training.ensemble",
     "open": "folder",
@@ -80,6 +81,7 @@ __all__ = [
     "Student",
     "Unguarded",
     "UnlearningClassifier",
+    "UnlearningRegressor",
     "__version__",
     "create",
     "learn",

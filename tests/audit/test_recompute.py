@@ -21,7 +21,7 @@ from sklearn.naive_bayes import GaussianNB
 import expunge
 from expunge import Randomness, RecipeKey
 from expunge.audit import Recomputation, choose_shards, recompute
-from expunge.core.errors import FolderBusyError, FormatError, ModelFormatError, ParameterError
+from expunge.core.errors import FolderBusyError, FormatError, InputError, ModelFormatError, ParameterError
 from expunge.core.words import is_on_tick
 from expunge.evidence import verify
 from expunge.folder import export_for_audit, open_view
@@ -296,10 +296,66 @@ def test_the_result_goes_into_the_log(folder, sampling):
     common = {"generation": 1, "round": 0}
     # With independent shards the number depends on ζ and may matter to an (α,β,γ) promise: the verdict only.
     told = [{"num_different": 0}, {"num_different": 1}] if sampling == "partition" else [{}, {}]
-    assert first == {**common, "num_checked": 4, "agrees": True, **told[0]}
-    assert second == {**common, "num_checked": 6, "agrees": False, **told[1]}
+    models = [facts.pop("models", None) for facts in (first, second)]
+    assert first == {**common, "num_checked": 4, "agrees": True, "chosen_by": "auditor's seed", **told[0]}
+    assert second == {**common, "num_checked": 6, "agrees": False, "chosen_by": "software", **told[1]}
+    assert models[1] == (disclose(folder).models_commitment if sampling == "partition" else None)
+    assert (models[0] != models[1]) == (sampling == "partition")
+    assert "exact: not claimed, because the recomputation of" in certificate.statements.exact[0]
+    with open_view(folder) as view:
+        assert [each.is_claimed for each in view.promise] == [False, False]
+        assert "not claimed, because the recomputation" in str(view.promise[0])
+    with expunge.open(folder) as deployment:
+        assert not deployment.promise[0].is_claimed
+        deployment.rekey()
+        assert deployment.promise[0].is_claimed
+        assert "bit for bit" in deployment.certificate().statements.exact[0]
     assert all(is_on_tick(entry.at, tick_seconds=60) for entry in entries)
     expunge.open(folder).close()
+
+
+def test_a_checkpoint_of_the_log_chooses_the_shards(folder, tmp_path):
+    make(folder, LookupTableLearner(), size=30).close()
+    point = tmp_path / "checkpoint"
+    point.write_bytes(b"example.org/log\n41\nroot\n\n-- witness signature\n")
+    digest = hashlib.sha256(point.read_bytes()).hexdigest()
+    found = recompute(folder, shards=3, checkpoint=point, record=True)
+    ranked = sorted(range(SHARDS), key=lambda i: hashlib.sha256(bytes.fromhex(digest) + str(i).encode()).digest())
+    assert found.checked == tuple(sorted(ranked[:3]))
+    assert (found.chosen_by, found.checkpoint, found.to_dict()["checkpoint"]) == ("checkpoint", digest, digest)
+    with open_view(folder) as view:
+        certificate = view.certificate()
+    assert certificate.history.recomputation.checkpoint == digest
+    assert any(digest in sentence for sentence in certificate.statements.recomputed)
+    assert verify(certificate.to_json()).holds
+    point.write_bytes(point.read_bytes() + b"\n")
+    others = {recompute(folder, shards=3, checkpoint=point).checked, found.checked}
+    for content in (b"a", b"b", b"c"):
+        point.write_bytes(content)
+        others.add(recompute(folder, shards=3, checkpoint=point).checked)
+    assert len(others) > 1
+    for path, message in [(tmp_path / "gone", "cannot be read"), (tmp_path, "cannot be read")]:
+        with pytest.raises(InputError, match=message):
+            recompute(folder, checkpoint=path)
+    point.write_bytes(b"")
+    with pytest.raises(InputError, match="must have from 1 to"):
+        recompute(folder, checkpoint=point)
+
+
+def test_a_seed_is_any_text_and_the_draw_can_be_repeated_by_hand():
+    digest = hashlib.sha256(b"expunge seed\0the dice say 41626").digest()
+    ranked = sorted(range(100), key=lambda i: hashlib.sha256(digest + str(i).encode()).digest())
+    assert choose_shards(100, 5, seed="the dice say 41626") == sorted(ranked[:5])
+    assert choose_shards(100, 5, seed=7) == choose_shards(100, 5, seed="7") != choose_shards(100, 5, seed="8")
+
+
+def test_what_it_does_not_show_says_where_it_was_made_and_who_chose(folder):
+    make(folder, LookupTableLearner(), size=30).close()
+    drawn, given = recompute(folder, shards=2), recompute(folder, shards=2, seed=1)
+    assert any("nothing committed to the models before" in each for each in given.does_not_show)
+    assert any("could have been repeated" in each for each in drawn.does_not_show)
+    assert not any("could have been repeated" in each for each in given.does_not_show)
+    assert not any("could have been repeated" in each for each in recompute(folder).does_not_show)
 
 
 def test_a_folder_that_is_being_served_is_not_recorded_in(folder):
@@ -315,7 +371,9 @@ def test_a_folder_that_is_being_served_is_not_recorded_in(folder):
     [
         ({"shards": 0}, "shards must be an integer >= 1, got 0"),
         ({"shards": "some"}, "shards must be"),
-        ({"seed": -1}, "seed must be an integer >= 0, got -1"),
+        ({"seed": ""}, "seed must be a text or a whole number, got ''"),
+        ({"seed": True}, "seed must be a text or a whole number, got True"),
+        ({"seed": 1, "checkpoint": __file__}, "by a seed or by a checkpoint: give one of them"),
     ],
 )
 def test_wrong_options_are_named(folder, options, message):

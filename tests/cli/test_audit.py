@@ -174,7 +174,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments, message):
     ("arguments", "message"),
     [
         (("--scheme", "broken_audit:failing"), "'broken_audit:failing' failed: RuntimeError: out of luck"),
-        (("--scheme", "broken_syntax:scheme"), "'broken_syntax:scheme' cannot be loaded: SyntaxError"),
+        (("--scheme", "broken_syntax:scheme"), "the module 'broken_syntax' cannot be imported: SyntaxError"),
         (("--requester", "broken_audit:failing"), "'broken_audit:failing' failed: TypeError"),
         (("--requester", "broken_audit:number"), "the requester of 'broken_audit:number' has no next_batch, got int"),
     ],

@@ -87,7 +87,7 @@ def test_the_exact_promise_is_the_default(tmp_path, files, expunge):
         assert deployment.inside.models_trained == 11
         assert not deployment.inside.state.sampler.is_independent
         said = deployment.certificate().statements
-    assert "(α,β,γ)-unlearning is not claimed" in said.headline
+    assert "The models in service are those that the same recipe gives" in said.headline
 
 
 def test_options_reach_the_deployment(tmp_path, files, expunge):

@@ -50,12 +50,17 @@ def test_a_stale_shard_is_exit_code_1(churn, expunge):
 
 
 def test_the_result_is_recorded_once_asked_for(churn, expunge, tmp_path):
-    expunge("audit", "recompute", churn)
-    assert "The result is in the log." in expunge("audit", "recompute", churn, "--record").words
+    assert "With --record it is" in expunge("audit", "recompute", churn).words
+    assert "The result is in the log, and in every later certificate." in (
+        expunge("audit", "recompute", churn, "--record").words
+    )
     certificate = tmp_path / "certificate.json"
     expunge("certificate", churn, "--out", certificate)
-    assert certificate.read_text().count('"recomputed"') == 1
+    assert certificate.read_text().count('"event":"recomputed"') == 1
     expunge("verify", certificate, "--public-key", churn / "keys" / "public.pem")
+    told = expunge("verify", certificate).words
+    assert "all 10 models in service were compared, bit for bit" in told
+    assert "All agreed. One stale model would have been found." in told
 
 
 def test_an_auditor_needs_the_bundle_only(churn, files, expunge, tmp_path):
@@ -65,7 +70,11 @@ def test_an_auditor_needs_the_bundle_only(churn, files, expunge, tmp_path):
     shutil.rmtree(churn)
     told = expunge("audit", "recompute", tmp_path / "bundle", "--shards", "3", "--seed", "8")
     assert told.words.startswith("The recomputation agrees: the model of every shard that was checked is")
-    for part in ("298 records", "3 of 10 shards trained again, drawn with the seed 8, 3 agree", "The bundle is signed"):
+    for part in (
+        "298 records",
+        "3 of 10 shards trained again, drawn with the seed '8', 3 agree",
+        "The bundle is signed",
+    ):
         assert part in told.words
     content = bytearray((tmp_path / "bundle" / "records" / "labels.slab").read_bytes())
     content[0] ^= 1
@@ -90,7 +99,9 @@ def test_a_bundle_of_a_deployment_made_in_python(expunge, tmp_path):
     [
         (("--shards", "none"), "--shards must be a whole number of at least 1, or all, got 'none'"),
         (("--shards", "0"), "--shards must be"),
-        (("--seed", "-3"), "seed must be"),
+        (("--seed", ""), "seed must be"),
+        (("--checkpoint", "/nowhere"), "the checkpoint /nowhere cannot be read"),
+        (("--checkpoint", __file__, "--seed", "3"), "give one of them"),
         (("--sheep",), "No such option"),
     ],
 )

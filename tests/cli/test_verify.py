@@ -16,6 +16,7 @@ from expunge.cli import app
 from expunge.evidence import (
     CountFacts,
     DeploymentFacts,
+    ExactFacts,
     Excerpt,
     GuaranteeFacts,
     PublicationFacts,
@@ -58,9 +59,11 @@ def _certificate(key: SigningKey, *, name: str, alpha: float = 1.0) -> bytes:
             name=name,
             created_at="2026-11-16T02:00:00Z",
             tick_seconds=60,
+            promise="consensus",
             sampler_is_independent=True,
         ),
         publication=PublicationFacts(generation=1, round=0, predictions_published=0, predictions_covered=None),
+        exact=ExactFacts(learner="LogisticRegression", num_shards=10),
         guarantee=GuaranteeFacts(alpha, 1e-3, 1e-3, theorem="T4"),
         ledger=Excerpt.of(start, [line.entry]),
         issued_at="2026-11-16T02:00:00Z",
@@ -96,6 +99,7 @@ def test_json_has_everything_that_a_program_needs(desk: Desk) -> None:
     assert data["guarantee"]["alpha"] == 1.0
     assert data["deployment"]["name"] == "churn"
     assert data["request"] is None
+    assert (data["exact"]["learner"], data["exact"]["num_shards"]) == ("LogisticRegression", 10)
     assert data["counts"]["num_records"] == 5
     assert data["is_vacuous"] is False
     assert all(check["passed"] for check in data["checks"])
@@ -157,12 +161,12 @@ def test_text_from_strangers_stays_text(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_no_guarantee_is_said(tmp_path: Path) -> None:
+def test_a_promise_that_is_not_claimed_is_said(tmp_path: Path) -> None:
     file = tmp_path / "vacuous.json"
     file.write_bytes(_certificate(SigningKey.generate(), name="churn", alpha=math.inf))
     done = run(file)
     assert done.returncode == 0
-    assert "No guarantee is given: alpha is infinite" in done.stdout
+    assert "(α,β,γ): not claimed, because alpha is infinite" in done.stdout
     data = json.loads(run(file, "--json").stdout)
     assert data["is_vacuous"] is True
     assert data["guarantee"]["alpha"] == "infinity"

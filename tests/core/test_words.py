@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from expunge.core.errors import ParameterError
 from expunge.core.guarantee import Guarantee
-from expunge.core.words import bound, ceiling, chance, day_and_time, factor, percent, period, plural
+from expunge.core.words import bound, ceiling, chance, day_and_time, factor, percent, period, plural, read_period
 
 
 def _value(text: str) -> Decimal:
@@ -81,3 +83,27 @@ def test_the_bound_is_that_of_the_definition(alpha, beta, probability):
         exact = min(Decimal(1), Decimal(repr(alpha)).exp() * Decimal(repr(probability)) + Decimal(repr(beta)))
         assert exact <= found <= min(1, exact * (1 + Decimal("1e-45")))
     assert float(found) == pytest.approx(min(1.0, math.exp(alpha) * probability + beta), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("90d", 7_776_000),
+        ("1.5h", 5400),
+        (" 30 m", 1800),
+        ("3600s", 3600),
+        (7, 7),
+        (0.5, 0.5),
+        (timedelta(days=2), 172_800),
+    ],
+)
+def test_a_length_of_time_is_read(value, seconds):
+    assert read_period("--if-older-than", value) == seconds
+
+
+@pytest.mark.parametrize(
+    "value", ["", "d", "90", "-1d", "0s", "1e3s", "٩d", 0, -1, True, None, math.nan, math.inf, timedelta(0)]
+)
+def test_what_is_no_length_of_time_is_refused(value):
+    with pytest.raises(ParameterError, match="--if-older-than must be a time such as 90d, 12h, 30m or 3600s, got"):
+        read_period("--if-older-than", value)

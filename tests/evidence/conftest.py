@@ -12,6 +12,7 @@ from expunge.evidence import (
     CountFacts,
     DeploymentFacts,
     Entry,
+    ExactFacts,
     Excerpt,
     GuaranteeFacts,
     Line,
@@ -27,6 +28,15 @@ from expunge.evidence import (
 
 REQUEST = "b7f6c2a1"
 SECRET = bytes(range(32))
+RECOMPUTED = {
+    "generation": 1,
+    "round": 12,
+    "num_checked": 20,
+    "agrees": True,
+    "chosen_by": "checkpoint",
+    "checkpoint": "cd" * 32,
+}
+SHOWN = ("generation", "recomputed")
 
 
 @dataclass(frozen=True)
@@ -37,15 +47,16 @@ class Office:
     lines: tuple[Line, ...]
     deployment: DeploymentFacts
     publication: PublicationFacts
+    exact: ExactFacts
     guarantee: GuaranteeFacts
     request: RequestFacts
     counts: CountFacts
 
     @property
     def excerpt(self) -> Excerpt:
-        """From just before the request's first entry, its entries in full."""
-        own = [line.entry.facts.get("request") == REQUEST for line in self.lines]
-        first = own.index(True)
+        """From just before the entry of the key in force; the request's entries and those of the recipe in full."""
+        own = [line.entry.facts.get("request") == REQUEST or line.entry.event in SHOWN for line in self.lines]
+        first = 1
         rows: list[Entry | bytes] = [
             line.entry if mine else line.entry.digest
             for line, mine in zip(self.lines[first:], own[first:], strict=True)
@@ -57,6 +68,7 @@ class Office:
             "key": self.key,
             "deployment": self.deployment,
             "publication": self.publication,
+            "exact": self.exact,
             "guarantee": self.guarantee,
             "issued_at": "2026-11-16T09:30:00Z",
             "ledger": self.excerpt,
@@ -71,8 +83,16 @@ class Office:
 
 def _ledger(deployment_id: str, ids: tuple[str, ...]) -> tuple[Line, ...]:
     happened = [
-        ("2026-11-01T08:00:00Z", "created", {"name": "churn", "num_records": 5000, "num_shards": 1000}),
-        ("2026-11-01T09:00:00Z", "generation", {"generation": 1, "round": 0}),
+        (
+            "2026-11-01T08:00:00Z",
+            "created",
+            {"name": "churn", "num_records": 5000, "num_shards": 1000, "learner": "LogisticRegression"},
+        ),
+        (
+            "2026-11-01T09:00:00Z",
+            "generation",
+            {"generation": 1, "round": 0, "reason": "on a clock", "key_commitment": "ab" * 32},
+        ),
         ("2026-11-10T10:00:07Z", "accepted", {"request": "aaaa0001", "num_deletions": 1, "num_additions": 0}),
         (
             "2026-11-15T21:12:41Z",
@@ -81,6 +101,7 @@ def _ledger(deployment_id: str, ids: tuple[str, ...]) -> tuple[Line, ...]:
         ),
         ("2026-11-16T01:00:00Z", "applied", {"request": "aaaa0001", "generation": 1, "round": 11}),
         ("2026-11-16T02:00:00Z", "applied", {"request": REQUEST, "generation": 1, "round": 12}),
+        ("2026-11-16T04:00:00Z", "recomputed", RECOMPUTED),
         ("2026-11-16T04:44:10Z", "accepted", {"request": "aaaa0002", "num_deletions": 0, "num_additions": 9}),
     ]
     lines: list[Line] = []
@@ -91,6 +112,11 @@ def _ledger(deployment_id: str, ids: tuple[str, ...]) -> tuple[Line, ...]:
 
 @pytest.fixture(scope="session")
 def office() -> Office:
+    return make_office()
+
+
+def make_office() -> Office:
+    """One deployment with a key of its own."""
     deployment_id = "0f8fad5b-d9cb-469f-a165-70867728950e"
     ids = hash_ids(request_key(SECRET, REQUEST), [17, 23])
     return Office(
@@ -101,8 +127,10 @@ def office() -> Office:
             name="churn",
             created_at="2026-11-01T08:00:00Z",
             tick_seconds=3600,
+            promise="consensus",
             sampler_is_independent=True,
         ),
+        exact=ExactFacts(learner="LogisticRegression", num_shards=1000),
         publication=PublicationFacts(generation=1, round=12, predictions_published=812, predictions_covered=10_000),
         guarantee=GuaranteeFacts(
             1.0,

@@ -37,7 +37,7 @@ def _spoil(line: Line) -> Line:
     return replace(line, entry=replace(line.entry, at="2026-11-16T03:00:00Z"))
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("place", range(8))
 def test_the_first_wrong_entry_is_named(office, place):
     start = genesis(office.deployment.deployment_id)
     lines = list(office.lines)
@@ -48,7 +48,7 @@ def test_the_first_wrong_entry_is_named(office, place):
     assert str(fault).startswith(f"entry {place + 1}: ")
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("place", range(8))
 def test_a_missing_entry_is_named(office, place):
     start, head = genesis(office.deployment.deployment_id), office.lines[-1].head
     fault = check_ledger(start, office.lines[:place] + office.lines[place + 1 :], head=head)
@@ -63,10 +63,10 @@ def test_two_entries_exchanged_and_entries_too_many_are_named(office):
     )
     fault = check_ledger(start, lines, head=lines[-2].head)
     assert fault is not None
-    assert (fault.sequence, "too many" in fault.why) == (7, True)
-    fault = check_ledger(start, lines, head=Head(7, bytes(32)))
+    assert (fault.sequence, "too many" in fault.why) == (8, True)
+    fault = check_ledger(start, lines, head=Head(8, bytes(32)))
     assert fault is not None
-    assert fault.sequence == 7
+    assert fault.sequence == 8
 
 
 def test_another_deployment_is_noticed_at_the_first_entry(office):
@@ -79,7 +79,7 @@ def test_a_rewritten_tail_does_not_lead_to_the_old_head(office):
     """Whoever rewrites an entry and all links after it ends at another head."""
     lines, head = list(office.lines[:3]), office.lines[-1].head
     for old in office.lines[3:]:
-        facts = {**old.entry.facts, "request": "forged"}
+        facts = {**old.entry.facts, "generation" if old.entry.event == "recomputed" else "request": 9}
         lines.append(append(lines[-1].head, at=old.entry.at, event=old.entry.event, facts=facts))
     start = genesis(office.deployment.deployment_id)
     assert check_ledger(start, lines) is None
@@ -131,17 +131,22 @@ def test_an_excerpt_leads_from_any_start_to_the_head(office):
 def test_an_excerpt_names_what_is_wrong(office):
     made, identity = office.excerpt, office.deployment.deployment_id
     changed = replace(made, entries=(replace(made.entries[0], at=AT), *made.entries[1:]))
-    assert [fault.sequence for fault in changed.faults(identity)] == [4]
+    assert [fault.sequence for fault in changed.faults(identity)] == [2]
     assert "digest" in str(changed.faults(identity)[0])
     swapped = replace(made, entries=made.entries[::-1])
     assert "out of order" in str(swapped.faults(identity)[0])
     outside = replace(made, entries=(office.lines[0].entry,))
     assert "outside" in str(outside.faults(identity)[0])
+    early = replace(made, earlier=(office.lines[0].entry,))
+    assert early.faults(identity) == []
+    assert early.shown == (office.lines[0].entry, *made.entries)
+    late = replace(made, earlier=(made.entries[0],))
+    assert "does not come before the stretch" in str(late.faults(identity)[0])
     short = replace(made, digests=made.digests[:-1])
     assert "length" in str(short.faults(identity)[0])
     forged = replace(made, digests=(*made.digests[:-1], "0" * 64))
     assert "head" in str(forged.faults(identity)[0])
     whole = office.issue_for_deployment().ledger
     assert "genesis" in str(whole.faults("another")[0])
-    with pytest.raises(ParameterError, match="entry 4 of the ledger is missing"):
+    with pytest.raises(ParameterError, match="entry 2 of the ledger is missing"):
         Excerpt.of(made.start, [made.entries[1]])

@@ -46,9 +46,15 @@ def test_a_page_says_what_happened_and_what_is_promised(office):
         "16 November 2026, 02:00:00 UTC",
         "to delete 2 records",
         office.request.request_id,
-        "What is promised",
         "What is not promised",
-        *made.statements.promised,
+        *made.statements.happened[1:],
+        *made.statements.exact,
+        *made.statements.exact_limits,
+        *made.statements.alpha_beta_gamma,
+        *made.statements.alpha_beta_gamma_limits,
+        *made.statements.recomputed,
+        "The exact promiseclaimed",
+        "The (α,β,γ) promiseclaimed",
         *made.statements.not_promised,
         *made.guarantee.assumptions,
         made.guarantee.theorem,
@@ -60,7 +66,7 @@ def test_a_page_says_what_happened_and_what_is_promised(office):
         "expunge verify certificate.json",
     ):
         assert words in page.text, words
-    assert "No guarantee is given" not in page.text
+    assert "not claimed" not in page.text
 
 
 def test_the_table_of_alarms_is_that_of_the_numbers(office):
@@ -69,15 +75,28 @@ def test_the_table_of_alarms_is_that_of_the_numbers(office):
     assert all(row in page.text for row in rows)
 
 
-def test_no_guarantee_is_said_first_and_largest(office):
+def test_each_promise_has_a_box_of_its_own(office):
     made = office.issue(guarantee=GuaranteeFacts(math.inf, 0, 0, note="the shards are a partition"))
     source = render_page(made)
-    banner = source.index("<h2>No guarantee is given: the shards are a partition.</h2>")
-    assert banner < source.index("What is promised")
-    assert 'class="warning"' in source[:banner]
+    assert source.count('<section class="promise claimed">') == 1
+    assert source.count('<section class="promise">') == 1
+    assert source.index("The exact promise") < source.index("The (α,β,γ) promise")
+    assert "(α,β,γ): not claimed, because the shards are a partition." in Page(source).text
+    assert 'class="warning"' not in source
     assert "raise an alarm?" not in source
+    assert "guarantee" not in Page(source).text.lower().replace("guaranteefacts", "")
     assert "infinity" in Page(source).text
     assert "predictions covered in a generationnone" in Page(source).text
+
+
+def test_numbers_that_were_never_asked_for_are_not_shown(office):
+    nothing = GuaranteeFacts(math.inf, 0, 0, note="everything may be published")
+    ordinary = replace(office.deployment, promise="exact", sampler_is_independent=False)
+    text = Page(render_page(office.issue(deployment=ordinary, guarantee=nothing))).text
+    assert "infinity" not in text
+    assert "promise asked forexact" in text
+    assert "learnerLogisticRegression" in text
+    assert f"commitment to the key{'ab' * 32}" in text
 
 
 def test_the_ledger_is_readable_in_a_narrow_window(office):

@@ -17,7 +17,7 @@ FILES = sorted(GOLDEN.glob("*.json"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_written_certificates_still_hold(file):
-    """If this fails after a change of a sentence or a rule, then the format has changed."""
+    """If this fails after a change of a sentence or a rule, then the format has changed: see `golden/sign.py`."""
     found = verify(file.read_bytes(), public_key=PublicKey.load(GOLDEN / "operator.pem"))
     assert found.holds, found.wrong
     assert found.certificate is not None

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from expunge.evidence import CountFacts, GuaranteeFacts
+from expunge.evidence import CountFacts, ExactFacts, GuaranteeFacts, History, KeyDraw, RecomputationFacts
 from expunge.evidence.statements import make_statements
+
+NOTHING = GuaranteeFacts(math.inf, 0, 0, note="the shards are a partition")
+KEY = KeyDraw("2026-11-01T08:00:00Z", "ab" * 32, None)
+FOUND = RecomputationFacts("2026-11-16T04:00:00Z", 1, 12, 20, None, True, "auditor's seed", None)
 
 
 @pytest.fixture
@@ -15,18 +19,15 @@ def made(office):
         facts = {
             "deployment": office.deployment,
             "publication": office.publication,
+            "exact": office.exact,
             "guarantee": office.guarantee,
+            "history": History(KEY, FOUND),
             "request": office.request,
             "counts": None,
             **changes,
         }
-        return make_statements(
-            facts["deployment"],
-            facts["publication"],
-            facts["guarantee"],
-            request=facts["request"],
-            counts=facts["counts"],
-        )
+        first = [facts.pop(name) for name in ("deployment", "publication", "exact", "guarantee")]
+        return make_statements(*first, **facts)
 
     return make
 
@@ -35,10 +36,156 @@ def _pending(request):
     return replace(request, state="pending", applied_by=None, generation=None, round=None)
 
 
+def _words(found):
+    return {each.name: " ".join(getattr(found, each.name)) for each in fields(found)}
+
+
+def test_an_ordinary_certificate_leads_with_the_exact_promise(made, office):
+    deployment = replace(office.deployment, promise="exact", sampler_is_independent=False)
+    found = made(deployment=deployment, guarantee=NOTHING, exact=replace(office.exact, num_shards=10))
+    assert found.headline == (
+        "The request was applied by 2026-11-16T02:00:00Z. "
+        "The models in service are those that the same recipe gives on the records that are left."
+    )
+    for words in (
+        "bit for bit",
+        "if the records that were deleted had never been there",
+        "however much was published",
+        "LogisticRegression trains 10 models, each on a shard of the records. Every record is in one shard",
+        "all records of a person are in the same one",
+        "The key in force is that of 2026-11-01T08:00:00Z: the deployment was created with it",
+        "ab" * 32,
+    ):
+        assert words in " ".join(found.exact), words
+    for words in ("its secret key included", "not accuracy", "tuned settings", "is not recorded"):
+        assert words in " ".join(found.exact_limits)
+    assert found.alpha_beta_gamma == ("(α,β,γ): not claimed, because the shards are a partition.",)
+    assert found.alpha_beta_gamma_limits == ()
+
+
+def test_no_sentence_speaks_of_both_promises(made, office):
+    """The exact promise and the (α,β,γ) one compare with different things."""
+    changes = [
+        {},
+        {"guarantee": NOTHING},
+        {"guarantee": GuaranteeFacts(0, 0, 0)},
+        {"exact": replace(office.exact, note="the models are from elsewhere")},
+        {"history": History(KEY, FOUND, replace(FOUND, agrees=False))},
+        {"request": _pending(office.request)},
+    ]
+    for change in changes:
+        for name, text in _words(made(**change)).items():
+            for sentence in text.split(". "):
+                of_exact = any(word in sentence for word in ("recipe", "bit for bit", "exact:"))
+                of_numbers = any(word in sentence for word in ("α", "fresh randomness", "likely"))
+                assert not (of_exact and of_numbers), (name, sentence)
+                assert "uarantee" not in sentence
+
+
+def test_a_promise_that_was_asked_for_and_is_not_claimed_is_in_the_headline(made, office):
+    assert made(guarantee=NOTHING).headline.endswith("(α,β,γ): not claimed, because the shards are a partition.")
+    for promise in ("exact", "unguarded"):
+        deployment = replace(office.deployment, promise=promise)
+        assert "(α,β,γ)" not in made(guarantee=NOTHING, deployment=deployment).headline
+    assert "(α,β,γ)" not in made().headline
+
+
+def test_where_the_exact_promise_is_not_claimed_it_says_why(made, office):
+    found = made(exact=replace(office.exact, note="the models were trained elsewhere."))
+    assert found.exact == ("exact: not claimed, because the models were trained elsewhere.",)
+    assert found.exact_limits == ()
+    assert "The exact promise is not claimed, because the models were trained elsewhere." in found.headline
+    assert "bit for bit, those" not in " ".join(_words(found).values())
+    assert "at most 2.72 times" in " ".join(found.alpha_beta_gamma)  # by itself
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("by hand", "it was renewed by hand, so the operator chose the moment"),
+        ("on a clock", "it was renewed on a clock"),
+        ("generation used up", "the generation before it was used up"),
+    ],
+)
+def test_why_the_key_was_renewed_is_told(made, reason, words):
+    found = made(history=History(KeyDraw("2026-11-02T08:00:00Z", None, reason)))
+    assert any(
+        sentence.startswith("The key in force is that of 2026-11-02T08:00:00Z: ") and words in sentence
+        for sentence in found.exact
+    )
+    assert "holds no commitment to it, because it was made from a fixed seed" in " ".join(found.exact)
+    assert "is not shown in this certificate" in " ".join(made(history=History()).exact)
+
+
+def test_a_commitment_made_for_a_round_does_not_say_when_the_key_was_drawn(made):
+    at = "2026-11-02T08:00:00Z"
+    said = " ".join(made(history=History(KeyDraw(at, "ab" * 32, None, is_of_round=True))).exact)
+    assert f"a commitment to the key in force in the round of {at}: {'ab' * 32}. It does not say when" in said
+    assert "created with it" not in said
+    said = " ".join(made(history=History(KeyDraw(at, None, None, is_of_round=True))).exact)
+    assert "no commitment to the key in force" in said
+
+
+def test_several_environments_mean_up_to_rounding(made):
+    exact = ExactFacts(learner="GaussianNB", num_shards=10, environments=(("numpy 1", 7), ("numpy 2", 3)))
+    found = made(exact=exact)
+    assert found.headline.endswith("on the records that are left, up to rounding.")
+    text = " ".join(found.exact)
+    assert "bit for bit" not in text
+    assert "in 2 environments: 7 models in numpy 1; 3 models in numpy 2. The next update trains all" in text
+    assert "stay in service together" in " ".join(made(exact=replace(exact, numerics="lenient")).exact)
+    one = made(exact=replace(exact, environments=(("numpy 1", 10),)))
+    assert "bit for bit" in one.exact[0]
+    assert "All models in service were trained in one environment: numpy 1." in one.exact
+    assert "is not recorded" not in " ".join(one.exact_limits)
+
+
+def test_a_recomputation_is_told_with_what_it_shows(made, office):
+    text = " ".join(made().recomputed)
+    for words in (
+        "in round 12 of generation 1, 20 of 1,000 models in service were compared, bit for bit",
+        "All agreed.",
+        "by a seed that was given, which counts if an auditor gave it",
+        "1 shard of 1,000 with a probability of at least 2%",
+        "100 shards of 1,000 with a probability of at least 88%",
+        "does not show that these models are what answers people",
+    ):
+        assert words in text, words
+    assert "now in round" not in text
+    later = made(publication=replace(office.publication, round=15))
+    assert "now in round 15 of generation 1. Models that were trained since then" in " ".join(later.recomputed)
+    none = made(history=History(KEY))
+    assert none.recomputed == ("No recomputation of the models is shown in this certificate.",)
+    drawn = made(history=History(KEY, replace(FOUND, chosen_by="software")))
+    assert "an operator could have repeated the draw" in " ".join(drawn.recomputed)
+    point = made(history=History(KEY, replace(FOUND, chosen_by="checkpoint", checkpoint="cd" * 32)))
+    assert f"a checkpoint with the SHA-256 {'cd' * 32}" in " ".join(point.recomputed)
+    every = " ".join(made(history=History(KEY, replace(FOUND, num_checked=1000))).recomputed)
+    assert "all 1,000 models in service were compared" in every
+    assert "One stale model would have been found." in every
+    assert "drawn" not in every
+    single = replace(office.exact, num_shards=1)
+    assert "the model in service was compared" in " ".join(
+        made(exact=single, history=History(KEY, replace(FOUND, num_checked=1))).recomputed
+    )
+
+
+def test_a_recomputation_that_disagrees_is_told(made):
+    found = replace(FOUND, agrees=False, num_different=3)
+    said = made(history=History(KEY, found, found))
+    assert "3 models did not agree." in said.recomputed[0]
+    assert "would have been found" not in " ".join(said.recomputed)
+    assert said.exact[0].startswith("exact: not claimed, because the recomputation of 2026-11-16T04:00:00Z found")
+    assert (
+        "They did not all agree, or the key"
+        in made(history=History(KEY, replace(found, num_different=None))).recomputed[0]
+    )
+
+
 def test_an_applied_request_is_promised_in_numbers(made):
     found = made()
-    assert found.headline == "The request was applied by 2026-11-16T02:00:00Z."
-    text = " ".join(found.promised)
+    assert found.headline.startswith("The request was applied by 2026-11-16T02:00:00Z. ")
+    text = " ".join((*found.happened, *found.alpha_beta_gamma))
     for words in (
         "to delete 2 records was accepted at 2026-11-15T21:12:41Z and applied by 2026-11-16T02:00:00Z",
         "in round 12 of generation 1",
@@ -72,7 +219,6 @@ def test_the_known_limits_are_always_there(made, office):
             "backups",
             "operator is trusted",
             "not a promise of privacy",
-            "same recipe",
         ):
             assert words in text
 
@@ -86,69 +232,69 @@ def test_the_known_limits_are_always_there(made, office):
         GuaranteeFacts(1.0, 0.0, 1.0),
     ],
 )
-def test_nothing_is_promised_where_there_is_no_guarantee(made, guarantee):
+def test_nothing_is_claimed_of_numbers_that_say_nothing(made, guarantee):
     found = made(guarantee=guarantee)
-    assert f"No guarantee is given: {guarantee.reason.rstrip('.')}." in found.headline
-    assert f"No guarantee is given: {guarantee.reason.rstrip('.')}." in found.not_promised[0]
-    text = " ".join(found.promised)
-    assert "likely" not in text
-    assert "covers" not in text
+    sentence = f"(α,β,γ): not claimed, because {guarantee.reason.rstrip('.')}."
+    assert sentence in found.headline
+    assert found.alpha_beta_gamma == (sentence,)
 
 
 def test_a_weak_alpha_is_called_weak(made):
-    weak = made(guarantee=GuaranteeFacts(5.0, 1e-3, 1e-3)).not_promised[0]
+    weak = made(guarantee=GuaranteeFacts(5.0, 1e-3, 1e-3)).alpha_beta_gamma_limits[0]
     assert "This α is weak" in weak
-    assert "about 0.674% or more the guarantee says nothing" in weak
+    assert "about 0.674% or more the promise says nothing" in weak
     assert "chance of up to 1.59%" in weak
-    assert "weak" not in made().not_promised[0]
+    assert "weak" not in made().alpha_beta_gamma_limits[0]
 
 
-def test_an_exact_guarantee_is_told_as_such(made):
+def test_the_same_probabilities_are_told_as_such(made):
     found = made(guarantee=GuaranteeFacts(0, 0, 0))
-    assert "exactly the same probabilities" in " ".join(found.promised)
-    assert "γ = 0.0" in " ".join(found.promised)
-    assert "numbers matter" not in " ".join(found.not_promised)
+    assert "exactly the same probabilities" in " ".join(found.alpha_beta_gamma)
+    assert "γ = 0.0" in " ".join(found.alpha_beta_gamma)
+    assert "numbers matter" not in " ".join(found.alpha_beta_gamma_limits)
 
 
 def test_a_request_that_waits_or_was_cancelled_promises_no_more(made, office):
     waiting = made(request=_pending(office.request))
-    assert "waiting to be applied" in waiting.headline
+    assert waiting.headline == "The request was accepted and is waiting to be applied."
     assert "may have been trained on records that it deletes" in " ".join(waiting.not_promised)
-    assert "trained without" not in " ".join(waiting.promised)
+    assert "trained without" not in " ".join(waiting.happened)
     cancelled = replace(_pending(office.request), state="cancelled", cancelled_at="2026-11-15T22:00:00Z")
     gone = made(request=cancelled)
     assert "cancelled at 2026-11-15T22:00:00Z" in gone.headline
-    assert "it changed nothing" in gone.promised[0]
-    assert "trained without" not in " ".join(gone.promised)
+    assert "it changed nothing" in gone.happened[0]
+    assert "trained without" not in " ".join(gone.happened)
 
 
 def test_additions_are_not_called_deletions(made, office):
     added = replace(office.request, num_deletions=0, num_additions=1, id_hashes=())
-    assert "to add 1 record was accepted" in made(request=added).promised[0]
-    assert "trained without" not in " ".join(made(request=added).promised)
+    assert "to add 1 record was accepted" in made(request=added).happened[0]
+    assert "trained without" not in " ".join(made(request=added).happened)
     mixed = replace(office.request, num_deletions=1, num_additions=3, id_hashes=())
-    text = " ".join(made(request=mixed).promised)
+    text = " ".join(made(request=mixed).happened)
     assert "to delete 1 record and add 3 records" in text
     assert "without the deleted record," in text
 
 
 def test_publications_are_counted(made, office):
-    over = made(publication=replace(office.publication, predictions_published=10_001)).promised[-1]
+    over = made(publication=replace(office.publication, predictions_published=10_001)).alpha_beta_gamma[-1]
     assert "more than it covers: the next update has to train everything from scratch" in over
-    exact = made(publication=replace(office.publication, predictions_published=10_000)).promised[-1]
+    exact = made(publication=replace(office.publication, predictions_published=10_000)).alpha_beta_gamma[-1]
     assert "more than it covers" not in exact
-    unlimited = made(publication=replace(office.publication, predictions_covered=None)).promised[-1]
+    unlimited = made(publication=replace(office.publication, predictions_covered=None)).alpha_beta_gamma[-1]
     assert "any number of published predictions; there were 812" in unlimited
 
 
 def test_a_deployment_tells_its_counts(made, office):
-    text = made(request=None, counts=office.counts).promised[0]
+    found = made(request=None, counts=office.counts)
+    assert found.headline.startswith("State of the deployment. The models in service are those that the same recipe")
+    text = found.happened[0]
     for words in ("4,997 records", "accepted since its creation: 3", "applied: 2", "waiting: 1", "applied: 0"):
         assert words in text
 
 
 def test_round_numbers_are_not_rounded_and_the_second_tick_is_named(made, office):
     found = made(guarantee=replace(office.guarantee, alpha=8.0, beta=0.07, gamma=0.07))
-    text = " ".join((*found.promised, *found.not_promised))
+    text = " ".join((*found.happened, *found.alpha_beta_gamma))
     assert "plus 7% (α = 8.0" in text
     assert "ticks of a clock, each 1 hour long: the second tick after the work began" in text

@@ -127,7 +127,7 @@ def test_what_was_removed_or_added_is_named(document, place):
 
 
 def test_a_tampered_ledger_entry_is_named(document):
-    changed = _put(document, ("ledger", "entries", 0, "facts", "num_deletions"), 1)
+    changed = _put(document, ("ledger", "entries", 1, "facts", "num_deletions"), 1)
     wrong = verify(changed).wrong
     assert any("ledger: entry 4: the 'accepted' entry does not match its digest" in line for line in wrong)
 
@@ -164,14 +164,115 @@ def test_a_forger_with_another_key_is_caught_by_the_key_alone(office, document):
 def test_even_the_operator_cannot_sign_words_that_the_numbers_do_not_bear_out(office, document):
     changed = copy.deepcopy(document)
     changed["guarantee"]["alpha"] = 9.0
-    assert "sentences: statements.promised is not what the numbers of this certificate bear out" in (
+    assert "sentences: statements.alpha_beta_gamma is not what the facts of this certificate bear out" in (
         verify(_resign(changed, office.key)).wrong
     )
     changed = copy.deepcopy(document)
     changed["statements"]["not_promised"] = []
     assert verify(_resign(changed, office.key)).wrong == (
-        "sentences: statements.not_promised is not what the numbers of this certificate bear out",
+        "sentences: statements.not_promised is not what the facts of this certificate bear out",
     )
+
+
+def _set(*path):
+    """A change of a document: the last item is put in its place."""
+
+    def change(document):
+        inner = document
+        for step in path[:-2]:
+            inner = inner[step]
+        inner[path[-2]] = path[-1]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (_set("exact", "note", "a shard is missing"), "sentences: statements.exact is not"),
+        (_set("exact", "environments", [["a", 999], ["b", 1]]), "sentences: statements.headline is not"),
+        (_set("exact", "environments", [["a", 999]]), "form: exact: the environments must cover 1000 models, got 999"),
+        (_set("exact", "learner", "GaussianNB"), "agreement: ledger: entry 1: learner is not the certificate's"),
+        (_set("exact", "num_shards", 999), "agreement: ledger: entry 1: num_shards is not the certificate's"),
+        (_set("deployment", "promise", "exact"), "agreement: guarantee: no (α,β,γ) is claimed under the promise"),
+        (_set("deployment", "sampler_is_independent", False), "agreement: guarantee: no (α,β,γ) can be claimed"),
+        (_set("statements", "recomputed", ["All shards agreed."]), "sentences: statements.recomputed is not"),
+        (_set("statements", "exact", ["Nothing is left of your data."]), "sentences: statements.exact is not"),
+    ],
+)
+def test_even_the_operator_cannot_sign_an_exact_promise_that_the_facts_do_not_support(office, change, word):
+    document = json.loads(office.issue_for_deployment().to_json())
+    change(document)
+    assert any(line.startswith(word) for line in verify(_resign(document, office.key)).wrong)
+
+
+DISAGREES = {"agrees": False, "num_different": 1, "chosen_by": "auditor's seed", "checkpoint": None}
+
+
+@pytest.mark.parametrize(
+    ("after", "is_claimed"),
+    [
+        ([], False),
+        ([("recomputed", {})], False),
+        ([("recomputed", {"num_checked": 1000})], True),
+        ([("generation", None)], True),
+        ([("generation", None), ("recomputed", DISAGREES)], False),
+    ],
+    ids=["nothing", "some agree", "all agree", "retrained", "retrained, and disagrees again"],
+)
+def test_after_a_recomputation_that_disagreed_the_exact_promise_is_not_claimed(office, after, is_claimed):
+    told = dict(next(line for line in office.lines if line.entry.event == "recomputed").entry.facts)
+    entries, at = [line.entry for line in office.lines], "2026-11-16T05:00:00Z"
+    for event, changes in [("recomputed", DISAGREES), *after]:
+        facts = {"generation": 1, "round": 12} if changes is None else {**told, **changes}
+        facts = {name: value for name, value in facts.items() if value is not None}
+        entries.append(replace(entries[-1], sequence=len(entries) + 1, at=at, event=event, facts=facts))
+    made = office.issue_for_deployment(ledger=Excerpt.of(genesis(office.deployment.deployment_id), entries))
+    assert verify(made.to_json()).holds
+    text = " ".join((made.statements.headline, *made.statements.exact))
+    assert ("bit for bit" in text) == is_claimed
+    assert ("not claimed, because the recomputation of 2026-11-16T05:00:00Z found" in text) != is_claimed
+    assert bool(made.statements.exact_limits) == is_claimed
+    if not is_claimed:  # and nothing else can be signed
+        document = json.loads(made.to_json())
+        sound = json.loads(office.issue_for_deployment().to_json())["statements"]
+        document["statements"] |= {name: sound[name] for name in ("headline", "exact", "exact_limits")}
+        assert len([line for line in verify(_resign(document, office.key)).wrong if "sentences" in line]) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"agrees": "yes"}, "entry 7: agrees must be"),
+        ({"num_checked": 0}, "entry 7: num_checked must be"),
+        ({"num_checked": 1001}, "1001 shards were trained again, of 1000"),
+        ({"num_different": 1}, "entry 7: it cannot agree when 1 models differ"),
+        ({"num_different": 21, "agrees": False}, "entry 7: num_different must be"),
+        ({"chosen_by": "the devil"}, "entry 7: chosen_by must be one of"),
+        ({"chosen_by": "software"}, "entry 7: a checkpoint is named if, and only if"),
+        ({"checkpoint": "cd"}, "entry 7: checkpoint must be 64"),
+        ({"models": 3}, "entry 7: models must be 64"),
+        ({"round": 13}, "a recomputation of round 13 is later than the deployment's"),
+        ({"generation": 2}, "is later than the deployment's"),
+    ],
+)
+def test_an_impossible_recomputation_is_named(office, changes, word):
+    document = json.loads(office.issue_for_deployment().to_json())
+    entries = [line.entry for line in office.lines]
+    entries[6] = replace(entries[6], facts={**entries[6].facts, **changes})
+    ledger = Excerpt.of(genesis(office.deployment.deployment_id), entries)
+    document["ledger"] = ledger.to_data()
+    wrong = verify(_resign(document, office.key)).wrong
+    assert any(line.startswith("agreement: ledger: ") and word in line for line in wrong), wrong
+
+
+def test_an_impossible_key_is_named(office):
+    for changes, word in (({"key_commitment": "x"}, "key_commitment must be"), ({"reason": "fun"}, "reason must be")):
+        document = json.loads(office.issue_for_deployment().to_json())
+        entries = [line.entry for line in office.lines]
+        entries[1] = replace(entries[1], facts={**entries[1].facts, **changes})
+        document["ledger"] = Excerpt.of(genesis(office.deployment.deployment_id), entries).to_data()
+        assert any(f"entry 2: {word}" in line for line in verify(_resign(document, office.key)).wrong)
 
 
 def test_even_the_operator_cannot_sign_a_contradiction(office, document):

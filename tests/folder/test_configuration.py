@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from expunge import Guarantee, IndependentSampler, PartitionSampler, PrivacyBudget
 from expunge.core.errors import FormatError, ParameterError
-from expunge.folder.configuration import dump_settings, load_settings
+from expunge.folder.configuration import describe_learner, dump_settings, load_settings
 from expunge.privacy.accounting.accountants import BestAccountant
 from expunge.serving.promises import NOISE_NAMES, Consensus, Exact, Noise, Promise, Router, Student, Unguarded
+from expunge.training.learners import AbstainingLearner, SlicedScikitLearner, as_learner
+from expunge.training.learners.named import named_learner
 
 
 def dumped(promise: Promise, sampling: Any = None, probability: float | None = 0.5) -> dict[str, Any]:
@@ -116,3 +121,28 @@ def test_partitions_have_no_probability() -> None:
     assert dumped(Exact(), "partition", None)["inclusion_probability"] is None
     with pytest.raises(ParameterError, match="inclusion_probability"):
         dumped(Exact(), "partition", 0.5)
+
+
+class Own:
+    """A learner of somebody's own."""
+
+    def fit(self, X: Any, y: Any, seed: int, *, weights: Any = None) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("learner", "words"),
+    [
+        (as_learner(LogisticRegression(C=3)), "LogisticRegression"),
+        (as_learner(make_pipeline(StandardScaler(), LogisticRegression())), "a Pipeline of StandardScaler and "),
+        (AbstainingLearner(LogisticRegression()), "LogisticRegression"),
+        (SlicedScikitLearner(SGDClassifier(), num_slices=3), "SGDClassifier in 3 slices"),
+        (named_learner("ridge-exact"), "RidgeFallback"),
+        (named_learner("logistic"), "a Pipeline of StandardScaler and LogisticRegression"),
+        (Pipeline([("a", "passthrough")]), "Pipeline"),
+        (Pipeline([("a", None), ("b", SGDClassifier())]), "a Pipeline of SGDClassifier"),
+        (Own(), "Own"),
+    ],
+)
+def test_a_learner_is_described_in_words(learner: Any, words: str) -> None:
+    assert describe_learner(learner).startswith(words)

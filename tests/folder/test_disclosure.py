@@ -87,8 +87,9 @@ def test_a_bundle_says_what_the_folder_says(sound: Path) -> None:
     one, other = (found.records.extract(found.records.live_slots()) for found in (folder, bundle))
     for name in ("features", "labels", "ids", "subjects", "weights"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
-    salts = [model.salt for found in (folder, bundle) for model in found.models.values() if model is not None]
-    assert len(set(salts)) == 8
+    assert folder.models == bundle.models
+    assert folder.models_commitment == bundle.models_commitment
+    assert len({model.salt for model in folder.models.values() if model is not None}) == 4
 
 
 def test_a_stale_model_is_found_from_the_bundle(sound: Path, tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_only_the_chosen_models_are_read(sound: Path) -> None:
 
 def test_a_commitment_says_nothing_without_its_salt() -> None:
     model = Encoded("arrays", b"model")
-    one, other = ModelCommitment.of(model), ModelCommitment.of(model)
+    one, other = (ModelCommitment.of(model, salt=os.urandom(32)) for _ in range(2))
     assert one.digest != other.digest
     assert one.opens_to(model)
     assert not one.opens_to(Encoded("pickle", b"model"))
@@ -254,3 +255,62 @@ def test_the_log_commits_to_every_key_in_force(tmp_path: Path) -> None:
     told = [entry["facts"]["key_commitment"] for entry in entries if entry["event"] in ("created", "generation")]
     assert told == [first, second]
     assert first != second
+
+
+def _everything(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _stored_models(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in (folder / "models").iterdir()]
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])
+def test_a_commitment_can_be_opened_as_long_as_its_model_is_in_service_and_never_after(
+    tmp_path: Path, is_open: bool
+) -> None:
+    """After a deletion no file holds the salt of the model that was replaced, or the bytes that it committed to."""
+    clinic = tmp_path / "clinic"
+    with make(clinic, NUMBERS) as deployment:
+        export_for_audit(clinic, tmp_path / "before")
+        old = disclose(tmp_path / "before").models
+        shard = next(number for number, members in enumerate(deployment.inside.state.members) if 7 in members)
+        assert all(old[k].salt in _everything(clinic) for k in range(4))  # type: ignore[union-attr]
+        stored = _stored_models(clinic)
+        deployment.delete([7])
+        if not is_open:
+            deployment.close()
+        now = disclose(clinic).models
+        for number in range(4):
+            assert (now[number] == old[number]) == (number != shard)
+        left, models = _everything(clinic), _stored_models(clinic)
+        commitment = old[shard]
+        assert commitment is not None
+        (gone,) = [data for data in stored if commitment.opens_to(Encoded(commitment.format, data))]
+        assert commitment.salt not in left
+        assert commitment.salt.hex().encode() not in left
+        assert commitment.digest not in left
+        assert gone not in models
+        assert not any(commitment.opens_to(Encoded(commitment.format, data)) for data in models)
+    assert disclose(clinic).models_commitment != disclosure.combine_commitments(old)
+
+
+def test_a_renewed_key_leaves_neither_a_salt_nor_the_old_key(tmp_path: Path) -> None:
+    with make(tmp_path / "clinic", NUMBERS) as deployment:
+        old, key = disclose(tmp_path / "clinic").models, deployment.inside.state.key.secret
+        assert key in _everything(tmp_path / "clinic")
+        deployment.rekey()
+        left = _everything(tmp_path / "clinic")
+        assert key not in left
+        assert not any(model.salt in left for model in old.values() if model is not None)
+
+
+def test_under_alpha_beta_gamma_the_log_publishes_no_commitment_to_models(tmp_path: Path) -> None:
+    """Whether it changed from round to round would tell whether a record was in a shard at all."""
+    make(tmp_path / "clinic", NUMBERS, sampling="independent", inclusion_probability=0.3).close()
+    recompute(tmp_path / "clinic", shards=2, record=True)
+    store = Store.open(tmp_path / "clinic", read_only=True)
+    entries = [row[0] for row in store.database.rows("SELECT entry FROM ledger")]
+    store.close()
+    assert '"recomputed"' in entries[-1]
+    assert not any('"models"' in entry for entry in entries)

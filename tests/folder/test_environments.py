@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import expunge
 from expunge.core.errors import FormatError, ModelFormatError, ParameterError
+from expunge.evidence import verify
 from expunge.folder import open_view
 from expunge.training import ensemble, environment
 
@@ -96,6 +97,9 @@ def test_lenient_trains_what_is_touched_and_says_up_to_rounding(folder: Path) ->
         assert "bit for bit" in deployment.promise[0].statement
         deployment.delete([7])
         words = deployment.promise[0].statement
+        certificate = deployment.certificate().to_json()
+    assert b"numpy 1.26.4 -> " in certificate
+    assert verify(certificate).wrong == ()
     with open_view(folder) as view:
         assert view.promise[0].statement == words
         assert not view.origins().retrains_everything

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +198,12 @@ def public_side(deployment: DurableDeployment, requests: list[str]) -> Any:
         (
             asdict(one.publication),
             one.request and (one.request.state, one.request.generation, one.request.round),
-            [re.sub(r"\d{4}-\d\d-\d\dT[0-9:]+Z", "TIME", sentence) for sentence in one.statements.promised],
+            {
+                each.name: re.sub(
+                    r"\d{4}-\d\d-\d\dT[0-9:]+Z|[0-9a-f]{64}", "…", str(getattr(one.statements, each.name))
+                )
+                for each in fields(one.statements)
+            },
         )
         for one in certificates
     ]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 
 import expunge
@@ -53,7 +53,7 @@ def test_it_tells_what_is_fixed_and_what_the_first_data_decided(folder: Path) ->
     assert found["gaps"].value is False
     assert (found["shards"].value, found["shards"].origin) == (4, "declared")
     assert found["learner"].words == "LogisticRegression()"
-    assert found["promise"].value == {"name": "exact", "options": {}}
+    assert found["promise"].value == {"name": "exact", "options": {"combine": "mean"}}
     assert {fact.origin for fact in found.facts if fact.name not in ("features", "classes")} == {"declared"}
 
 
@@ -198,4 +198,14 @@ def test_a_process_killed_half_way_leaves_the_old_schema_or_the_new_one(folder: 
         deployment.delete([7])
         assert deployment.predict(X).shape == (60,)
         assert len(list((folder / "models").iterdir())) == 4
+    assert recompute(folder, shards="all").agrees
+
+
+def test_a_regressor_has_no_classes(folder: Path) -> None:
+    with expunge.create(folder, Ridge(), X, X[:, 0] * 2.0, n_shards=3) as deployment:
+        assert deployment.schema["classes"].words == "none: labels are numbers"
+        with pytest.raises(InputError, match="there are no classes"):
+            deployment.redeclare(add_classes=["maybe"])
+        deployment.redeclare(allow_missing=True, learner=HistGradientBoostingRegressor())
+        assert deployment.predict(np.full((1, 3), np.nan)).shape == (1,)
     assert recompute(folder, shards="all").agrees

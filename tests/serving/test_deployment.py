@@ -8,6 +8,7 @@ import pickle
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -312,6 +313,20 @@ def test_rekey_starts_a_generation(data):
     deployment.rekey()
     assert deployment.status.generation == 2
     assert deployment.status.budget.predictions == 0
+
+
+def test_rekey_on_a_clock_waits_for_its_time(data):
+    deployment = deploy(data)
+    assert deployment.rekey(if_older_than="1d") is False
+    assert deployment.rekey(if_older_than=timedelta(days=1)) is False
+    assert deployment.status.generation == 1
+    copy = pickle.loads(pickle.dumps(deployment))
+    assert copy.rekey(if_older_than=1e-9) is True
+    assert copy.rekey(if_older_than="1d") is False
+    assert copy.status.generation == 2
+    for wrong in ("soon", 0, -1.0, True, float("inf"), "1 year"):
+        with pytest.raises(ParameterError, match="if_older_than must be a time such as 90d"):
+            deployment.rekey(if_older_than=wrong)
 
 
 def test_declined_answers_are_none(data):

@@ -203,7 +203,7 @@ def test_statements_are_never_mixed() -> None:
     assert "fresh" not in exact.statement
     assert not other.is_claimed
     assert other.statement == "not claimed"
-    assert str(other).startswith("(α,β,γ): not claimed, because the exact promise")
+    assert str(other).startswith("(α,β,γ): not claimed, because everything may be published")
     noise = Noise(ExponentialMechanism(epsilon=0.1), max_predictions=1).make_publisher(30, 2, RNG)
     exact, other = make_statements(noise.guarantee(num_shards=30, beta=None, gamma=None, num_generations=1))
     assert exact.is_claimed

@@ -23,10 +23,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression, Perceptron, SGDClassifier
+from sklearn.linear_model import LogisticRegression, Perceptron, Ridge, SGDClassifier, SGDRegressor
 from sklearn.naive_bayes import BernoulliNB
 from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeRegressor
 
 from expunge.core import features, records
 from expunge.core.prf import RecipeKey
@@ -42,7 +44,7 @@ from expunge.training.learners import (
     ScikitLearner,
     SlicedScikitLearner,
 )
-from expunge.training.learners.named import exact_names, learner_names, named_learner
+from expunge.training.learners.named import exact_names, learner_names, named_learner, regressor_names
 from expunge.training.recipe import Recipe, digest_contents
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 
@@ -53,6 +55,8 @@ QUICK: dict[str, dict[str, Any]] = {  # the same code, fewer rounds
     "extra-trees": {"n_estimators": 3},
     "boosting": {"max_iter": 2, "min_samples_leaf": 2},
     "mlp": {"hidden_layer_sizes": [3], "max_iter": 3},
+    "forest-regression": {"n_estimators": 3},
+    "boosting-regression": {"max_iter": 2, "min_samples_leaf": 2},
 }
 
 
@@ -183,6 +187,22 @@ class Scenario:
     is_weighted: bool = False
     sampler: Any = field(default_factory=PartitionSampler)
     num_shards: int = 3
+    outputs: tuple[int, ...] | None = None  # of a regressor
+
+    def labels(self, people: list[Person], way: random.Random | None = None) -> Any:
+        """Labels as a caller may give them; numbers in any type and memory layout that holds them."""
+        if self.outputs is None:
+            return np.array([p.label for p in people], dtype=str) if way is None else [p.label for p in people]
+        targets = np.array([[p.numbers[0] * 2 + p.count, p.gap if p.gap == p.gap else -p.count] for p in people])
+        targets = targets.reshape(-1, 2)[:, 0] if self.outputs == () else targets.reshape(-1, 2)
+        match way.randrange(4) if way else 0:
+            case 1:
+                return np.asfortranarray(targets)
+            case 2:
+                return targets.astype(object)
+            case 3:
+                return targets.tolist() if len(people) else targets
+        return targets
 
     def build(self, people: dict[Any, Person], way: random.Random | None = None) -> Records:
         everybody = list(people.values())
@@ -191,11 +211,12 @@ class Scenario:
             table["age"] = table["age"].astype(np.int64)  # a type of 32 bits would be declared by this
         return Records.build(
             table,
-            np.array([p.label for p in everybody], dtype=str),
+            self.labels(everybody),
             ids=list(people),
             subjects=[p.subject for p in everybody],
             weights=[p.weight for p in everybody] if self.is_weighted else None,
-            classes=LABELS,
+            classes=LABELS if self.outputs is None else None,
+            is_regression=self.outputs is not None,
             allow_missing=True,
         )
 
@@ -219,7 +240,13 @@ class Plain:
     """A learner with nothing but `fit`."""
 
     def fit(self, X, y, seed, *, weights=None):
-        return PlainModel((looks_of(X), digest_contents(X, y, weights), str(y.dtype), seed))
+        return PlainModel((looks_of(X), looks_of(y), digest_contents(X, y, weights), str(y.dtype), seed))
+
+
+class PlainNumbers(Plain):
+    """The same for numbers."""
+
+    predicts_values = True
 
 
 @dataclass(frozen=True)
@@ -308,6 +335,13 @@ SCENARIOS |= {
     for name in exact_names()
 }
 SCENARIOS |= {
+    f"{name}, {kind}": lambda name=name, kinds=kinds, table=table: Scenario(
+        named_learner(name, columns=kinds, **QUICK.get(name, {})), table, outputs=()
+    )
+    for name in regressor_names()
+    for kind, kinds, table in [("arrays", None, FLOATS), ("frames", KINDS, frame)]
+}
+SCENARIOS |= {
     "texts": lambda: Scenario(ScikitLearner(make_pipeline(CountVectorizer(), BernoulliNB())), texts),
     "slices by partial_fit": lambda: Scenario(SlicedScikitLearner(SGDClassifier(), 3), FLOATS, is_weighted=True),
     "slices by warm start": lambda: Scenario(
@@ -324,6 +358,22 @@ SCENARIOS |= {
     "only fit, sparse": lambda: Scenario(Plain(), sparse, is_weighted=True),
     "only fit, arrays": lambda: Scenario(Plain(), FLOATS),
     "ridge, sparse": lambda: Scenario(ScikitLearner(LogisticRegression(max_iter=20)), sparse),
+    "regression, ridge": lambda: Scenario(ScikitLearner(Ridge()), FLOATS, is_weighted=True, outputs=()),
+    "regression, ridge of two": lambda: Scenario(ScikitLearner(Ridge()), sparse, outputs=(2,)),
+    "regression, trees of two": lambda: Scenario(
+        ScikitLearner(DecisionTreeRegressor()), HALVES, is_weighted=True, sampler=HALF, outputs=(2,)
+    ),
+    "regression, forest of two": lambda: Scenario(
+        AbstainingLearner(RandomForestRegressor(n_estimators=3)), FLOATS, outputs=(2,)
+    ),
+    "regression, slices by partial_fit": lambda: Scenario(
+        SlicedScikitLearner(SGDRegressor(), 3), FLOATS, is_weighted=True, outputs=()
+    ),
+    "regression, slices by warm start": lambda: Scenario(
+        SlicedScikitLearner(SGDRegressor(max_iter=3), 2, mode="warm_start"), HALVES, outputs=()
+    ),
+    "only fit, numbers": lambda: Scenario(PlainNumbers(), FLOATS, is_weighted=True, outputs=()),
+    "only fit, rows of numbers": lambda: Scenario(PlainNumbers(), frame, sampler=HALF, outputs=(2,)),
     "jax": lambda: Scenario(jax_learner(), HALVES, num_shards=2),
     "pytorch": lambda: Scenario(torch_learner(), HALVES, num_shards=2),
 }
@@ -350,7 +400,7 @@ class History:
 
     def add(self, people: dict[Any, Person], *, one: bool = False):
         everybody = list(people.values())
-        table = self.scenario.table(everybody, self.way)
+        table, labels = self.scenario.table(everybody, self.way), self.scenario.labels(everybody, self.way)
         self.people |= people
         weights = [p.weight for p in everybody] if self.scenario.is_weighted else None
         if one:
@@ -360,11 +410,11 @@ class History:
             if self.scenario.table is texts:
                 rows = table[0]
             weight = person.weight if self.scenario.is_weighted else 1.0
-            return Add(id=name, features=rows, label=person.label, subject=person.subject, weight=weight)
+            return Add(id=name, features=rows, label=labels[0], subject=person.subject, weight=weight)
         return AddMany(
             ids=list(people),
             features=table,
-            labels=[p.label for p in everybody],
+            labels=labels,
             subjects=[p.subject for p in everybody],
             weights=weights,
         )
@@ -544,8 +594,22 @@ def test_the_row_index_of_a_frame_is_caught(monkeypatch):
 
 
 @pytest.mark.parametrize("broken", [keeps_old_seeds, skips_a_shard])
-def test_a_broken_update_is_caught(broken):
-    assert fails("only fit, arrays", updater=broken)
+@pytest.mark.parametrize("name", ["only fit, arrays", "only fit, rows of numbers"])
+def test_a_broken_update_is_caught(broken, name):
+    assert fails(name, updater=broken)
+
+
+def test_targets_measured_by_those_of_the_first_table_are_caught(monkeypatch):
+    """Scaling that is learned once, when the records come in, remembers those that have left since."""
+
+    def gather(self, slots):
+        X, y, weights = unbroken(self, slots)
+        return X, y - self.blocks[0].labels.mean(axis=0), weights
+
+    unbroken = Records.gather
+    assert not fails("only fit, numbers")
+    monkeypatch.setattr(Records, "gather", gather)
+    assert fails("only fit, numbers")
 
 
 def test_weights_that_outlive_the_record_that_had_one_are_caught(monkeypatch):

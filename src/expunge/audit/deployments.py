@@ -91,11 +91,13 @@ def copy_deployment(
     FormatError
         If the folder is not a deployment.
     InputError
-        If it has too few records.
+        If it has too few records, or predicts numbers.
     ParameterError
         If it does not have `num_records` to train on.
     """
     with contents(path, trust=trust) as found:
+        if found.records.is_regression:
+            raise InputError(f"the attacks look at labels, and {path} predicts numbers: use `expunge audit recompute`")
         train, test = _parts(found.records, num_records)
     test_points, test_codes, _ = test.gather(test.live_slots())
     pool = found.front.pool if isinstance(found.front, StudentFront) else None

@@ -6,25 +6,28 @@ an auditor who has these can check what updates did, without trusting the code t
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from math import comb
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from expunge.core.checks import require_count
-from expunge.core.errors import ParameterError
-from expunge.core.randomness import Randomness
-from expunge.core.words import in_digits, plural
+from expunge.core.errors import InputError, ParameterError
+from expunge.core.words import percent_at_least, plural
+from expunge.evidence import detection_chance
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import Disclosure, disclose, is_bundle, recording
 from expunge.training.ensemble import Advance, ignore_progress, retrain
 from expunge.training.environment import Environment
 
 DEFAULT_SHARDS = 20
+Choice = Literal["auditor's seed", "checkpoint", "software"]
 KeyCheck = Literal["matches", "differs", "not recorded"]
 EnvironmentCheck = Literal["same", "different"]
 _FRACTIONS = (Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4))
@@ -48,6 +51,16 @@ _CHOSEN_LATE = (
     "It counts only if the auditor chose the shards, and chose them after the models were committed to: an operator "
     "who knows the choice beforehand can repair those shards alone."
 )
+_BUNDLE_FIRST = (
+    "The signed bundle commits to the models. So it must have been in the auditor's hands before the seed was chosen "
+    "or the checkpoint was made."
+)
+_FOLDER_FIRST = (
+    "It was made in the deployment's folder, and nothing committed to the models before the shards were chosen. An "
+    "auditor who does not sit at the machine should ask for a bundle first (`expunge export --for-audit`)."
+)
+_OWN_CHOICE = "The software drew the shards. On the operator's machine the draw could have been repeated."
+_MOST_CHECKPOINT: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,10 @@ class Recomputation:
     different
         Those whose model in service is another one, ascending.
     seed
-        The auditor's seed that the shards were chosen with; None for the system's randomness.
+        The auditor's seed that the shards were chosen with; None if there was none.
+    checkpoint
+        The SHA-256 of the checkpoint's file that the shards were chosen with; None if there was none. Without a seed
+        and a checkpoint the software drew them.
     key
         Whether ζ fits the commitment in the deployment's log.
     commitment
@@ -98,7 +114,8 @@ class Recomputation:
     num_shards: int
     checked: tuple[int, ...]
     different: tuple[int, ...]
-    seed: int | None = None
+    seed: str | None = None
+    checkpoint: str | None = None
     key: KeyCheck = "matches"
     commitment: str = ""
     environment: EnvironmentCheck = "same"
@@ -109,6 +126,11 @@ class Recomputation:
     def agrees(self) -> bool:
         """Whether every model that was checked is the recipe's, and the key is the one that was committed to."""
         return not self.different and self.key != "differs"
+
+    @property
+    def chosen_by(self) -> Choice:
+        """What decided which shards were checked: "auditor's seed", "checkpoint" or "software"."""
+        return "checkpoint" if self.checkpoint is not None else "software" if self.seed is None else "auditor's seed"
 
     @property
     def num_agreeing(self) -> int:
@@ -126,16 +148,14 @@ class Recomputation:
         Returns
         -------
         Fraction
-            1 − C(k − s, m) / C(k, m), which is at least 1 − (1 − s/k)^m.
+            1 − C(k − s, m) / C(k, m), which is at least 1 − (1 − s/k)^m. Exact if s or m is at most 1,000.
 
         Raises
         ------
         ParameterError
             If it is not a number from 0 to k.
         """
-        stale = require_count("num_stale", num_stale, least=0, most=self.num_shards)
-        rest, drawn = self.num_shards - stale, len(self.checked)
-        return 1 - Fraction(comb(rest, drawn), comb(self.num_shards, drawn))
+        return detection_chance(self.num_shards, len(self.checked), num_stale)
 
     @property
     def verdict(self) -> str:
@@ -161,7 +181,7 @@ class Recomputation:
         lines = [
             f"If {count:,} of the {self.num_shards:,} {'shard' if self.num_shards == 1 else 'shards'} had not been "
             f"trained again as it should, this would have been found with a probability "
-            f"of at least {_percent(self.chance_of_detection(count))}."
+            f"of at least {percent_at_least(self.chance_of_detection(count))}."
             for count in sorted(counts)
         ]
         return tuple(lines)
@@ -183,7 +203,9 @@ class Recomputation:
     @property
     def does_not_show(self) -> tuple[str, ...]:
         """What the result does not show, in sentences."""
-        return (_CHOSEN_LATE, _NOT_SERVED, _NOT_COMPLETE, _NOT_RANDOM_KEY, _NOT_FRONT, _NOT_FRESH)
+        first = _BUNDLE_FIRST if self.source == "bundle" else _FOLDER_FIRST
+        drawn = [_OWN_CHOICE] if self.chosen_by == "software" and len(self.checked) < self.num_shards else []
+        return (_CHOSEN_LATE, first, *drawn, _NOT_SERVED, _NOT_COMPLETE, _NOT_RANDOM_KEY, _NOT_FRONT, _NOT_FRESH)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -200,7 +222,9 @@ class Recomputation:
             "num_agreeing": self.num_agreeing,
             "checked": list(self.checked),
             "different": list(self.different),
+            "chosen_by": self.chosen_by,
             "seed": self.seed,
+            "checkpoint": self.checkpoint,
             "key": self.key,
             "commitment": self.commitment,
             "environment": self.environment,
@@ -211,8 +235,13 @@ class Recomputation:
         }
 
 
-def choose_shards(num_shards: int, shards: int | Literal["all"], *, seed: int | None = None) -> list[int]:
-    """Draw shards at random, without replacement.
+def choose_shards(
+    num_shards: int, shards: int | Literal["all"], *, seed: str | int | None = None, checkpoint: str | None = None
+) -> list[int]:
+    """Draw shards at random, without replacement. With a seed or a checkpoint anybody can repeat the draw.
+
+    The shards are those whose SHA-256 of `digest` and of the shard's number in decimal digits comes first. `digest` is
+    the checkpoint's SHA-256; or the SHA-256 of `expunge seed`, a zero byte and the seed; or 32 random bytes.
 
     Parameters
     ----------
@@ -221,7 +250,9 @@ def choose_shards(num_shards: int, shards: int | Literal["all"], *, seed: int | 
     shards
         How many; "all", or more than k, means all of them.
     seed
-        The auditor's seed. Without one the operating system draws.
+        The auditor's seed, any text. Without one, and without a checkpoint, the operating system draws.
+    checkpoint
+        The SHA-256 of a checkpoint of the log, in hexadecimal, instead of a seed.
 
     Returns
     -------
@@ -231,25 +262,71 @@ def choose_shards(num_shards: int, shards: int | Literal["all"], *, seed: int | 
     Raises
     ------
     ParameterError
-        If `shards` is neither a positive number nor "all", or the seed is not a number that is not negative.
+        If `shards` is neither a positive number nor "all", the seed is empty, or there are a seed and a checkpoint.
 
     Examples
     --------
     >>> choose_shards(3, 20)
     [0, 1, 2]
-    >>> choose_shards(100, 3, seed=7) == choose_shards(100, 3, seed=7)
-    True
+    >>> choose_shards(100, 3, seed="the dice say 41626")
+    [60, 70, 72]
     """
     wanted = num_shards if shards == "all" else require_count("shards", shards)
-    rng = Randomness.from_system() if seed is None else Randomness.from_seed(require_count("seed", seed, least=0))
-    return sorted(rng.permutation(num_shards)[:wanted].tolist())
+    if seed is not None and checkpoint is not None:
+        raise ParameterError("the shards are chosen by a seed or by a checkpoint: give one of them")
+    if checkpoint is not None:
+        digest = bytes.fromhex(checkpoint)
+    elif seed is not None:
+        digest = hashlib.sha256(b"expunge seed\0" + _seed_text(seed).encode()).digest()
+    else:
+        digest = secrets.token_bytes(32)
+    if wanted >= num_shards:
+        return list(range(num_shards))
+    ranks = ((hashlib.sha256(digest + b"%d" % shard).digest(), shard) for shard in range(num_shards))
+    return sorted(shard for _, shard in heapq.nsmallest(wanted, ranks))
+
+
+def _seed_text(seed: object) -> str:
+    text = str(seed) if isinstance(seed, int) and not isinstance(seed, bool) else seed
+    if not isinstance(text, str) or not text.strip():
+        raise ParameterError(f"seed must be a text or a whole number, got {seed!r:.80}")
+    return text
+
+
+def digest_checkpoint(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a checkpoint's file.
+
+    Parameters
+    ----------
+    path
+        The file. Its content is not interpreted.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is empty, or is larger than a checkpoint can be.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(_MOST_CHECKPOINT + 1)
+    except OSError as error:
+        raise InputError(f"the checkpoint {path} cannot be read: {error.strerror or error}") from None
+    if not data or len(data) > _MOST_CHECKPOINT:
+        raise InputError(f"the checkpoint {path} must have from 1 to {_MOST_CHECKPOINT:,} bytes")
+    return hashlib.sha256(data).hexdigest()
 
 
 def recompute(
     source: str | os.PathLike[str],
     *,
     shards: int | Literal["all"] = DEFAULT_SHARDS,
-    seed: int | None = None,
+    seed: str | int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     trust: Sequence[str] = (),
     record: bool = False,
     advance: Advance = ignore_progress,
@@ -270,7 +347,10 @@ def recompute(
     shards
         How many shards to check; "all", or more than there are, means all of them.
     seed
-        The auditor's seed that the shards are chosen by. Without one the operating system draws.
+        The auditor's seed that the shards are chosen by, any text. Without one the operating system draws.
+    checkpoint
+        A file that the shards are chosen by instead: a checkpoint of the log that witnesses have signed after the
+        models were committed to. Its SHA-256 decides, so that the auditor need not be trusted either.
     trust
         The modules or classes of your own that the folder was created with.
     record
@@ -294,6 +374,8 @@ def recompute(
         If the learner is made of code that is not trusted.
     TrainingError
         If a shard cannot be trained.
+    InputError
+        If the checkpoint cannot be read.
     FolderBusyError
         If the result is to be recorded, and another process has the folder open.
 
@@ -312,16 +394,26 @@ def recompute(
     """
     if record and is_bundle(source):
         raise ParameterError("a result is recorded in a deployment's folder, and this is a bundle")
-    choose_shards(1, shards, seed=seed)  # refuses wrong options before anything is read
+    digest = None if checkpoint is None else digest_checkpoint(checkpoint)
+    choose_shards(1, shards, seed=seed, checkpoint=digest)  # refuses wrong options before anything is read
+    text = None if seed is None else _seed_text(seed)
     with recording(source) if record else nullcontext() as write:
-        found = disclose(source, shards=lambda k: choose_shards(k, shards, seed=seed))
-        result = _compared(found, seed, trust, advance)
+        found = disclose(source, shards=lambda k: choose_shards(k, shards, seed=text, checkpoint=digest))
+        result = _compared(found, text, digest, trust, advance)
         if write is not None:
-            write(len(result.checked), len(result.different), result.agrees)
+            write(
+                num_checked=len(result.checked),
+                num_different=len(result.different),
+                agrees=result.agrees,
+                chosen_by=result.chosen_by,
+                checkpoint=digest,
+            )
     return result
 
 
-def _compared(found: Disclosure, seed: int | None, trust: Sequence[str], advance: Advance) -> Recomputation:
+def _compared(
+    found: Disclosure, seed: str | None, checkpoint: str | None, trust: Sequence[str], advance: Advance
+) -> Recomputation:
     state, checked, different = found.state(trust=trust), tuple(found.models), []
     for shard, model in zip(checked, retrain(state, checked, advance=advance), strict=True):
         served = found.models[shard]
@@ -340,6 +432,7 @@ def _compared(found: Disclosure, seed: int | None, trust: Sequence[str], advance
         checked=checked,
         different=tuple(different),
         seed=seed,
+        checkpoint=checkpoint,
         key="not recorded" if found.commitment is None else key,
         commitment=next((each for each in made if each == found.commitment), found.key.commitment),
         environment="different" if changed else "same",
@@ -353,10 +446,3 @@ def _changes(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[tupl
     names = sorted(recorded.keys() | here.keys())
     pairs = [(name, recorded.get(name, "not used"), here.get(name, "not used")) for name in names]
     return tuple(each for each in pairs if each[1] != each[2])
-
-
-def _percent(chance: Fraction) -> str:
-    """Write a lower bound on a probability as a percentage, rounded down."""
-    value = Context(prec=50, rounding=ROUND_FLOOR).divide(Decimal(100 * chance.numerator), Decimal(chance.denominator))
-    digits = 3 if chance < Fraction(99, 100) else 5
-    return f"{in_digits(value, digits, ROUND_FLOOR)}%"

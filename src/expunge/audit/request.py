@@ -5,7 +5,6 @@ A user names schemes, requesters and learners of their own as `module:factory`.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from expunge.audit.schemes import DEFAULT_TARGET, SCHEME_NAMES, UserScheme, make
 from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import ExpungeError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
+from expunge.core.imports import import_named
 from expunge.core.randomness import Randomness
 from expunge.serving.interaction import Requester
 from expunge.training.learners import Learner, ScikitLearner, SlicedLearner
@@ -34,20 +34,9 @@ def is_reference(name: str) -> bool:
 
 def load_factory(reference: str) -> Callable[..., Any]:
     """Load the function that `module:factory` names. Modules in the current folder are found."""
-    module_name, _, path = reference.partition(":")
-    if not module_name or not path:
-        raise InputError(f"expected module:factory, got {reference!r}")
     if "" not in sys.path:
         sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"{reference!r} cannot be loaded: {why}") from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise InputError(f"{reference!r} cannot be loaded: {module_name} has no {path}")
-        found = getattr(found, part)
+    found = import_named(reference, option="a factory")
     if not callable(found):
         raise InputError(f"{reference!r} must be a function or a class, got {type(found).__name__}")
     factory: Callable[..., Any] = found

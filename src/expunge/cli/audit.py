@@ -247,11 +247,24 @@ def recompute(
         str, typer.Option(metavar="N", help="How many shards to train again, drawn at random; or all.")
     ] = "20",
     seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="The auditor's seed for drawing them.  [default: the system's randomness]"),
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="The auditor's seed for drawing them: any text.  [default: the system's randomness]"
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw them by a checkpoint of the log that witnesses have signed, instead of a seed."
+        ),
     ] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Write the result into the folder's log; it must not be served meanwhile.")
+        bool,
+        typer.Option(
+            "--record",
+            help="Write the result into the folder's log and so into later certificates; it must not be served "
+            "meanwhile.",
+        ),
     ] = False,
     trust: Trust = None,
     as_json: AsJson = False,
@@ -261,7 +274,7 @@ def recompute(
     Nothing that an update left behind is used, so the code that made the updates need not be trusted. The exit code is
     1 if a shard differs, or if the key is not the one that the log committed to.
 
-    Example: `expunge audit recompute churn/ --shards all`
+    Example: `expunge audit recompute churn/ --shards all --record`
     """
     from expunge.audit import recompute as run
     from expunge.folder.disclosure import count_shards
@@ -274,7 +287,15 @@ def recompute(
     total = num_shards if wanted == "all" else min(wanted, num_shards)
     try:
         with progress("training shards again", max(1, total)) as advance:
-            found = run(source, shards=wanted, seed=seed, trust=trust or (), record=record, advance=advance)
+            found = run(
+                source,
+                shards=wanted,
+                seed=seed,
+                checkpoint=checkpoint,
+                trust=trust or (),
+                record=record,
+                advance=advance,
+            )
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing was changed") from None
     if as_json:
@@ -314,11 +335,15 @@ def _tell_recomputation(found: Recomputation, *, recorded: bool) -> None:
         for sentence in sentences:
             say(sentence)
     if recorded:
-        console.print("\nThe result is in the log.")
+        console.print("\nThe result is in the log, and in every later certificate.")
+    elif found.source == "folder":
+        console.print("\nThe result is not in the log. With --record it is, and in every later certificate.")
 
 
 def _how(found: Recomputation) -> str:
-    return "by the system's randomness" if found.seed is None else f"with the seed {found.seed}"
+    if found.checkpoint is not None:
+        return f"by the checkpoint with the SHA-256 {found.checkpoint}"
+    return "by the system's randomness" if found.seed is None else f"with the seed {found.seed!r}"
 
 
 def _key_words(found: Recomputation) -> str:

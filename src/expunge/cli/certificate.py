@@ -138,6 +138,7 @@ def _as_data(found: Verification) -> dict[str, Any]:
             "request": document.get("request"),
             "publication": document["publication"],
             "counts": document.get("counts"),
+            "exact": document["exact"],
             "guarantee": document["guarantee"],
             "statements": document["statements"],
         }
@@ -163,10 +164,18 @@ def _tell_content(certificate: Certificate) -> None:
         style="bold",
         markup=False,
     )
-    console.print(_clean(certificate.statements.headline), markup=False)
-    for sentence in certificate.statements.promised:
-        console.print(Padding(_clean(sentence), (0, 0, 0, 2)), markup=False)
-    console.print("What is not promised is in the file, under statements.\n", markup=False)
+    said = certificate.statements
+    console.print(_clean(said.headline), markup=False)
+    for title, sentences in (
+        ("What happened", said.happened),
+        ("The exact promise", said.exact),
+        ("The (α,β,γ) promise", said.alpha_beta_gamma),
+        ("What was checked", said.recomputed),
+    ):
+        console.print(f"\n{title}", style="bold", markup=False)
+        for sentence in sentences:
+            console.print(Padding(_clean(sentence), (0, 0, 0, 2)), markup=False)
+    console.print("\nThe limits of each promise, and what is not promised, are in the file, under statements.\n")
 
 
 def _passed(found: Verification, check: Check) -> bool | None:

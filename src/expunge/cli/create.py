@@ -34,6 +34,8 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
             console.print(f"\n[bold]{each.name}: not claimed.[/bold]")
             say(f"Why: {each.reason}.")
             advice = advice_for(guarantee, provenance)
+            if each.name == "exact":
+                advice = "`expunge rekey` trains everything again."
             if advice:
                 say(f"What would change that: {advice}")
             continue
@@ -102,12 +104,13 @@ LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
     *("tree", "forest", "extra-trees", "boosting", "mlp"),
 )
+REGRESSORS = ("linear-regression", "ridge-regression", "forest-regression", "boosting-regression")
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
 
 
 def _learners(incomplete: str) -> list[str]:
-    return [name for name in LEARNERS if name.startswith(incomplete)]
+    return [name for name in (*LEARNERS, *REGRESSORS) if name.startswith(incomplete)]
 
 
 def _promises(incomplete: str) -> list[str]:
@@ -141,7 +144,7 @@ def create(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"One of {', '.join(LEARNERS)}; or package.module:factory.",
+            help=f"One of {', '.join(LEARNERS)}; for numbers {', '.join(REGRESSORS)}; or package.module:factory.",
             autocompletion=_learners,
         ),
     ] = "logistic",
@@ -215,7 +218,7 @@ def create(
     import numpy as np
 
     import expunge
-    from expunge.cli.folders import make_learner
+    from expunge.cli.folders import make_learner, predicts_numbers
     from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
@@ -234,8 +237,13 @@ def create(
     given = {name: value for name, value in options.items() if value is not None}
     columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
     with replacing(folder, force=force) as place:
-        schema, records = _read(data, columns, one_class=bool(classes), float32=float32)
+        is_regression = predicts_numbers(learner)
+        if is_regression and (classes or promise != "exact"):
+            what = "--class" if classes else f"--promise {promise}"
+            raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
+        schema, records = _read(data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression)
         known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
+        known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
             learner,
             schema=schema,
@@ -287,14 +295,16 @@ def create(
     _show(found, as_json=as_json)
 
 
-def _read(path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool) -> tuple[Schema, Labelled]:
+def _read(
+    path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
+) -> tuple[Schema, Labelled]:
     from expunge.tables import Numbers, read_labelled, read_table
 
     numbers: Numbers = "float32" if float32 else "float64"
     exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
     with progress("reading", 1) as advance:
         table = read_table(path, as_text=exact, numbers=numbers)
-        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class)
+        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
         advance(1)
     return found
 
@@ -418,10 +428,11 @@ def _show(made: _Made, *, as_json: bool) -> None:
             }
         )
         return
+    known = _shortened([str(label) for label in made.classes])
+    origin = "declared" if made.classes_declared else "taken from this file"
+    what = f"classes {known} ({origin}; public, and fixed from now on)" if made.classes else "numbers to predict"
     console.print(
-        f"Created {made.folder}: {status.num_records:,} records, {status.num_shards:,} shards, classes "
-        f"{_shortened([str(label) for label in made.classes])} "
-        f"({'declared' if made.classes_declared else 'taken from this file'}; public, and fixed from now on).",
+        f"Created {made.folder}: {status.num_records:,} records, {status.num_shards:,} shards, {what}.",
         markup=False,
     )
     texts = [feature.name for feature in schema.features if feature.kind == "text"]

@@ -48,6 +48,7 @@ def export(
                 "num_records": len(found.records),
                 "num_shards": found.num_shards,
                 "commitment": found.key.commitment,
+                "models": found.models_commitment,
             }
         )
         return
@@ -57,6 +58,7 @@ def export(
         markup=False,
         soft_wrap=True,
     )
+    console.print(f"The commitment to all models together is {found.models_commitment}.", markup=False, soft_wrap=True)
     console.print(
         "WARNING: the bundle holds people's records and the secret key. Send it to the auditor only, over a channel "
         "that you would send the records over. Deletions do not reach it: have it deleted when the audit is done.",

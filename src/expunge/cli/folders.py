@@ -97,12 +97,23 @@ def make_learner(
     may_have_gaps = allow_missing or fills_gaps or takes_gaps(learner)
     if slices > 1:
         if not isinstance(learner, ScikitLearner):
-            raise ParameterError(f"--slices needs a scikit-learn classifier, and learner {name!r} is none")
+            raise ParameterError(f"--slices needs a scikit-learn estimator, and learner {name!r} is none")
         try:
             learner = SlicedScikitLearner(learner.estimator, num_slices=slices)
         except ParameterError as error:
             raise ParameterError(f"--slices does not go with --learner {name}: {error}") from error
     return AbstainingLearner(learner) if on_failure == "abstain" else learner, may_have_gaps
+
+
+def predicts_numbers(name: str) -> bool:
+    """Whether the learner of this name predicts numbers, so that labels are no classes."""
+    from expunge.training.learners.named import LearnerSpec, regressor_names
+    from expunge.training.learners.protocol import predicts_values
+
+    if ":" not in name:
+        return name in regressor_names()
+    importable_from_here()
+    return predicts_values(LearnerSpec(name).make())
 
 
 def importable_from_here() -> None:

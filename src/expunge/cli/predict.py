@@ -33,7 +33,7 @@ def predict(
     jobs: Jobs = None,
     trust: Trust = None,
 ) -> None:
-    """Answer every row of a file with a released label. The id column is copied if the file has it.
+    """Answer every row of a file with a released label, or with a number. The id column is copied if the file has it.
 
     Answers cost budget; equal rows are charged once in a command. A declined answer is empty. If --out cannot be
     written, nothing is charged.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,14 @@ from expunge.core.index import RecordId, canonical
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of consecutive slots: columns of equal length. With `ids` None the id is the slot's number."""
+    """A run of consecutive slots: columns of equal length. With `ids` None the id is the slot's number.
+
+    `labels` holds class codes (int32), or the numbers to predict (float64): one a record, or a row of them.
+    """
 
     start: int
     features: Features
-    labels: NDArray[np.int32]
+    labels: NDArray[Any]
     ids: NDArray[Any] | None
     subjects: NDArray[Any] | None
     weights: NDArray[np.float64] | None
@@ -74,6 +78,19 @@ def _encode(labels: NDArray[Any], classes: NDArray[Any], id_of: Any) -> NDArray[
     return codes
 
 
+def _numbers(labels: NDArray[Any], id_of: Any) -> NDArray[np.float64]:
+    """The numbers to predict, all finite."""
+    if labels.dtype.kind not in "biuf":
+        plain = [float(cell) if isinstance(cell, Real) else np.nan for cell in labels.ravel().tolist()]
+        numbers = np.array(plain, dtype=np.float64).reshape(labels.shape)
+    else:
+        numbers = np.array(labels, dtype=np.float64, order="C")
+    for row in np.argwhere(~np.isfinite(numbers))[:1, 0]:
+        record, found = id_of(int(row)), labels[row : row + 1].tolist()[0]
+        raise RecordError(f"record {record!r} has the label {found!r}, and a regressor learns finite numbers", record)
+    return numbers
+
+
 def make_block(
     features: Features,
     labels: NDArray[Any],
@@ -83,15 +100,20 @@ def make_block(
     *,
     start: int,
     classes: NDArray[Any],
+    outputs: tuple[int, ...] | None = None,
 ) -> Block:
-    """Check columns and make a block of them; an error names the first record at fault."""
+    """Check columns and make a block of them; an error names the first record at fault.
+
+    Labels are class codes. With `outputs` they are numbers, of that shape in every record.
+    """
     length = num_rows(features)
-    if labels.shape != (length,):
-        raise InputError(f"labels must be one per record ({length}), got shape {labels.shape}")
+    if labels.shape != (length, *(outputs or ())):
+        each = f"{outputs[0]} numbers" if outputs else "one"
+        raise InputError(f"labels must be {each} per record ({length}), got shape {labels.shape}")
     for record in [] if ids is None or ids.dtype.kind == "i" else ids.tolist():
         require_id(record, "a record's id")
     id_of = (lambda row: row) if ids is None else (lambda row: ids.tolist()[row])
-    codes = _encode(labels, classes, id_of)
+    coded: NDArray[Any] = _encode(labels, classes, id_of) if outputs is None else _numbers(labels, id_of)
     subject_column = None if subjects is None else object_column(id_column(subjects, length, "subjects"))
     for subject in [] if subject_column is None else subject_column.tolist():
         if subject is not None:
@@ -104,7 +126,7 @@ def make_block(
         for row in np.flatnonzero(~(np.isfinite(weight_column) & (weight_column >= 0)))[:1]:
             record = int(row) if ids is None else ids.tolist()[row]
             raise RecordError(f"record {record!r} has the weight {weight_column[row]}", record)
-    return Block(start, features, codes, ids, subject_column, weight_column)
+    return Block(start, features, coded, ids, subject_column, weight_column)
 
 
 def pick_rows(block: Block, rows: NDArray[np.int64]) -> Block:

@@ -62,7 +62,7 @@ class Add:
     features
         One row: a sequence of values, a mapping from column to value, a text, or a table with one row.
     label
-        The record's label, one of the known classes.
+        The record's label, one of the known classes; for a regressor a number, or as many as the others have.
     subject
         The person that the record belongs to, an int or a str; None if no one is named.
     weight
@@ -92,7 +92,7 @@ class AddMany:
     features
         A table with one row for each record: an array, a sparse matrix, a data frame or a list of texts.
     labels
-        One label for each record, each a known class.
+        One label for each record, each a known class; for a regressor numbers, one or a row for each record.
     subjects
         For each record the person it belongs to, or None; None for all means that no one is named.
     weights
@@ -246,7 +246,7 @@ class Records:
     Parameters
     ----------
     classes
-        All known labels. The code of a label is its position here.
+        All known labels. The code of a label is its position here. Empty if the labels are numbers to predict.
     blocks
         The columns, in runs of consecutive slots.
     index
@@ -295,6 +295,7 @@ class Records:
         subjects: Sequence[RecordId | None] | NDArray[Any] | None = None,
         weights: ArrayLike | None = None,
         classes: ArrayLike | None = None,
+        is_regression: bool = False,
         allow_missing: bool = False,
         copy: bool = True,
     ) -> Records:
@@ -315,6 +316,8 @@ class Records:
             them, an addition that brings a weight is refused.
         classes
             All labels that may occur. By default the labels seen, which are then public.
+        is_regression
+            Whether labels are numbers to predict, one a record or a row of them, and not classes.
         allow_missing
             Whether features may hold NaN or infinity.
         copy
@@ -336,9 +339,12 @@ class Records:
         table = standard_types(plain_form(as_features(features)))
         table = copy_rows(table) if copy and is_shared(table, features) else table
         raw = np.asarray(labels)
-        known = np.unique(raw if classes is None else np.asarray(classes))
+        if is_regression and classes is not None:
+            raise InputError("numbers to predict have no classes: leave out classes, or is_regression")
+        known = np.unique(raw if classes is None else np.asarray(classes)) if not is_regression else np.empty(0)
         column = None if ids is None else id_column(ids, num_rows(table), "ids")
-        block = make_block(table, raw, column, subjects, weights, start=0, classes=known)
+        outputs = _outputs(raw) if is_regression else None
+        block = make_block(table, raw, column, subjects, weights, start=0, classes=known, outputs=outputs)
         records = cls(
             classes=known,
             blocks=(block,),
@@ -361,8 +367,18 @@ class Records:
 
     @property
     def num_classes(self) -> int:
-        """The number of known labels."""
+        """The number of known labels; 0 if the labels are numbers to predict."""
         return len(self.classes)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the labels are numbers to predict."""
+        return self.blocks[0].labels.dtype.kind == "f"
+
+    @property
+    def outputs(self) -> tuple[int, ...] | None:
+        """The shape of one record's numbers to predict: () for one, (m,) for m; None if labels are classes."""
+        return tuple(self.blocks[0].labels.shape[1:]) if self.is_regression else None
 
     def slot_of(self, record: RecordId) -> int:
         """Return the slot of a record; an unknown id raises `UnknownRecordError`, which names it."""
@@ -418,8 +434,11 @@ class Records:
         ]
         return np.concatenate(parts)
 
-    def gather(self, slots: NDArray[Any]) -> tuple[Features, NDArray[np.int32], NDArray[np.float64] | None]:
-        """Return features, label codes and weights of ascending slots; weights are None if no record has one."""
+    def gather(self, slots: NDArray[Any]) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
+        """Return features, labels and weights of ascending slots; weights are None if no record has one.
+
+        Labels are class codes, or the numbers to predict.
+        """
         parts = [
             (block, slots[low:high].astype(np.int64) - block.start)
             for block, low, high in self._segments(slots)
@@ -459,6 +478,10 @@ class Records:
             If a label to add is there or has another type, or one to drop is unknown or in use.
         """
         listed, added, dropped = self.classes.tolist(), list(add_classes), list(drop_classes)
+        if self.is_regression:
+            if added or dropped:
+                raise InputError("the labels of these records are numbers to predict: there are no classes")
+            return replace(self, allow_missing=self.allow_missing or allow_missing)
         for label in added:
             if label in listed or added.count(label) > 1:
                 raise InputError(f"{label!r} is a class already")
@@ -484,6 +507,8 @@ class Records:
     def class_counts(self) -> NDArray[np.int64]:
         """Count the records of each label."""
         counts = np.zeros(self.num_classes, dtype=np.int64)
+        if self.is_regression:
+            return counts
         gone = np.array(sorted(self.index.gone), dtype=np.int64)
         for block, low, high in self._segments(gone):
             counts += np.bincount(block.labels, minlength=self.num_classes)
@@ -607,7 +632,7 @@ class Records:
             table, labels = as_features(update.features), np.asarray(update.labels)
             subjects, weights = update.subjects, update.weights
             ids = id_column(update.ids, num_rows(table), "ids")
-        block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes)
+        block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes, outputs=self.outputs)
         block = replace(block, weights=self._own_weights(block))
         return self._conform(replace(block, features=copy_rows(block.features)))
 
@@ -714,6 +739,12 @@ class _Batch:
         runs = np.split(places, np.flatnonzero(np.diff(places[:, 0])) + 1)
         parts = [pick_rows(self.sources[int(run[0, 0])], run[:, 1]) for run in runs]
         return join_blocks(parts, start=self.records.num_slots)
+
+
+def _outputs(labels: NDArray[Any]) -> tuple[int, ...]:
+    if labels.ndim not in (1, 2) or 0 in labels.shape[1:]:
+        raise InputError(f"numbers to predict must be one per record, or one row of them, got shape {labels.shape}")
+    return tuple(labels.shape[1:])
 
 
 def _spell(layout: tuple[str, tuple[Any, ...]]) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from typing import Final, Protocol
 
 from expunge.core.errors import ParameterError
@@ -82,6 +83,8 @@ def _write(seconds: int) -> str:
 
 _FINE: Final = Context(prec=50)
 _UP: Final = Context(prec=50, rounding=ROUND_CEILING)
+_PERIOD: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*([dhms])")
+_LENGTHS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -102,6 +105,13 @@ def ceiling(value: float, digits: int = 3) -> str:
 def percent(probability: float | Decimal) -> str:
     """Write an upper bound on a probability as a percentage, rounded up."""
     return f"{in_digits(_exact(probability).scaleb(2, _FINE), 3, ROUND_CEILING)}%"
+
+
+def percent_at_least(probability: Fraction) -> str:
+    """Write a lower bound on a probability as a percentage, rounded down; close to 100% with more digits."""
+    down = Context(prec=50, rounding=ROUND_FLOOR)
+    value = down.divide(Decimal(100 * probability.numerator), Decimal(probability.denominator))
+    return f"{in_digits(value, 3 if probability < Fraction(99, 100) else 5, ROUND_FLOOR)}%"
 
 
 def chance(probability: float) -> str:
@@ -136,6 +146,42 @@ def period(seconds: int) -> str:
     """Write the length of a clock tick in its largest whole unit."""
     size, unit = next((size, unit) for size, unit in _UNITS if seconds % size == 0)
     return plural(seconds // size, unit)
+
+
+def read_period(name: str, value: object) -> float:
+    """Read a length of time: seconds, a timedelta, or a text such as "90d", "12h", "30m" or "3600s".
+
+    Parameters
+    ----------
+    name
+        The option's name, for the message.
+    value
+        What the caller gave.
+
+    Returns
+    -------
+    float
+        Seconds.
+
+    Raises
+    ------
+    ParameterError
+        If it is none of these, or not positive.
+
+    Examples
+    --------
+    >>> read_period("if_older_than", "90d")
+    7776000.0
+    """
+    seconds: object = value
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, str):
+        found = _PERIOD.fullmatch(value.strip())
+        seconds = None if found is None else float(found[1]) * _LENGTHS[found[2]]
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise ParameterError(f"{name} must be a time such as 90d, 12h, 30m or 3600s, got {value!r:.80}")
+    return float(seconds)
 
 
 def day_and_time(at: str) -> str:

@@ -6,34 +6,60 @@ facts (`issue`). An auditor checks it (`verify`) or reads it as a page (`render_
 
 from expunge.evidence.canonical import MAX_BYTES, read_canonical, write_canonical
 from expunge.evidence.certificate import Certificate, issue, read_certificate
-from expunge.evidence.facts import CountFacts, DeploymentFacts, GuaranteeFacts, PublicationFacts, RequestFacts
+from expunge.evidence.facts import (
+    WITHOUT_GUARANTEE,
+    CountFacts,
+    DeploymentFacts,
+    ExactFacts,
+    GuaranteeFacts,
+    PublicationFacts,
+    RequestFacts,
+)
 from expunge.evidence.hashes import hash_id, hash_ids, keyed_hash, request_key
+from expunge.evidence.history import (
+    KEY_EVENTS,
+    RENEWALS,
+    History,
+    KeyDraw,
+    RecomputationFacts,
+    detection_chance,
+    telling_entries,
+)
 from expunge.evidence.keys import PublicKey, SigningKey
 from expunge.evidence.ledger import EVENTS, TICKED, Entry, Excerpt, Fault, Head, Line, append, check_ledger, genesis
 from expunge.evidence.page import render_page
+from expunge.evidence.statements import why_disagreeing
 from expunge.evidence.verification import Check, Verification, verify
 
 __all__ = [
     "EVENTS",
+    "KEY_EVENTS",
     "MAX_BYTES",
+    "RENEWALS",
     "TICKED",
+    "WITHOUT_GUARANTEE",
     "Certificate",
     "Check",
     "CountFacts",
     "DeploymentFacts",
     "Entry",
+    "ExactFacts",
     "Excerpt",
     "Fault",
     "GuaranteeFacts",
     "Head",
+    "History",
+    "KeyDraw",
     "Line",
     "PublicKey",
     "PublicationFacts",
+    "RecomputationFacts",
     "RequestFacts",
     "SigningKey",
     "Verification",
     "append",
     "check_ledger",
+    "detection_chance",
     "genesis",
     "hash_id",
     "hash_ids",
@@ -43,6 +69,8 @@ __all__ = [
     "read_certificate",
     "render_page",
     "request_key",
+    "telling_entries",
     "verify",
+    "why_disagreeing",
     "write_canonical",
 ]

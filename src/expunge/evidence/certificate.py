@@ -18,14 +18,17 @@ from expunge.core.version import __version__
 from expunge.evidence import checks
 from expunge.evidence.canonical import read_canonical, write_canonical
 from expunge.evidence.facts import (
+    WITHOUT_GUARANTEE,
     CountFacts,
     DeploymentFacts,
+    ExactFacts,
     GuaranteeFacts,
     PublicationFacts,
     RequestFacts,
     on_tick,
     to_data,
 )
+from expunge.evidence.history import History
 from expunge.evidence.keys import PublicKey, SigningKey
 from expunge.evidence.ledger import TICKED, Entry, Excerpt
 from expunge.evidence.statements import Statements, make_statements
@@ -40,6 +43,7 @@ _SECTIONS: Final[Mapping[str, type]] = MappingProxyType(
     {
         "deployment": DeploymentFacts,
         "publication": PublicationFacts,
+        "exact": ExactFacts,
         "guarantee": GuaranteeFacts,
         "statements": Statements,
         "ledger": Excerpt,
@@ -62,8 +66,10 @@ class Certificate:
         When it was issued, such as 2026-11-16T02:00:00Z.
     software
         What made it.
-    deployment, publication, guarantee
-        The facts about the deployment, about what it had published, and about its guarantee.
+    deployment, publication
+        The facts about the deployment, and about what it had published.
+    exact, guarantee
+        The facts about the exact promise, and about the (α,β,γ) one.
     statements
         The sentences that follow from the facts.
     ledger
@@ -82,6 +88,7 @@ class Certificate:
     software: str
     deployment: DeploymentFacts
     publication: PublicationFacts
+    exact: ExactFacts
     guarantee: GuaranteeFacts
     statements: Statements
     ledger: Excerpt
@@ -93,6 +100,14 @@ class Certificate:
     format: ClassVar[int] = FORMAT
 
     @property
+    def history(self) -> History:
+        """What the ledger's entries say about the key in force and about recomputations.
+
+        Raises InputError if one of them tells something impossible; `verify` finds that.
+        """
+        return History.of(self.ledger.shown, num_shards=self.exact.num_shards)
+
+    @property
     def kind(self) -> str:
         """Whether it is about a "request" or about the "deployment"."""
         return "deployment" if self.request is None else "request"
@@ -102,6 +117,7 @@ class Certificate:
         sections = {
             "deployment": to_data(self.deployment),
             "publication": to_data(self.publication),
+            "exact": to_data(self.exact),
             "guarantee": to_data(self.guarantee),
             "statements": to_data(self.statements),
             "ledger": self.ledger.to_data(),
@@ -141,6 +157,7 @@ def issue(
     key: SigningKey,
     deployment: DeploymentFacts,
     publication: PublicationFacts,
+    exact: ExactFacts,
     guarantee: GuaranteeFacts,
     ledger: Excerpt,
     issued_at: str,
@@ -156,8 +173,10 @@ def issue(
     ----------
     key
         The operator's signing key.
-    deployment, publication, guarantee
-        The facts about the deployment, about what it has published, and about its guarantee.
+    deployment, publication
+        The facts about the deployment, and about what it has published.
+    exact, guarantee
+        The facts about the exact promise, and about the (α,β,γ) one.
     ledger
         A stretch of the deployment's ledger. It shows the entries of the request in full.
     issued_at
@@ -183,13 +202,17 @@ def issue(
         raise ParameterError(
             "a certificate is about either a request or the deployment: give one of request and counts"
         )
+    history = History.of(ledger.shown, num_shards=exact.num_shards)
     facts: dict[str, Any] = {
         "issued_at": checks.moment("issued_at", issued_at),
         "software": checks.text("software", software),
         "deployment": deployment,
         "publication": publication,
+        "exact": exact,
         "guarantee": guarantee,
-        "statements": make_statements(deployment, publication, guarantee, request=request, counts=counts),
+        "statements": make_statements(
+            deployment, publication, exact, guarantee, history=history, request=request, counts=counts
+        ),
         "ledger": ledger,
         "request": request,
         "counts": counts,
@@ -310,20 +333,24 @@ def find_contradictions(certificate: Certificate) -> list[str]:
 
     `issue` and `verify` use the same rules. The ledger can be followed from its start to its head. Times at which work
     was done are on the clock tick and not after the certificate. The entries of a request say what the request says.
-    The counts are those of the entries where all are shown. Nothing is promised of shards that are not independent.
+    The counts are those of the entries where all are shown. The recipe is the one that the deployment was created with,
+    and a recomputation fits the deployment. No (α,β,γ) is claimed of shards that are not independent, or under a
+    promise that asks for none.
     """
     return [
         *(f"ledger: {fault}" for fault in certificate.ledger.faults(certificate.deployment.deployment_id)),
         *_check_clock(certificate),
         *(_check_request(certificate.request, certificate) if certificate.request is not None else ()),
         *(_check_counts(certificate.counts, certificate) if certificate.counts is not None else ()),
+        *_check_recipe(certificate),
+        *_check_recomputation(certificate),
         *_check_guarantee(certificate),
     ]
 
 
 def _check_clock(certificate: Certificate) -> Iterator[str]:
     deployment = certificate.deployment
-    for entry in certificate.ledger.entries:
+    for entry in certificate.ledger.shown:
         if entry.event in TICKED and not on_tick(deployment, entry.at):
             yield f"ledger: entry {entry.sequence}: the time of the {entry.event!r} entry is not on the clock tick"
     if deployment.created_at > certificate.issued_at:
@@ -376,9 +403,40 @@ def _check_counts(counts: CountFacts, certificate: Certificate) -> Iterator[str]
             yield f"counts: {getattr(counts, event)} requests {event}, but the ledger has {found} such entries"
 
 
+def _check_recipe(certificate: Certificate) -> Iterator[str]:
+    """What the exact promise compares with is what the ledger told of it last."""
+    told = {
+        "num_shards": certificate.exact.num_shards,
+        "learner": certificate.exact.learner,
+        "sampler": "independent" if certificate.deployment.sampler_is_independent else "partition",
+        "promise": certificate.deployment.promise,
+    }
+    for name, value in told.items():
+        entries = [entry for entry in certificate.ledger.shown if name in entry.facts]
+        if entries and entries[-1].facts[name] != value:
+            yield f"ledger: entry {entries[-1].sequence}: {name} is not the certificate's"
+
+
+def _check_recomputation(certificate: Certificate) -> Iterator[str]:
+    try:
+        history = certificate.history
+    except InputError as error:
+        yield f"ledger: {error}"
+        return
+    present = (certificate.publication.generation, certificate.publication.round)
+    for found in filter(None, dict.fromkeys([history.recomputation, history.disagreement])):
+        if found.num_checked > certificate.exact.num_shards:
+            yield f"ledger: {found.num_checked} shards were trained again, of {certificate.exact.num_shards}"
+        if (found.generation or 0) > (present[0] or 0) or found.round > present[1]:
+            yield f"ledger: a recomputation of round {found.round} is later than the deployment's"
+
+
 def _check_guarantee(certificate: Certificate) -> Iterator[str]:
-    if not certificate.deployment.sampler_is_independent and not certificate.guarantee.is_vacuous:
-        yield "guarantee: nothing can be promised of shards that are not independent"
+    deployment, is_claimed = certificate.deployment, not certificate.guarantee.is_vacuous
+    if not deployment.sampler_is_independent and is_claimed:
+        yield "guarantee: no (α,β,γ) can be claimed of shards that are not independent"
+    if deployment.promise in WITHOUT_GUARANTEE and is_claimed:
+        yield f"guarantee: no (α,β,γ) is claimed under the promise {deployment.promise!r}"
 
 
 def _plain(value: object) -> object:

@@ -1,10 +1,11 @@
 """What a certificate says, as plain facts that the deployment fills in.
 
-Every fact here is public. There is no field for the shards that were touched, for votes, or for how long a retraining
-took. Times that show the end of a retraining are rounded up to the clock tick. The generation and the count of its
-predictions are left out under a consensus: they depend on whether one failed, which is the operator's to know. One fact
-depends on the secret randomness nevertheless. The round depends on how long trainings take, because requests that come
-during a training are applied together after it; applying on a clock prevents that.
+`ExactFacts` and `GuaranteeFacts` are about the two promises, each by itself. Every fact here is public. There is no
+field for the shards that were touched, for votes, or for how long a retraining took. Times that show the end of a
+retraining are rounded up to the clock tick. The generation and the count of its predictions are left out under a
+consensus: they depend on whether one failed, which is the operator's to know. One fact depends on the secret randomness
+nevertheless. The round depends on how long trainings take, because requests that come during a training are applied
+together after it; applying on a clock prevents that.
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, get_args
 
-from expunge.core.checks import require_choice, require_flag
+from expunge.core.checks import require_choice, require_count, require_flag
 from expunge.core.errors import InputError, ParameterError
 from expunge.core.guarantee import Parameter, explain_vacuity
 from expunge.core.words import is_on_tick, require_tick
 from expunge.evidence import checks
 from expunge.evidence.canonical import INFINITY, LARGEST_INTEGER
 
+#: The largest number of shards that is believed.
+MOST_SHARDS: Final = 2**31
+
 State = Literal["pending", "applied", "cancelled"]
 Kind = Literal["deletion", "addition", "mixed"]
+PromiseName = Literal["exact", "consensus", "router", "student", "noise", "unguarded"]
+Numerics = Literal["strict", "lenient"]
+
+#: The promises that ask for no (α,β,γ).
+WITHOUT_GUARANTEE: Final = frozenset({"exact", "unguarded"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +49,17 @@ class DeploymentFacts:
         When it was created, such as 2026-11-16T02:00:00Z.
     tick_seconds
         The clock tick. Times at which work was done are rounded up to it.
+    promise
+        The promise that it was created with, by its short name, such as "exact" or "consensus".
     sampler_is_independent
-        Whether its shards are independent. If not, nothing can be promised.
+        Whether its shards are independent. If not, no (α,β,γ) can be claimed.
     """
 
     deployment_id: str
     name: str
     created_at: str
     tick_seconds: int
+    promise: PromiseName
     sampler_is_independent: bool
 
     def __post_init__(self) -> None:
@@ -55,6 +67,7 @@ class DeploymentFacts:
         _set(self, "name", checks.text("name", self.name))
         checks.moment("created_at", self.created_at)
         require_tick(self.tick_seconds)
+        require_choice("promise", self.promise, get_args(PromiseName))
         require_flag("sampler_is_independent", self.sampler_is_independent)
 
 
@@ -203,6 +216,51 @@ class CountFacts:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactFacts:
+    """The exact promise (T6) as a certificate states it, and the recipe that it compares with.
+
+    When the key was drawn, and what a recomputation found, is told by the ledger's entries in the certificate.
+
+    Parameters
+    ----------
+    learner
+        What trains a shard's model, such as "LogisticRegression".
+    num_shards
+        The number of shards, k.
+    numerics
+        "strict" if everything is retrained when the environment changes, "lenient" if models of several environments
+        may be in service together.
+    environments
+        What the models in service were trained in: pairs of a description and a number of models. Empty if that is not
+        recorded. With several environments the promise holds up to rounding.
+    note
+        Why the promise is not claimed; empty if it is.
+    """
+
+    learner: str
+    num_shards: int
+    numerics: Numerics = "strict"
+    environments: tuple[tuple[str, int], ...] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        _set(self, "learner", checks.text("learner", self.learner))
+        _set(self, "num_shards", require_count("num_shards", self.num_shards, most=MOST_SHARDS))
+        require_choice("numerics", self.numerics, get_args(Numerics))
+        pairs = checks.sequence_of("environments", self.environments)
+        _set(self, "environments", tuple(_environment(pair) for pair in pairs))
+        counted = sum(count for _, count in self.environments)
+        if self.environments and counted != self.num_shards:
+            raise ParameterError(f"the environments must cover {self.num_shards} models, got {counted}")
+        _set(self, "note", checks.text("note", self.note, empty=True))
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the models in service come from several environments."""
+        return len(self.environments) > 1
+
+
 @dataclass(frozen=True, slots=True)
 class GuaranteeFacts:
     """The (α,β,γ)-unlearning guarantee (Definition 2.3) as a certificate states it.
@@ -280,7 +338,15 @@ def on_tick(deployment: DeploymentFacts, at: str) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _environment(pair: Any) -> tuple[str, int]:
+    """Check a description and a number of models."""
+    found = checks.sequence_of("an environment", pair)
+    if len(found) != 2:
+        raise ParameterError(f"an environment must be a description and a number of models, got {found!r:.80}")
+    return checks.text("an environment", found[0]), checks.count("models of an environment", found[1], least=1)
 
 
 def _parameter(name: str, value: Any) -> Parameter:

@@ -62,6 +62,14 @@ class PublicKey:
         """Read a key from a PEM file. An InputError says what is wrong with a file that holds none."""
         return cls.from_pem(_read(path, "public key"), source=str(path))
 
+    @classmethod
+    def from_raw(cls, raw: bytes) -> Self:
+        """Read a key from its 32 bytes (RFC 8032)."""
+        try:
+            return cls(Ed25519PublicKey.from_public_bytes(raw))
+        except ValueError:
+            raise InputError("not an Ed25519 key: it has 32 bytes") from None
+
     @property
     def raw(self) -> bytes:
         """The 32 bytes of RFC 8032."""

@@ -5,15 +5,17 @@
     link_i   = SHA-256(link_{i-1} digest_i)
 
 Entries hold public facts only: `EVENTS` lists the facts that each event may tell. A fact on the list depends on the
-secret randomness only if a certificate tells it too (see `facts`). Two exceptions: `key_commitment`, a one-way hash of
-the recipe key, and the verdict of a recomputation (`agrees`). An event that shows the end of a retraining is dated
-by the clock tick (`TICKED`).
+secret randomness only if a certificate tells it too (see `facts`). The exceptions are `key_commitment`, a one-way hash
+of the recipe key; the verdict of a recomputation (`agrees`); and `models`, a hash of salted commitments to the models,
+which is left out where an (α,β,γ) is promised. An event that shows the end of a retraining is dated by the clock tick
+(`TICKED`).
 
 Under a consensus no entry may show when a generation ended, because that shows that a consensus failed. So no entry
 names a generation or counts its predictions, and there are no `generation` entries. Each round has a `round` entry
 instead, with a commitment to the key in force that is made for this round: a renewed key looks like the old one.
 
-A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests.
+A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests. Entries from
+before the stretch that its sentences rest on are shown too (`earlier`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _LINK_BYTES: Final = 32
 EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
-            {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "publisher", "tick_seconds"}
+            {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "promise", "tick_seconds"}
             | {"software", "fingerprint", "max_generations", "max_predictions", "key_commitment"}
         ),
         "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
@@ -48,7 +50,9 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
         "key": frozenset({"fingerprint"}),
-        "recomputed": frozenset({"generation", "round", "num_checked", "num_different", "agrees"}),
+        "recomputed": frozenset(
+            {"generation", "round", "num_checked", "num_different", "agrees", "chosen_by", "checkpoint", "models"}
+        ),
     }
 )
 
@@ -293,15 +297,19 @@ class Excerpt:
         Some of these entries in full.
     head
         Where the chain stands at the end.
+    earlier
+        Some entries from before the stretch, in full. The whole ledger shows that they are in the chain; the stretch
+        does not.
     """
 
     start: Head
     digests: tuple[str, ...]
     entries: tuple[Entry, ...]
     head: Head
+    earlier: tuple[Entry, ...] = ()
 
     @classmethod
-    def of(cls, start: Head, rows: Iterable[Entry | bytes] = ()) -> Self:
+    def of(cls, start: Head, rows: Iterable[Entry | bytes] = (), *, earlier: Iterable[Entry] = ()) -> Self:
         """Make the stretch after `start`. Give an `Entry` to show it in full, or its 32-byte digest."""
         digests, entries, link = [], [], start.link
         for place, row in enumerate(rows, start.sequence + 1):
@@ -312,7 +320,12 @@ class Excerpt:
             digest = row.digest if isinstance(row, Entry) else row
             link = next_link(link, digest)
             digests.append(digest.hex())
-        return cls(start, tuple(digests), tuple(entries), Head(start.sequence + len(digests), link))
+        return cls(start, tuple(digests), tuple(entries), Head(start.sequence + len(digests), link), tuple(earlier))
+
+    @property
+    def shown(self) -> tuple[Entry, ...]:
+        """All entries that are shown in full, in their order."""
+        return (*self.earlier, *self.entries)
 
     @property
     def is_complete(self) -> bool:
@@ -322,7 +335,12 @@ class Excerpt:
     def faults(self, deployment_id: str) -> list[Fault]:
         """List everything that does not fit together; empty for a sound excerpt of that deployment's ledger."""
         found = [fault for entry in self.entries if (fault := self._entry_fault(entry)) is not None]
-        numbers = [entry.sequence for entry in self.entries]
+        found += [
+            Fault(entry.sequence, "does not come before the stretch of the ledger that the certificate carries")
+            for entry in self.earlier
+            if entry.sequence > self.start.sequence
+        ]
+        numbers = [entry.sequence for entry in self.shown]
         found += [
             Fault(after, "is out of order among the entries shown in full")
             for before, after in pairwise(numbers)
@@ -356,6 +374,7 @@ class Excerpt:
             "digests": list(self.digests),
             "entries": [entry.to_data() for entry in self.entries],
             "head": self.head.to_data(),
+            "earlier": [entry.to_data() for entry in self.earlier],
         }
 
     @classmethod
@@ -363,11 +382,13 @@ class Excerpt:
         """Read what `to_data` gave. This does not check the chain; `faults` does."""
         digests = checks.sequence_of("digests", data["digests"])
         entries = checks.sequence_of("entries", data["entries"])
+        earlier = checks.sequence_of("earlier", data["earlier"])
         return cls(
             start=_read_head("start", data["start"]),
             digests=tuple(checks.digest("a digest of the ledger", digest) for digest in digests),
             entries=tuple(map(_read_entry, entries)),
             head=_read_head("head", data["head"]),
+            earlier=tuple(map(_read_entry, earlier)),
         )
 
 

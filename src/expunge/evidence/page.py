@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
+from expunge.core.errors import InputError
 from expunge.core.guarantee import Parameter
 from expunge.core.html import bullets, definitions, document, table, tag, tag_text
-from expunge.core.words import bound, day_and_time, percent, period
+from expunge.core.words import bound, day_and_time, percent, period, plural
 from expunge.evidence.canonical import write_canonical
 from expunge.evidence.certificate import Certificate
+from expunge.evidence.facts import WITHOUT_GUARANTEE
 from expunge.evidence.statements import describe_place, describe_request
 from expunge.evidence.verification import Verification
 
@@ -22,6 +25,15 @@ _STYLE: Final = """
 .warning { border: 2px solid var(--bad); background: var(--bad-back); color: var(--bad); border-radius: 6px;
   padding: 0.2rem 1.2rem; margin-top: 1.4rem; }
 .warning h2 { border: 0; margin: 0.7rem 0; font-size: 1.15rem; }
+.promise { border: 1px solid var(--line); border-left: 6px solid var(--soft); border-radius: 6px;
+  padding: 0.1rem 1.2rem 0.7rem; margin: 1.2rem 0; }
+.promise.claimed { border-left-color: var(--good); }
+.promise h2 { border: 0; margin: 0.8rem 0 0.2rem; padding: 0; display: flex; flex-wrap: wrap; align-items: baseline;
+  gap: 0.2rem 0.8rem; }
+.promise .compares { margin: 0 0 0.6rem; color: var(--soft); }
+.promise h3 { margin-top: 1rem; }
+.claim { font-size: 0.8rem; font-weight: 600; color: var(--soft); }
+.promise.claimed .claim { color: var(--good); }
 .alarms { max-width: 34rem; }
 .entries th, .entries td:first-child, .entries td:nth-child(2), .entries td:nth-child(3) { white-space: nowrap; }
 .appendix { font-size: 0.88rem; }
@@ -29,7 +41,9 @@ _STYLE: Final = """
   font-size: 0.92em; overflow-wrap: anywhere; }
 @media (max-width: 40rem) {
   .entries { display: block; overflow-x: auto; } .entries td:last-child { min-width: 16rem; } }
-@media print { .warning { break-inside: avoid; } .appendix { break-before: page; font-size: 9pt; } }
+@media print { .warning { break-inside: avoid; } .promise h2, .promise .compares { break-after: avoid; }
+  body { font-size: 9.5pt; line-height: 1.4; } h2 { margin-top: 1.2rem; } .promise { margin: 0.9rem 0; }
+  .appendix { break-before: page; font-size: 8.5pt; } }
 """
 _MOST_ENTRIES: Final = 100
 _MOST_HASHES: Final = 50
@@ -59,7 +73,9 @@ def render_page(certificate: Certificate, verification: Verification | None = No
             _top(certificate, title),
             *_warnings(certificate, verification),
             _what_happened(certificate),
-            _promised(certificate),
+            _exact(certificate),
+            _alpha_beta_gamma(certificate),
+            _recomputed(certificate),
             _not_promised(certificate),
             _appendix(certificate, verification),
         ]
@@ -79,7 +95,8 @@ def _top(certificate: Certificate, title: str) -> str:
     kind = "deployment" if certificate.request is None else certificate.request.state
     headline = certificate.statements.headline
     if certificate.request is not None and certificate.request.applied_by is not None:
-        headline = f"The request was applied by {day_and_time(certificate.request.applied_by)}."
+        at = certificate.request.applied_by
+        headline = headline.replace(f"applied by {at}.", f"applied by {day_and_time(at)}.", 1)
     return tag(
         "header",
         tag_text("p", "expunge", css="brand")
@@ -96,9 +113,6 @@ def _warnings(certificate: Certificate, verification: Verification | None) -> It
             css="warning",
             role="alert",
         )
-    if certificate.guarantee.is_vacuous:
-        reason = certificate.guarantee.reason.rstrip(". ")
-        yield tag("section", tag_text("h2", f"No guarantee is given: {reason}."), css="warning")
 
 
 def _what_happened(certificate: Certificate) -> str:
@@ -128,14 +142,47 @@ def _what_happened(certificate: Certificate) -> str:
         ("Created", day_and_time(deployment.created_at)),
         ("Issued", day_and_time(certificate.issued_at)),
     ]
-    return tag("section", tag_text("h2", "What was asked, and when" if request else "State") + definitions(rows))
+    said = "".join(tag_text("p", each) for each in _said_further(certificate))
+    heading = tag_text("h2", "What was asked, and when" if request else "State")
+    return tag("section", heading + definitions(rows) + said)
 
 
-def _promised(certificate: Certificate) -> str:
-    content = tag_text("h2", "What is promised") + bullets(certificate.statements.promised)
-    if not certificate.guarantee.is_vacuous:
-        content += _alarm_table(certificate)
-    return tag("section", content)
+def _said_further(certificate: Certificate) -> tuple[str, ...]:
+    """What the sentences tell beyond the rows."""
+    return () if certificate.request is None else certificate.statements.happened[1:]
+
+
+def _promise(title: str, compares: str, sentences: Sequence[str], limits: Sequence[str], more: str = "") -> str:
+    """A box of its own for a promise. One without limits is not claimed."""
+    claim = "claimed" if limits else "not claimed"
+    heading = tag("h2", tag_text("span", title) + tag_text("span", claim, css="claim"))
+    content = heading + tag_text("p", compares, css="compares")
+    content += bullets(sentences) if limits else tag_text("p", sentences[0])
+    if limits:
+        content += more + tag_text("h3", "What it does not say") + bullets(limits)
+    return tag("section", content, css="promise claimed" if limits else "promise")
+
+
+def _exact(certificate: Certificate) -> str:
+    said = certificate.statements
+    return _promise(
+        "The exact promise", "Compared with: the same recipe, run again on what is left.", said.exact, said.exact_limits
+    )
+
+
+def _alpha_beta_gamma(certificate: Certificate) -> str:
+    said = certificate.statements
+    return _promise(
+        "The (α,β,γ) promise",
+        "Compared with: training from scratch with fresh randomness.",
+        said.alpha_beta_gamma,
+        said.alpha_beta_gamma_limits,
+        "" if certificate.guarantee.is_vacuous else _alarm_table(certificate),
+    )
+
+
+def _recomputed(certificate: Certificate) -> str:
+    return tag("section", tag_text("h2", "What was checked") + bullets(certificate.statements.recomputed))
 
 
 def _alarm_table(certificate: Certificate) -> str:
@@ -160,6 +207,7 @@ def _appendix(certificate: Certificate, verification: Verification | None) -> st
     """List everything that an auditor needs besides the file itself."""
     parts = [
         tag_text("h2", "Technical appendix"),
+        _recipe(certificate),
         _guarantee(certificate),
         _assumptions(certificate),
         _ledger(certificate),
@@ -169,8 +217,35 @@ def _appendix(certificate: Certificate, verification: Verification | None) -> st
     return tag("section", "\n".join(parts), css="appendix")
 
 
+def _recipe(certificate: Certificate) -> str:
+    exact, rows = certificate.exact, []
+    with suppress(InputError):  # a wrong certificate, of which the page warns
+        key = certificate.history.key
+        if key is not None:
+            rows = [
+                ("round of the key" if key.is_of_round else "key in force since", key.at),
+                ("commitment to the key", key.commitment or "none"),
+            ]
+    sampling = "independent" if certificate.deployment.sampler_is_independent else "a partition"
+    rows = [
+        ("learner", exact.learner),
+        ("shards", f"{exact.num_shards:,}"),
+        ("sampling", sampling),
+        *rows,
+        *((name, plural(count, "model")) for name, count in exact.environments),
+    ]
+    return tag_text("h3", "The recipe") + table(("name", "value"), rows, css="numbers")
+
+
 def _guarantee(certificate: Certificate) -> str:
     guarantee, publication = certificate.guarantee, certificate.publication
+    stands = [
+        ("promise asked for", certificate.deployment.promise),
+        ("generation and round at issue", f"{_told(publication.generation)}, {publication.round:,}"),
+        ("clock tick", period(certificate.deployment.tick_seconds)),
+    ]
+    if guarantee.is_vacuous and certificate.deployment.promise in WITHOUT_GUARANTEE:
+        return tag_text("h3", "Where it stands") + table(("name", "value"), stands, css="numbers")
     covered = publication.predictions_covered
     covered_words = "any number" if covered is None else f"{covered:,}"
     rows = [
@@ -181,11 +256,9 @@ def _guarantee(certificate: Certificate) -> str:
         *((name, _number(value)) for name, value in sorted(guarantee.parameters.items())),
         ("predictions published in this generation", _told(publication.predictions_published)),
         ("predictions covered in a generation", "none" if guarantee.is_vacuous else covered_words),
-        ("generation and round at issue", f"{_told(publication.generation)}, {publication.round:,}"),
-        ("shards are independent", "yes" if certificate.deployment.sampler_is_independent else "no"),
-        ("clock tick", period(certificate.deployment.tick_seconds)),
+        *stands,
     ]
-    return tag_text("h3", "The guarantee in numbers") + table(("name", "value"), rows, css="numbers")
+    return tag_text("h3", "(α,β,γ) in numbers") + table(("name", "value"), rows, css="numbers")
 
 
 def _told(number: int | None) -> str:
@@ -193,19 +266,18 @@ def _told(number: int | None) -> str:
 
 
 def _assumptions(certificate: Certificate) -> str:
-    heading = tag_text("h3", "What the guarantee rests on")
     if not certificate.guarantee.assumptions:
-        return heading + tag_text("p", "No assumptions are stated.")
-    return heading + bullets(certificate.guarantee.assumptions)
+        return ""
+    return tag_text("h3", "What (α,β,γ) rests on") + bullets(certificate.guarantee.assumptions)
 
 
 def _ledger(certificate: Certificate) -> str:
     ledger = certificate.ledger
     rows = [
         (f"{entry.sequence:,}", entry.at, entry.event, write_canonical(entry.facts).decode("utf-8"))
-        for entry in ledger.entries[:_MOST_ENTRIES]
+        for entry in ledger.shown[:_MOST_ENTRIES]
     ]
-    more = len(ledger.entries) - len(rows)
+    more = len(ledger.shown) - len(rows)
     start = "the creation of the deployment" if ledger.start.sequence == 0 else f"entry {ledger.start.sequence:,}"
     return (
         tag_text("h3", "Ledger")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from expunge.core.errors import InputError
@@ -111,7 +111,7 @@ def verify(data: bytes, *, public_key: PublicKey | None = None) -> Verification:
             "agreement", find_contradictions(certificate), "the ledger, the facts and the times fit together"
         )
     if certificate is not None and not changed:  # otherwise the sentences cannot be expected to fit
-        checks += _report("sentences", _sentences(certificate), "the sentences are those that the numbers bear out")
+        checks += _report("sentences", _sentences(certificate), "the sentences are those that the facts bear out")
     passed = all(check.passed for check in checks)
     return Verification(tuple(checks), key, "holds" if passed else "wrong", certificate)
 
@@ -198,15 +198,21 @@ def _check_key(signer: PublicKey | None, expected: PublicKey | None) -> tuple[Ke
 
 
 def _sentences(certificate: Certificate) -> list[str]:
+    try:
+        history = certificate.history
+    except InputError:  # "agreement" has named it
+        return []
     expected = make_statements(
         certificate.deployment,
         certificate.publication,
+        certificate.exact,
         certificate.guarantee,
+        history=history,
         request=certificate.request,
         counts=certificate.counts,
     )
     return [
-        f"statements.{name} is not what the numbers of this certificate bear out"
-        for name in ("headline", "promised", "not_promised")
-        if getattr(certificate.statements, name) != getattr(expected, name)
+        f"statements.{each.name} is not what the facts of this certificate bear out"
+        for each in fields(expected)
+        if getattr(certificate.statements, each.name) != getattr(expected, each.name)
     ]

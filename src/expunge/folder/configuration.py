@@ -8,6 +8,7 @@ from typing import Any
 from expunge.core.checks import require_choice, require_count
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
+from expunge.core.words import plural
 from expunge.privacy.accounting import ACCOUNTANT_NAMES, Accountant
 from expunge.privacy.accounting import accountant as accountant_by_name
 from expunge.privacy.mechanisms import MECHANISM_NAMES
@@ -23,6 +24,7 @@ from expunge.serving.promises import (
     Unguarded,
     as_budget,
 )
+from expunge.training.learners import AbstainingLearner, ExactLearner, ScikitLearner, SlicedScikitLearner
 from expunge.training.sampling import Sampler
 
 _PLAIN: dict[str, type[Promise]] = {each.name: each for each in (Exact, Unguarded)}
@@ -56,6 +58,43 @@ class Settings:
     def make_sampler(self) -> Sampler:
         """The sampler that draws the shards."""
         return self.promise.make_sampler(self.sampling, self.inclusion_probability)
+
+
+def describe_learner(learner: Any) -> str:
+    """Say in words what trains a shard's model, such as "LogisticRegression" or "a Pipeline of A and B".
+
+    Parameters
+    ----------
+    learner
+        The learner.
+
+    Returns
+    -------
+    str
+        The words. They name classes, and no options.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from expunge.training.learners import as_learner
+    >>> describe_learner(as_learner(GaussianNB()))
+    'GaussianNB'
+    """
+    if isinstance(learner, AbstainingLearner):
+        return describe_learner(learner.learner)
+    if isinstance(learner, SlicedScikitLearner):
+        return f"{describe_learner(learner.estimator)} in {plural(learner.num_slices, 'slice')}"
+    if isinstance(learner, ScikitLearner):
+        return describe_learner(learner.estimator)
+    if isinstance(learner, ExactLearner):
+        return describe_learner(learner.kind)
+    steps = getattr(learner, "steps", None)
+    if isinstance(steps, list) and all(isinstance(each, tuple) and len(each) == 2 for each in steps):
+        parts = [describe_learner(step) for _, step in steps if step is not None and not isinstance(step, str)]
+        return (
+            f"a Pipeline of {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}" if parts else "Pipeline"
+        )
+    return type(learner).__name__
 
 
 def dump_settings(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
-from expunge.evidence import Certificate
+from expunge.evidence import Certificate, KeyDraw
 from expunge.folder.codec import encode
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.inbox import Inbox
@@ -32,7 +33,7 @@ from expunge.folder.store import Store
 from expunge.folder.store.requests import Request
 from expunge.serving.deployment import Deployment, Receipt, Status
 from expunge.serving.keeper import RoundState
-from expunge.serving.promises import Statement
+from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, StudentRound
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import Origins
@@ -172,7 +173,12 @@ class DurableDeployment:
     @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return self._deployment.promise
+        return make_statements(self.guarantee(), self.origins, unclaimed=self._evidence.unclaimed)
+
+    @property
+    def key(self) -> KeyDraw:
+        """When the recipe key in force was drawn, why, and the commitment to it. For operators and auditors."""
+        return self._evidence.key
 
     @property
     def student(self) -> StudentRound:
@@ -357,11 +363,13 @@ class DurableDeployment:
         predictions = None if now.budget is None else now.budget.predictions
         return CurrentFacts(now.generation, now.round, predictions, capacity, now.num_records)
 
-    def rekey(self, *, advance: Advance = ignore_progress) -> None:
-        """Retrain everything now with a new key: a new generation of the same round."""
+    def rekey(
+        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+    ) -> bool:
+        """Retrain everything now with a new key, as `Deployment.rekey` does. The log says why it was renewed."""
         with self._working():
             self._raise_clock_error()
-            self._deployment.rekey(advance=advance)
+            return self._deployment.rekey(if_older_than=if_older_than, advance=advance)
 
     @property
     def schema(self) -> Schema:

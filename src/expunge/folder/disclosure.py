@@ -9,7 +9,9 @@ the folder. A bundle is a folder:
     records/         the records as columns, as in a deployment's folder
 
 A commitment to a model is SHA-256 of 32 random bytes (the salt) and of the model's bytes. Without the salt it tells
-nothing about the model. Reading a bundle runs no code that is not trusted by name, and reads no file outside it.
+nothing about the model. The salt is drawn when the model is written, kept beside it, and erased with it: a commitment
+can be opened exactly as long as its model is in service. Reading a bundle runs no code that is not trusted by name, and
+reads no file outside it.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ class ModelCommitment:
     format
         The format of the bytes.
     salt
-        32 random bytes.
+        32 random bytes, which belong to the model.
     digest
         SHA-256 of the salt and the bytes.
 
@@ -79,7 +81,7 @@ class ModelCommitment:
     --------
     >>> from expunge.folder.codec import encode
     >>> model, other = encode([1, 2]), encode([1, 3])
-    >>> commitment = ModelCommitment.of(model)
+    >>> commitment = ModelCommitment.of(model, salt=bytes(32))
     >>> commitment.opens_to(model), commitment.opens_to(other)
     (True, False)
     """
@@ -89,14 +91,38 @@ class ModelCommitment:
     digest: bytes
 
     @classmethod
-    def of(cls, model: Encoded) -> Self:
-        """Commit to a model with a fresh salt."""
-        salt = secrets.token_bytes(_SALT_BYTES)
+    def of(cls, model: Encoded, *, salt: bytes) -> Self:
+        """Commit to a model with its salt."""
         return cls(model.format, salt, _commit(salt, model.data))
 
     def opens_to(self, model: Encoded) -> bool:
         """Whether the model is, byte for byte, the one that was committed to."""
         return self.format == model.format and self.digest == _commit(self.salt, model.data)
+
+
+def combine_commitments(models: Mapping[int, ModelCommitment | None]) -> str:
+    """One commitment to all models in service: the SHA-256 of the commitments to each, by shard.
+
+    It can be checked only while every salt exists, that is, until one of the models is replaced.
+
+    Parameters
+    ----------
+    models
+        A commitment for every shard; None stands for a model whose file is missing.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Examples
+    --------
+    >>> len(combine_commitments({0: None}))
+    64
+    """
+    missing = bytes(hashlib.sha256().digest_size)
+    digests = [missing if model is None else model.digest for _, model in sorted(models.items())]
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _commit(salt: bytes, data: bytes) -> bytes:
@@ -146,6 +172,11 @@ class Disclosure:
     models: Mapping[int, ModelCommitment | None] = field(repr=False)
     environment: Mapping[str, str] = field(default_factory=dict)
     signed_by: str | None = None
+
+    @property
+    def models_commitment(self) -> str:
+        """One commitment to all models that were looked at: see `combine_commitments`."""
+        return combine_commitments(self.models)
 
     @property
     def source(self) -> Literal["folder", "bundle"]:
@@ -300,12 +331,12 @@ def _num_shards(store: Store) -> int:
 
 def _committed(store: Store, shard: int) -> ModelCommitment | None:
     """Commit to the bytes that are in service: those in the file, not those that the database expects."""
-    row = store.database.row("SELECT file, format FROM shards WHERE shard = ?", (shard,))
+    row = store.database.row("SELECT file, format, salt FROM shards WHERE shard = ?", (shard,))
     try:
         data = b"" if row is None else (store.folder / "models" / Path(row[0]).name).read_bytes()
     except FileNotFoundError:
         row = None
-    return None if row is None else ModelCommitment.of(Encoded(row[1], data))
+    return None if row is None else ModelCommitment.of(Encoded(row[1], data), salt=bytes(row[2]))
 
 
 def _recorded_commitment(store: Store) -> str | None:
@@ -608,7 +639,10 @@ def _read_bundled_records(path: Path, manifest: Mapping[str, Any], form: Form) -
             raise InputError(f"column {column.name} has another length than {size} records")
     classes = load_classes(schema["classes"])
     block = RecordFolder(path / _RECORDS, form).read(size)
-    if len(block.labels) and (block.labels.min() < 0 or block.labels.max() >= len(classes)):
+    if form.outputs is not None:
+        if len(classes) or not np.isfinite(block.labels).all():
+            raise InputError("a record has a label that is no finite number")
+    elif len(block.labels) and (block.labels.min() < 0 or block.labels.max() >= len(classes)):
         raise InputError("a record has a label that is no class")
     allowed = require_flag("allow_missing", schema["allow_missing"])
     found = Records.restored(block, dead=(), classes=classes, allow_missing=allowed, layout=form.layout)
@@ -616,11 +650,12 @@ def _read_bundled_records(path: Path, manifest: Mapping[str, Any], form: Form) -
 
 
 @contextmanager
-def recording(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int, bool], None]]:
+def recording(path: str | os.PathLike[str]) -> Iterator[Callable[..., None]]:
     """Hold a folder for a recomputation, and write its result into the folder's log.
 
-    Under an (α,β,γ) promise (independent shards) the entry tells the verdict only: how many of the chosen shards differ
-    may depend on ζ. The entry is dated by a clock tick.
+    The entry tells how the shards were chosen, and commits to all models in service. With independent shards, which an
+    (α,β,γ) promise needs, it tells the verdict only: how many of the chosen shards differ, and whether a round left
+    every model as it was, may depend on ζ. The entry is dated by a clock tick.
 
     Parameters
     ----------
@@ -630,7 +665,7 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int, bool
     Yields
     ------
     callable
-        `write(num_checked, num_different, agrees)` appends the entry.
+        `write(num_checked=…, num_different=…, agrees=…, chosen_by=…, checkpoint=…)` appends the entry.
 
     Raises
     ------
@@ -643,11 +678,14 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int, bool
     try:
         evidence = Evidence(store)
 
-        def write(num_checked: int, num_different: int, agrees: bool) -> None:
+        def write(*, num_different: int, checkpoint: str | None, **told: Any) -> None:
             position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"
-            where = {**evidence.of_generation(position.generation), "round": position.round}
-            facts: dict[str, Any] = {**where, "agrees": agrees}
-            told = facts | {"num_checked": num_checked} | ({} if is_independent else {"num_different": num_different})
+            told |= {**evidence.of_generation(position.generation), "round": position.round}
+            if checkpoint is not None:
+                told["checkpoint"] = checkpoint
+            if not is_independent:
+                models = {shard: _committed(store, shard) for shard in range(_num_shards(store))}
+                told |= {"num_different": num_different, "models": combine_commitments(models)}
             with store.database.transaction():
                 evidence.ledger.write("recomputed", evidence.clock.done(), **told)
 

@@ -19,9 +19,13 @@ from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
+from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
+from expunge.training.environment import describe_environments
 
+REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
+_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 
 
@@ -96,21 +100,36 @@ class LedgerBook:
         content = evidence.write_canonical(line.entry.to_data()).decode()
         self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
 
-    def excerpt(self, request: str) -> evidence.Excerpt:
-        """Return the chain from just before the request's first entry to the head. Only its own entries are in full."""
-        rows = self._store.database.rows("SELECT entry, link FROM ledger ORDER BY sequence")
-        entries = [evidence.Entry(**json.loads(row[0])) for row in rows]
+    def excerpt(self, request: str, *, num_shards: int, reach: int = REACH) -> evidence.Excerpt:
+        """Return the chain up to the head, with the request's entries and those that tell of the recipe in full.
+
+        It starts just before the first of these, unless that is more than `reach` entries before the request's first
+        one: such entries are shown outside the stretch, so that a certificate stays small.
+        """
+        rows = self._rows()
+        entries = [entry for entry, _ in rows]
         own = [entry for entry in entries if entry.facts.get("request") == request]
-        first = own[0].sequence - 1
-        start = evidence.genesis(self._deployment) if first == 0 else evidence.Head(first, bytes(rows[first - 1][1]))
-        return evidence.Excerpt.of(start, [entry if entry in own else entry.digest for entry in entries[first:]])
+        told = evidence.telling_entries(entries, num_shards=num_shards)
+        first = min(entry.sequence for entry in (*own, *told) if entry.sequence >= own[0].sequence - reach) - 1
+        start = evidence.genesis(self._deployment) if first == 0 else evidence.Head(first, rows[first - 1][1])
+        shown = {entry.sequence for entry in (*own, *told)}
+        return evidence.Excerpt.of(
+            start,
+            [entry if entry.sequence in shown else entry.digest for entry in entries[first:]],
+            earlier=[entry for entry in told if entry.sequence <= first],
+        )
 
     def whole(self) -> evidence.Excerpt:
         """Return all entries."""
-        rows = self._store.database.rows("SELECT entry FROM ledger ORDER BY sequence")
-        return evidence.Excerpt.of(
-            evidence.genesis(self._deployment), [evidence.Entry(**json.loads(row[0])) for row in rows]
-        )
+        return evidence.Excerpt.of(evidence.genesis(self._deployment), [entry for entry, _ in self._rows()])
+
+    def history(self, *, num_shards: int) -> evidence.History:
+        """Return what the whole ledger says about the key in force and about recomputations."""
+        return evidence.History.of((entry for entry, _ in self._rows(_TELLING)), num_shards=num_shards)
+
+    def _rows(self, condition: str = "") -> list[tuple[evidence.Entry, bytes]]:
+        rows = self._store.database.rows(f"SELECT entry, link FROM ledger {condition} ORDER BY sequence")
+        return [(evidence.Entry(**json.loads(entry)), bytes(link)) for entry, link in rows]
 
 
 def commitment_facts(key: RecipeKey, *, round: int | None = None) -> dict[str, str]:
@@ -133,6 +152,19 @@ class Evidence:
         with store.explain_errors():
             hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
         self.requests = RequestBook(store, hash_key)
+        self._num_shards: int = store.fact("settings")["n_shards"]
+
+    @property
+    def key(self) -> evidence.KeyDraw:
+        """When the key in force was drawn and why, and the commitment to it."""
+        (at, reason), key = read_key_draw(self._store), read_key(self._store)
+        told = commitment_facts(key, round=None if self.shows_generations else self._store.position.round)
+        return evidence.KeyDraw(at, told.get("key_commitment"), reason or None)  # type: ignore[arg-type]
+
+    @property
+    def unclaimed(self) -> str:
+        """Why the exact promise is not claimed, because of a recomputation; empty if it is."""
+        return evidence.why_disagreeing(self.ledger.history(num_shards=self._num_shards))
 
     @cached_property
     def shows_generations(self) -> bool:
@@ -143,15 +175,16 @@ class Evidence:
         """The fact of the log that names a generation, where it may be told."""
         return {"generation": generation} if self.shows_generations else {}
 
-    def write_switch(self, key: RecipeKey, *, generation: int, round: int, is_new: bool) -> None:
+    def write_switch(self, key: RecipeKey, *, generation: int, round: int, reason: str) -> None:
         """Write what the log tells of a switch to the next round, inside the caller's transaction.
 
-        Where generations are not shown, every round has an entry with a commitment of its own.
+        `reason` says why the key was renewed; empty if it was not. Where generations are not shown, every round has an
+        entry with a commitment of its own.
         """
         if not self.shows_generations:
             self.ledger.write("round", self.clock.done(), round=round, **commitment_facts(key, round=round))
-        elif is_new:
-            facts = {"generation": generation, "round": round, **commitment_facts(key)}
+        elif reason:
+            facts = {"generation": generation, "round": round, "reason": reason, **commitment_facts(key)}
             self.ledger.write("generation", self.clock.done(), **facts)
 
     def certificate(
@@ -162,7 +195,7 @@ class Evidence:
         The requests and the ledger are read first, and the current round after them. So the certificate never names a
         round later than the current one.
         """
-        store = self._store
+        store, settings = self._store, self._store.fact("settings")
         with store.database.snapshot():
             about: dict[str, Any] = self._about(request)
         now = read_facts()
@@ -175,7 +208,8 @@ class Evidence:
                 name=store.fact("name"),
                 created_at=store.fact("created_at"),
                 tick_seconds=self.clock.tick_seconds,
-                sampler_is_independent=store.fact("settings")["sampling"] == "independent",
+                promise=settings["promise"]["name"],
+                sampler_is_independent=settings["sampling"] == "independent",
             ),
             publication=evidence.PublicationFacts(
                 generation=now.generation,
@@ -183,10 +217,16 @@ class Evidence:
                 predictions_published=now.predictions,
                 predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
+            exact=evidence.ExactFacts(
+                learner=store.fact("learner"),
+                num_shards=self._num_shards,
+                numerics=store.fact("numerics"),
+                environments=describe_environments(count_environments(store)),
+            ),
             guarantee=evidence.GuaranteeFacts.of(guarantee),
             # On a tick, and not before the events in it: these may be dated by a tick that is still to come.
             issued_at=max(
-                [self.clock.tick(), *(each.at for each in about["ledger"].entries if each.event in evidence.TICKED)]
+                [self.clock.tick(), *(each.at for each in about["ledger"].shown if each.event in evidence.TICKED)]
             ),
             **about,
         )
@@ -194,7 +234,8 @@ class Evidence:
     def _about(self, request: str | None) -> dict[str, Any]:
         if request is None:
             return {"counts": self.requests.all(), "ledger": self.ledger.whole()}
-        return {"request": self._request_facts(self.requests.get(request)), "ledger": self.ledger.excerpt(request)}
+        found, ledger = self.requests.get(request), self.ledger.excerpt(request, num_shards=self._num_shards)
+        return {"request": self._request_facts(found), "ledger": ledger}
 
     def _request_facts(self, request: Request) -> evidence.RequestFacts:
         applied = request.public_state == "applied"

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
-from expunge.evidence import Certificate
+from expunge.evidence import Certificate, KeyDraw
 from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
@@ -107,9 +107,14 @@ class DeploymentView:
             ) from None
 
     @property
+    def key(self) -> KeyDraw:
+        """When the recipe key in force was drawn, why, and the log's commitment to it. For operators and auditors."""
+        return self._evidence.key
+
+    @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return make_statements(self.guarantee(), self.origins())
+        return make_statements(self.guarantee(), self.origins(), unclaimed=self._evidence.unclaimed)
 
     def origins(self, *, trust: Sequence[str] = ()) -> Origins:
         """Return which environments the models in service were trained in, and what has changed since.

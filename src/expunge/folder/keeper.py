@@ -25,7 +25,7 @@ from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.schema import Redeclared
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable
+from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable, write_key
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import DurableJournal
@@ -155,11 +155,12 @@ class FolderKeeper:
             report_step("switch.open")
             put_round(store, learned)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
-            is_new = generation != present.generation
-            if is_new:
-                publisher = following.publisher
+            if generation != present.generation:
+                publisher, done = following.publisher, evidence.clock.done()
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-            evidence.write_switch(state.key, generation=generation, round=round_, is_new=is_new)
+                write_key(store, state.key, at=done, reason=following.renewed)  # the old key is overwritten
+            reason = "" if generation == present.generation else following.renewed
+            evidence.write_switch(state.key, generation=generation, round=round_, reason=reason)
             if self._redeclared is not None:
                 self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
@@ -174,6 +175,8 @@ class FolderKeeper:
         if not self.complete_erasure(present):  # it was a retraining outside any request
             with self._store.explain_errors():
                 self._store.sweep()
+            with suppress(StoreError):  # a reader may hold the log; the next update, or closing, empties it
+                self._store.database.checkpoint()  # of old salts, and of the old key
 
     def complete_erasure(self, present: RoundState) -> bool:
         """Finish what earlier switches left to be erased, also after a crash. Return whether there was anything."""

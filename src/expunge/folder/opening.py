@@ -26,26 +26,34 @@ from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
+from expunge.core.words import seconds_of
 from expunge.folder.codec import decode, encode, encode_model
-from expunge.folder.configuration import Settings, dump_settings, load_settings
+from expunge.folder.configuration import Settings, describe_learner, dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import encode_round, get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.store import FolderLock, Store, recover_replacement
-from expunge.folder.store.ensembles import FirstEnsembleWriter, activate, dump_classes, read_state
+from expunge.folder.store.ensembles import (
+    FirstEnsembleWriter,
+    activate,
+    dump_classes,
+    read_key_draw,
+    read_state,
+    write_key,
+)
 from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
 from expunge.serving.keeper import RoundState
-from expunge.serving.promises import Promise, SamplingName, as_promise
+from expunge.serving.promises import ONLY_CLASSES, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import NUMERICS, Numerics
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
-from expunge.training.learners.protocol import for_classes, require_weights
+from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
 
 _PROBE_ROWS = 50
 
@@ -81,9 +89,10 @@ def create(
     path
         Where the folder goes. Nothing may be there but an empty folder.
     learner
-        A scikit-learn classifier or Pipeline, or a `Learner`.
+        A scikit-learn classifier, regressor or Pipeline, or a `Learner`.
     X, y
-        The features and labels, as scikit-learn takes them.
+        The features and labels, as scikit-learn takes them. For a regressor `y` holds numbers, one a record or a row of
+        them.
     ids
         An id for each record, as text or integers; 0, 1, 2, … if it is None.
     subjects
@@ -157,6 +166,8 @@ def create(
     require_choice("numerics", numerics, NUMERICS)
     origin = _plain(provenance or {})
     promised, base = as_promise(promise), as_learner(learner)
+    if predicts_values(base) and not promised.is_exact:
+        raise ParameterError(ONLY_CLASSES)
     chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
     key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
@@ -173,6 +184,7 @@ def create(
             subjects=subjects,
             weights=weights,
             classes=classes,
+            is_regression=predicts_values(base),
             allow_missing=allow_missing,
             copy=False,  # until they are written to files
         )
@@ -206,6 +218,7 @@ def create(
         )
         facts = {
             "settings": found,
+            "learner": describe_learner(base),
             "classes": labels,
             "taken": [
                 *([] if classes is not None else ["classes"]),
@@ -261,6 +274,7 @@ def _write_down(
         put_round(store, learned)
         activate(store, staged, generation=1, round=0, models_trained=first.models_trained)
         store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
+        write_key(store, state.key, at=facts["created_at"], reason="")
         LedgerBook(store, identity).write(
             "created",
             facts["created_at"],
@@ -268,6 +282,8 @@ def _write_down(
             num_records=len(state.records),
             num_shards=state.num_shards,
             sampler=facts["settings"]["sampling"],
+            promise=facts["settings"]["promise"]["name"],
+            learner=facts["learner"],
             tick_seconds=facts["clock_seconds"],
             max_generations=max_generations,
             software=f"expunge {__version__}",
@@ -361,6 +377,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
             position.models_trained,
             generation=position.generation,
             round=position.round,
+            key_drawn=float(seconds_of(read_key_draw(store)[0])),
         ),
         learner,
         front=front,

@@ -172,7 +172,7 @@ def _facts(store: Store, learner: Any) -> list[tuple[str, Any, str]]:
     return [
         ("features", features, _listed([f"{name} ({kind})" for name, kind in features])),
         *((role, columns[role], columns[role]) for role in roles if columns.get(role)),
-        ("classes", classes, _listed(list(map(str, classes)))),
+        ("classes", classes, _listed(list(map(str, classes))) if form.outputs is None else "none: labels are numbers"),
         ("weights", form.has_weights, "records have weights" if form.has_weights else "none"),
         ("gaps", may_have_gaps, "may be missing" if may_have_gaps else "refused"),
         ("shards", settings.n_shards, f"{settings.n_shards:,}"),

@@ -14,9 +14,11 @@ from __future__ import annotations
 import copy
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
@@ -31,14 +33,16 @@ from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
+from expunge.core.words import read_period
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.keeper import InMemory, Keeper, RoundState
-from expunge.serving.promises import ONLY_LABELS, Statement, make_statements
+from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, Statement, make_statements
 from expunge.serving.publishing import (
     BudgetStatus,
     DirectFront,
     ExactFront,
     ExactPublisher,
+    ExactRound,
     Front,
     Publisher,
     RoundContext,
@@ -47,7 +51,16 @@ from expunge.serving.publishing import (
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
 from expunge.training.environment import Numerics, Origins
 from expunge.training.execution import Executor, Serial
-from expunge.training.learners import Learner, ScikitModel, SlicedLearner, SlicedModel, as_learner
+from expunge.training.learners import (
+    Learner,
+    MultiOutputModel,
+    ScikitModel,
+    ScikitRegression,
+    SlicedLearner,
+    SlicedModel,
+    as_learner,
+)
+from expunge.training.learners.protocol import predicts_values
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
@@ -199,6 +212,8 @@ class Deployment:
         self._front = front or (ExactFront() if is_exact else DirectFront())
         if is_exact != isinstance(self._front, ExactFront):
             raise ParameterError("an ExactFront and an ExactPublisher belong together: both, or neither")
+        if predicts_values(learner) and not is_exact:
+            raise ParameterError(ONLY_CLASSES)
         self._learner = learner
         self._max_generations = require_count("max_generations", max_generations)
         self._executor = executor or Serial()
@@ -260,7 +275,7 @@ class Deployment:
 
     @property
     def classes(self) -> NDArray[Any]:
-        """The labels that may be released."""
+        """The labels that may be released; empty for a regressor."""
         return self.records.classes
 
     @property
@@ -333,6 +348,8 @@ class Deployment:
             If the generation's budget does not allow so many answers.
         """
         rows = self._queries(X)
+        if self.records.is_regression:
+            raise NotPublishedError("no class codes: this deployment predicts numbers, which predict gives")
         if self.is_exact:
             return self._present.serving.answer(rows)  # of one round, without waiting for anything
         with self._lock:
@@ -356,6 +373,8 @@ class Deployment:
         """The state, under the exact promise; `what` else names in the error what may not be published."""
         if not self.is_exact:
             raise NotPublishedError(f"no {what} under this promise, {ONLY_LABELS}")
+        if self.records.is_regression and what != "export":
+            raise NotPublishedError(f"no {what}: this deployment predicts numbers, which predict gives")
         return self._present.state
 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
@@ -434,33 +453,44 @@ class Deployment:
         models = [
             each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
         ]
-        return [copy.deepcopy(each.estimator if isinstance(each, ScikitModel) else each) for each in models]
+        fitted = ScikitModel | ScikitRegression | MultiOutputModel
+        return [copy.deepcopy(each.estimator if isinstance(each, fitted) else each) for each in models]
 
     def predict(self, X: Features) -> NDArray[Any]:
-        """Release a label for every row.
+        """Release a label for every row, or the numbers that a regressor predicts.
 
         Parameters
         ----------
         X
-            The rows to classify, in the layout of the records.
+            The rows, in the layout of the records.
 
         Returns
         -------
         array
             The labels. Where the mechanism declined, or every shard abstains under the exact promise, the label is
-            None, and the array holds objects.
+            None, and the array holds objects. For a regressor the mean or the median of the shards' values: one number
+            a row, or a row of them; shards without records are left out.
 
         Raises
         ------
         InputError, BudgetExhaustedError
-            As `predict_codes`.
+            As `predict_codes`; for a regressor also if no records are left to predict from.
         """
+        if self.records.is_regression:
+            return self._values(X)
         codes = self.predict_codes(X)
         labels = self.classes[np.maximum(codes, 0)]
         if (codes < 0).any():
             labels = labels.astype(object)
             labels[codes < 0] = None
         return labels
+
+    def _values(self, X: Features) -> NDArray[np.float64]:
+        serving, rows = self._present.serving, self._queries(X)
+        assert isinstance(serving, ExactRound)
+        if not len(serving.opening.state.records):
+            raise InputError("no records are left to predict from: add some")
+        return serving.values(rows)
 
     def update(self, batch: Iterable[Update], *, advance: Advance = ignore_progress) -> Receipt:
         """Apply a batch of updates, all or nothing, as one round (Algorithm 3).
@@ -558,20 +588,43 @@ class Deployment:
         """
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
-    def rekey(self, *, advance: Advance = ignore_progress) -> None:
+    def rekey(
+        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+    ) -> bool:
         """Retrain everything now, with a new key ζ. This starts a new generation within the same round.
 
-        Under the exact promise nothing else renews the key. Do it on a clock: what the promise says is about the models
-        given the key, and a key that is renewed because of what people saw would itself depend on that.
+        Under the exact promise nothing else renews the key. Do it on a clock (`if_older_than`): what the promise says
+        is about the models given the key, and a key that is renewed because of what people saw would itself depend on
+        that. A folder's log says which of the two it was.
 
         Parameters
         ----------
+        if_older_than
+            Do nothing unless the key in force is older than this: seconds, or a text such as "90d". None renews it
+            at once, by hand.
         advance
             Called with the progress of the training.
+
+        Returns
+        -------
+        bool
+            Whether the key was renewed.
+
+        Raises
+        ------
+        ParameterError
+            If `if_older_than` is not a length of time.
+        TrainingError
+            If a shard's model cannot be trained. Nothing is changed.
         """
+        least = 0.0 if if_older_than is None else read_period("if_older_than", if_older_than)
         with self._keeper.working(), self._updating:
             self._raise_background_error()
-            self._make_round(partial(self._rekeyed, advance))
+            if if_older_than is not None and time.time() - self._present.key_drawn <= least:
+                return False
+            reason = "by hand" if if_older_than is None else "on a clock"
+            self._make_round(partial(self._rekeyed, advance, reason))
+            return True
 
     def redeclare(
         self,
@@ -758,11 +811,11 @@ class Deployment:
         _hand_over(writer, following.state, change if following.state.records is records else None)
         return replace(following, round=present.round + 1, last_report=report)
 
-    def _rekeyed(self, advance: Advance, present: RoundState, writer: StateWriter | None) -> RoundState:
+    def _rekeyed(self, advance: Advance, reason: str, present: RoundState, writer: StateWriter | None) -> RoundState:
         """Retrain everything on the same dataset, in a new generation of the same round."""
         following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
         _hand_over(writer, following.state, _no_change(present, following))
-        return following
+        return replace(following, renewed=reason)
 
     def _redeclared(
         self, records: Records, advance: Advance, present: RoundState, writer: StateWriter | None
@@ -770,7 +823,7 @@ class Deployment:
         """Retrain everything on the same records under another schema, in a new generation of the same round."""
         following = self._fresh_generation(present, records, advance, present.rng.renewed())
         _hand_over(writer, following.state, None)
-        return following
+        return replace(following, renewed="by hand")
 
     def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
         """Start a generation: fresh randomness, fresh models, empty books."""
@@ -787,6 +840,7 @@ class Deployment:
             generation=present.generation + 1,
             round=present.round,
             last_report=present.last_report,
+            renewed="generation used up",
         )
 
     def _start_background_retraining(self, spent: RoundState) -> None:

@@ -6,6 +6,7 @@ nothing to do (`InMemory`). In a folder the keeper is the protocol of crash safe
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -45,6 +46,10 @@ class RoundState:
         What the last update touched and trained; None before the first update.
     is_copy
         Whether other copies serve the same generation.
+    key_drawn
+        When the recipe key was drawn, in seconds since 1970.
+    renewed
+        Why the key before it was replaced: "by hand", "on a clock" or "generation used up". Empty for the first key.
     answers
         The codes that were released in this round, by the row's key. This alone changes while the round is served.
     """
@@ -58,6 +63,8 @@ class RoundState:
     round: int = 0
     last_report: UpdateReport | None = None
     is_copy: bool = False
+    key_drawn: float = field(default_factory=time.time)
+    renewed: str = ""
     answers: dict[bytes, int] = field(default_factory=dict, repr=False)
 
     @property

@@ -34,6 +34,7 @@ from expunge.theory.planning import recommend_shards
 from expunge.training.environment import Origins
 from expunge.training.fallback import Fallback, RidgeFallback
 from expunge.training.learners import Learner, SlicedLearner, as_learner
+from expunge.training.learners.protocol import Combination
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
 SamplingName = Literal["independent", "partition"]
@@ -97,6 +98,7 @@ EXACT_STATEMENT = Statement(
     "It protects deletion, not accuracy: deletions that people choose after seeing the models may leave records behind "
     "on which this key does badly, and a fresh key would do better.",
 )
+ONLY_CLASSES = "a regressor needs promise='exact': the other promises count votes for classes, and numbers have none"
 _FRESH = "retraining from scratch with fresh randomness"
 
 
@@ -108,7 +110,9 @@ _ROUNDED = (
 )
 
 
-def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tuple[Statement, ...]:
+def make_statements(
+    guarantee: Guarantee, origins: Origins | None = None, *, unclaimed: str = ""
+) -> tuple[Statement, ...]:
     """The promises in force, each as a statement of its own.
 
     Parameters
@@ -118,6 +122,8 @@ def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tup
     origins
         The environments that the models in service come from. If there are several, the exact promise holds up to
         rounding only, and says how many models come from where. None names no environment.
+    unclaimed
+        Why the exact promise is not claimed; empty if it is.
 
     Returns
     -------
@@ -131,8 +137,9 @@ def make_statements(guarantee: Guarantee, origins: Origins | None = None) -> tup
     exact True
     (α,β,γ) True
     """
-    exact = _exact_statement(origins)
-    reason = guarantee.reason.rstrip(". ").removeprefix("(α,β,γ)-unlearning is not claimed: ")
+    exact, reason = _exact_statement(origins), guarantee.reason.rstrip(". ")
+    if unclaimed:
+        exact = replace(exact, statement="not claimed", limits="", reason=unclaimed.rstrip(". "))
     if reason:
         return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
@@ -358,6 +365,16 @@ class Exact(Promise):
     without limit, and only the shards of a deleted record are ever retrained. It compares with retraining by the same
     recipe, key included; it claims no (α,β,γ).
 
+    Parameters
+    ----------
+    combine
+        How the values of regressors become one: "mean" or "median". It does not concern classifiers.
+
+    Raises
+    ------
+    ParameterError
+        If `combine` is neither.
+
     Examples
     --------
     >>> Exact().default_sampling
@@ -367,6 +384,10 @@ class Exact(Promise):
     name: ClassVar[str] = "exact"
     is_exact: ClassVar[bool] = True
     default_sampling: ClassVar[SamplingName] = "partition"
+    combine: Combination = "mean"
+
+    def __post_init__(self) -> None:
+        require_choice("combine", self.combine, get_args(Combination))
 
     def make_publisher(
         self, num_shards: int, num_classes: int, rng: Randomness, *, cache_folder: Path | None = None
@@ -375,8 +396,8 @@ class Exact(Promise):
         return publishing.ExactPublisher()
 
     def make_front(self, learner: Any) -> Front:
-        """A front that answers with labels and probabilities."""
-        return publishing.ExactFront()
+        """A front that answers with labels and probabilities, or with values."""
+        return publishing.ExactFront(self.combine)
 
 
 @dataclass(frozen=True)
@@ -697,7 +718,7 @@ def as_promise(promise: str | Promise) -> Promise:
     Examples
     --------
     >>> as_promise("exact")
-    Exact()
+    Exact(combine='mean')
     """
     if isinstance(promise, Promise):
         return promise

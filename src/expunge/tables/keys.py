@@ -274,7 +274,10 @@ def refuse_quantities(labels: NDArray[Any], where: str) -> None:
 
     different = pd.unique(pd.Series(labels))
     if len(different) > _FEW and 2 * len(different) > len(labels):
-        raise InputError(f"{where} has {len(different):,} different values in {len(labels):,} rows; a label is a class")
+        raise InputError(
+            f"{where} has {len(different):,} different values in {len(labels):,} rows; a label is a class, unless the "
+            "learner predicts numbers, as ridge-regression does"
+        )
     if len(different) == 1:
         raise InputError(f"{where} is {different[0]!s:.80} in every row; declare the other classes with --class")
 

@@ -141,7 +141,7 @@ class Labelled:
     features
         One row for each record: an array of numbers, or a data frame if a column is text.
     labels
-        One label for each record.
+        One label for each record: a class, or a number to predict.
     ids, subjects, weights
         One value for each record; None if the deployment has no such column.
     """
@@ -254,7 +254,7 @@ class Schema:
         table
             The file, with its columns in any order.
         classes
-            The classes of the deployment.
+            The classes of the deployment; empty if it predicts numbers.
 
         Returns
         -------
@@ -282,7 +282,8 @@ class Schema:
         weights = None
         if self.weight is not None:
             weights = _weights(self._role(table, "weight"), place(table, self.name_in(table, "weight")))
-        labels = match_labels(label, place(table, self.name_in(table, "label")), classes)
+        where = place(table, self.name_in(table, "label"))
+        labels = match_labels(label, where, classes) if len(classes) else _targets(label, where)
         return Labelled(features, labels, ids, subjects, weights)
 
     def name_in(self, table: Table, role: Role) -> str:
@@ -319,6 +320,7 @@ def read_labelled(
     ignored: Sequence[str] = (),
     numbers: Numbers = "float64",
     one_class: bool = False,
+    is_regression: bool = False,
 ) -> tuple[Schema, Labelled]:
     """Read the first file of a deployment: find out its columns, and take its records.
 
@@ -334,6 +336,8 @@ def read_labelled(
         The type of the features that are numbers.
     one_class
         Whether all rows may have the same label, because the other classes are declared.
+    is_regression
+        Whether labels are numbers to predict, and not classes.
 
     Returns
     -------
@@ -375,8 +379,9 @@ def read_labelled(
     if ids is not None:
         refuse_duplicates(ids, places["id"])
     subjects = read_keys(columns["subject"], places["subject"], missing=True) if "subject" in names else None
-    labels = read_labels(columns["label"], places["label"])
-    if not one_class:
+    read = _targets if is_regression else read_labels
+    labels: NDArray[Any] = read(columns["label"], places["label"])
+    if not one_class and not is_regression:
         refuse_quantities(labels, places["label"])
     schema = Schema(
         **{role: names.get(role) for role in ARRAYS},  # type: ignore[arg-type]
@@ -426,6 +431,14 @@ def _weights(values: pd.Series[Any], where: str) -> NDArray[np.float64]:
     for row in np.flatnonzero(~(weights >= 0))[:1]:
         raise InputError(f"row {row + 1:,} of {where} is {weights[row]:g}; a weight is a number >= 0")
     return weights
+
+
+def _targets(values: pd.Series[Any], where: str) -> NDArray[np.float64]:
+    """Numbers to predict. One that is missing or no number is refused by its row."""
+    targets = np.asarray(as_feature(values, "number", "float64", where), dtype=np.float64)
+    for row in np.flatnonzero(np.isnan(targets))[:1]:
+        raise InputError(f"row {row + 1:,} of {where} is empty; every record needs a number to predict")
+    return targets
 
 
 def _refuse_double_use(names: dict[Role, str], ignored: Sequence[str]) -> None:

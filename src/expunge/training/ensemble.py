@@ -9,6 +9,7 @@ untouched shards keep the very same model objects.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from expunge.core.errors import TrainingError
+from expunge.core.errors import ParameterError, TrainingError
 from expunge.core.features import Features
 from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
@@ -29,6 +30,7 @@ from expunge.training.learners import protocol
 from expunge.training.learners.protocol import (
     Abstainer,
     Codes,
+    Combination,
     Floats,
     Learner,
     Model,
@@ -165,6 +167,18 @@ class EnsembleState:
         with silenced():
             return protocol.mean_opinion(self.models, X, self.records.num_classes, "scores")
 
+    def values(self, X: Features, combination: Combination) -> Floats:
+        """The mean or the median of the shards' values: shape (rows,), or (rows, m) if models give m numbers a row.
+
+        A shard without a value is left out. A row for which no shard has one is NaN.
+        """
+        outputs = self.records.outputs or ()
+        num_values = getattr(self.learner, "num_values", None)
+        shape = outputs if num_values is None else (num_values,)
+        with silenced():
+            found = protocol.combine_values(self.models, X, math.prod(shape), combination)
+        return found.reshape(len(found), *shape)
+
     @cached_property
     def has_probabilities(self) -> bool:
         """Whether every model has probabilities."""
@@ -250,7 +264,8 @@ def learn(
     Raises
     ------
     ParameterError
-        If the records have weights, and the learner cannot take any.
+        If the learner learns numbers and the records' labels are classes, or the other way round; or if the records
+        have weights, and the learner cannot take any.
     TrainingError
         If the learner fails on a shard; the error names the shard.
 
@@ -263,6 +278,7 @@ def learn(
     >>> state.count_votes(np.array([[1.0]]))
     array([[0, 1]])
     """
+    _require_match(recipe.learner, records)
     if records.has_weights:
         protocol.require_weights(recipe.learner)
     records = records.compacted() if _has_too_many_dead(records) else records
@@ -420,6 +436,16 @@ def _with_changed(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequ
     if hasattr(models, "with_changed"):
         return cast("Sequence[Model]", models.with_changed(changed))
     return tuple(changed.get(shard, model) for shard, model in enumerate(models))
+
+
+def _require_match(learner: Any, records: Records) -> None:
+    """Refuse a regressor for classes, and a classifier for numbers."""
+    if protocol.predicts_values(learner) == records.is_regression:
+        return
+    name = type(getattr(learner, "estimator", learner)).__name__
+    if records.is_regression:
+        raise ParameterError(f"{name} learns classes, and the labels of these records are numbers to predict")
+    raise ParameterError(f"{name} learns numbers: make the records with is_regression=True")
 
 
 def _refit(

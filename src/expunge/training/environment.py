@@ -300,8 +300,7 @@ class Origins:
         Origins
             The same, in an order that depends on nothing else.
         """
-        ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0].facts))
-        return cls(tuple(ordered), here, numerics)
+        return cls(tuple(_ordered(counts)), here, numerics)
 
     @property
     def is_mixed(self) -> bool:
@@ -321,11 +320,7 @@ class Origins:
     @property
     def described(self) -> tuple[tuple[str, int], ...]:
         """Each environment in words, with its number of models. All but the first are told by how they differ."""
-        if not self.counts:
-            return ()
-        first = self.counts[0][0]
-        words = [f"another one ({', '.join(each.differences(first))})" for each, _ in self.counts[1:]]
-        return tuple(zip([str(first), *words], [count for _, count in self.counts], strict=True))
+        return describe_environments(dict(self.counts))
 
     def __str__(self) -> str:
         return "; ".join(f"{plural(count, 'model')} from {words}" for words, count in self.described)
@@ -341,3 +336,34 @@ class Origins:
             ],
             "next_update_retrains_everything": self.retrains_everything,
         }
+
+
+def describe_environments(counts: Mapping[Environment, int]) -> tuple[tuple[str, int], ...]:
+    """Each environment in words, with its number of models. All but the first are told by how they differ from it.
+
+    Parameters
+    ----------
+    counts
+        The number of models by environment.
+
+    Returns
+    -------
+    tuple of pairs
+        Words and numbers, the largest number first.
+
+    Examples
+    --------
+    >>> old, new = (Environment.of({"numpy": version}) for version in ("2.1.0", "2.2.0"))
+    >>> describe_environments({old: 3, new: 7})
+    (('numpy 2.2.0', 7), ('another one (numpy 2.2.0 -> 2.1.0)', 3))
+    """
+    ordered = _ordered(counts)
+    if not ordered:
+        return ()
+    first = ordered[0][0]
+    words = [f"another one ({', '.join(each.differences(first))})" for each, _ in ordered[1:]]
+    return tuple(zip([str(first), *words], [count for _, count in ordered], strict=True))
+
+
+def _ordered(counts: Mapping[Environment, int]) -> list[tuple[Environment, int]]:
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0].facts))

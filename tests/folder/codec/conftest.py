@@ -82,6 +82,24 @@ def company(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of the operator's own, with a module two floors down."""
+    import importlib
+    import sys
+
+    inner = tmp_path / "company_package" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner, inner.parent):
+        (folder / "__init__.py").touch()
+    (inner / "deep.py").write_text(COMPANY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("company_package.inner.deep")
+    yield sys.modules["company_package"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "company_package"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
 def forge():
     """A file whose checksum is right, with the given node as its value."""
 

@@ -301,3 +301,22 @@ def test_records_that_name_code(company, forge, named, option):
 )
 def test_inner_parts_of_expunge(forge, name):
     refused("arrays", forge(["record", name, {}]), "is refused")
+
+
+@pytest.mark.parametrize("named", ["evil-code:make", "company-models:make", "évil:make"])
+def test_names_that_are_no_identifiers_run_nothing(forge, named, monkeypatch, tmp_path):
+    """Python imports `evil-code` by its name; neither the learner nor a file of it may."""
+    (tmp_path / f"{named.partition(':')[0]}.py").write_text("open(__file__ + '.ran', 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    node = ["record", "expunge.training.learners.pytorch.learner.TorchLearner", {"factory": named}]
+    refused("arrays", forge(node), "factory must be a callable or 'package.module:name'")
+    assert not list(tmp_path.glob("*.ran"))
+
+
+def test_code_named_inside_of_options(company, forge):
+    node = [
+        "record",
+        "expunge.training.learners.lookup.NearestTableLearner",
+        {"tau": ["dict", ["x"], ["list", "os:a"]]},
+    ]
+    refused("arrays", forge(node), r"os.a is refused.*trust=\['os.a'\]")

@@ -64,7 +64,10 @@ REFUSED = {
         make_pipeline(LogisticRegression(), memory="/tmp/cache"),
         "memory= is refused.*copies of training data",
     ),
-    "a changing function": (StudentFront(X, ScikitLearner(Local()), augment=lambda rows, rng: rows), "refused"),
+    "a changing function": (
+        StudentFront(X, ScikitLearner(Local()), augment=lambda rows, rng: rows),
+        "<lambda> cannot be stored",
+    ),
     "private parts": (Birch(n_clusters=2).fit(X), "_birch._CFNode cannot be stored"),
     "a fitted fallback": (RidgeFallback().fit(X, Y, num_classes=2), "RidgeModel is not stored"),
     "an array of somebody's objects": (np.array([Local()], dtype=object), "Local is refused"),
@@ -162,3 +165,30 @@ def test_a_class_that_nobody_could_find_again():
     name = f"{Hidden.__module__}.{Hidden.__qualname__}"
     with pytest.raises(ModelFormatError, match="only what a module defines at its top level"):
         encode(Hidden(), trusted=[name])
+
+
+def test_everything_that_is_missing_is_named_at_once(company):
+    """When it is stored and when it is loaded, also where parts are pickled."""
+    parts = [company.Doubler(3), company.double, company.Plain(Y), company.Doubler]
+    names = ["company_models.Doubler", "company_models.double", "company_models.Plain"]
+    with pytest.raises(ModelFormatError) as caught:
+        encode(parts)
+    assert all(f"--trust {name}" in str(caught.value) for name in names)
+    assert str(caught.value).count("--trust") == len(names)
+    stored = encode(parts, trusted=["company_models"])
+    for missing in (names, names[1:], names[2:]):
+        with pytest.raises(ModelFormatError) as caught:
+            decode(stored.format, stored.data, trusted=[name for name in names if name not in missing])
+        assert str(caught.value).endswith(f"(from Python: trust={missing!r})")
+    decode(stored.format, stored.data, trusted=names)
+
+
+def test_trusting_a_package_covers_its_modules(package):
+    model = package.inner.deep.Plain(Y)
+    stored = encode(model, trusted=["company_package"])
+    for trusted in (["company_package"], ["company_package.inner"], ["company_package.inner.deep:Plain"]):
+        assert encode(model, trusted=trusted).data == stored.data
+        assert np.array_equal(decode("pickle", stored.data, trusted=trusted).codes, Y)
+    for trusted in (["company"], ["company_package.inn"], ["company_package.other"], ["deep"]):
+        with pytest.raises(ModelFormatError, match=r"company_package\.inner\.deep\.Plain is refused"):
+            decode("pickle", stored.data, trusted=trusted)

@@ -26,6 +26,7 @@ from expunge.folder.store.ensembles import (
     load_classes,
     read_records,
     read_state,
+    write_key,
 )
 from expunge.training.ensemble import EnsembleState
 from expunge.training.learners.lookup import LookupTableLearner
@@ -64,6 +65,7 @@ def state(store: Store) -> EnsembleState:
     with FirstEnsembleWriter(store, trusted=()) as first:
         made = learn(first.write(records), Recipe(LEARNER, 4, SAMPLER, RecipeKey.from_seed(1)))
         put(store, first.write_models(made))
+    write_key(store, made.key, at="2026-11-16T02:00:00Z", reason="")
     return made
 
 

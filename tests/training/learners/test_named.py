@@ -205,9 +205,9 @@ def test_factories(factories):
     ("name", "message"),
     [
         ("no_such_module:make", "the module 'no_such_module' cannot be imported"),
-        (":make", "has no 'make'"),
+        (":make", "learner must be 'package.module:name'"),
         ("company_factories:missing", "has no 'missing'"),
-        ("company_factories:number", "'number' is not a function that makes a learner"),
+        ("company_factories:number", "'company_factories:number' is not a function that makes a learner"),
         ("company_factories:nothing", "returned a int, which has no fit"),
         ("company_factories:broken", "the factory failed: ZeroDivisionError"),
     ],

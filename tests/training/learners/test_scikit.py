@@ -9,7 +9,6 @@ from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import (
-    LinearRegression,
     LogisticRegression,
     Perceptron,
     RidgeClassifier,
@@ -236,10 +235,9 @@ def test_slices_need_a_learner_that_can_continue():
         SlicedScikitLearner(SGDClassifier(), num_slices=0)
 
 
-def test_only_classifiers_vote():
-    for other in (LinearRegression(), KMeans(2)):
-        with pytest.raises(ParameterError, match="classifier"):
-            ScikitLearner(other)
+def test_what_neither_classifies_nor_predicts_numbers_is_refused():
+    with pytest.raises(ParameterError, match="classifier or a regressor"):
+        ScikitLearner(KMeans(2))
 
 
 def test_a_subclass_with_its_own_decision_rule_is_not_treated_as_linear():

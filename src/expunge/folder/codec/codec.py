@@ -11,7 +11,7 @@ import sklearn
 from expunge.core.errors import ModelFormatError
 from expunge.folder.codec import trust
 from expunge.folder.codec.container import pack, unpack
-from expunge.folder.codec.reader import Reader
+from expunge.folder.codec.reader import Reader, require_admitted
 from expunge.folder.codec.writer import FORMATS, Writer
 from expunge.training.learners import Learner, Model, SlicedLearner
 from expunge.training.learners.parts import model_of, parts_of
@@ -65,6 +65,8 @@ def encode(value: Any, *, trusted: Iterable[str] = ()) -> Encoded:
         node = writer.write(value)
     except RecursionError as error:
         raise ModelFormatError(f"{trust.name_of(type(value))} cannot be stored: it is nested too deeply") from error
+    if writer.refused:
+        raise trust.joined(writer.refused)
     tree = {"version": _VERSION, "value": node}
     if writer.has_scikit:
         tree["scikit-learn"] = sklearn.__version__
@@ -107,6 +109,7 @@ def decode(format: str, data: bytes, *, trusted: Iterable[str] = (), any_release
     try:
         tree, arrays = unpack(data)
         _check_versions(tree, any_release=any_release)
+        require_admitted(tree["value"], arrays, names)
         return Reader(arrays, format, names).read(tree["value"])
     except ModelFormatError:
         raise

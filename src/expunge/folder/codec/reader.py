@@ -78,6 +78,38 @@ class Reader:
         return self._objects[number]
 
 
+def require_admitted(tree: Any, arrays: list[NDArray[Any]], trusted: trust.Trusted) -> None:
+    """Refuse a file that names code which is not trusted, before anything of it is made: one error lists all names."""
+    refused: list[trust.Untrusted] = []
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if type(node) is dict:
+            waiting += reversed(node.values())
+        if type(node) is not list:
+            continue
+        try:
+            if node and type(node[0]) is str:
+                _admit(node, arrays, trusted)
+        except trust.Untrusted as error:
+            refused.append(error)
+        waiting += reversed(node)
+    if refused:
+        raise trust.joined(refused)
+
+
+def _admit(node: list[Any], arrays: list[NDArray[Any]], trusted: trust.Trusted) -> None:
+    match node:
+        case ["object" | "custom" | "class", str(name), *_]:
+            trust.require_known(name, trusted)
+        case ["function", str(name), *_]:
+            trust.require_known_function(name, trusted)
+        case ["record", _, dict(options)]:
+            trust.require_trusted_code(options.values(), trusted)
+        case ["pickle", int(number), *_] if 0 <= number < len(arrays):
+            values.require_admitted(arrays[number].tobytes(), trusted)
+
+
 def _array(reader: Reader, node: list[Any]) -> NDArray[Any]:
     number = node[1]
     if number not in reader._built_arrays:

@@ -2,8 +2,8 @@
 
 By default: scikit-learn's estimators, the few private scikit-learn classes that fitted ones hold, pure functions of
 NumPy, SciPy and scikit-learn, and expunge's own records. Loading anything else runs other code (importing its module
-does already), so the operator must trust it by name: `package.module` for all classes and functions that a module
-defines, or `package.module:Name` (or with a dot) for one of them.
+does already), so the operator must trust it by name: `package` or `package.module` for everything that is defined
+there, its inner modules included, or `package.module:Name` (or with a dot) for one class or function.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from expunge.core.errors import ModelFormatError
+from expunge.core.errors import ModelFormatError, ParameterError
+from expunge.core.imports import code_names, import_named
 
 Trusted = frozenset[str]
 
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
-_CODE = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
 _NEVER = frozenset({"tests", "conftest", "externals", "datasets", "_build_utils"})
 _OWN = (
     "expunge.training.learners",
@@ -97,6 +97,30 @@ _CALLED = frozenset(
 _TUPLES = frozenset({"sklearn.impute._iterative._ImputerTriplet"})
 
 
+class Untrusted(ModelFormatError):
+    """Something may not be stored or loaded unless the operator trusts its code; `names` has all that is missing."""
+
+    def __init__(self, names: Sequence[str], why: str) -> None:
+        self.names, self.why = tuple(names), why
+        options = " ".join(f"--trust {name}" for name in self.names)
+        is_one = len(self.names) == 1
+        listed = self.names[0] if is_one else f"{', '.join(self.names[:-1])} and {self.names[-1]}"
+        super().__init__(
+            f"{listed} {'is' if is_one else 'are'} refused: {why}; if you trust {'its' if is_one else 'their'} code, "
+            f"say so with {options} (from Python: trust={list(self.names)!r})"
+        )
+
+
+def joined(refused: Sequence[Untrusted]) -> Untrusted:
+    """One error for all of them, so that the operator learns at once what has to be trusted."""
+    names = list(dict.fromkeys(name for each in refused for name in each.names))
+    reasons = {each.why for each in refused}
+    return Untrusted(names, reasons.pop() if len(reasons) == 1 else _NOT_KNOWN)
+
+
+_NOT_KNOWN = "it is not among the types that expunge can store safely"
+
+
 def as_trusted(trusted: Iterable[str]) -> Trusted:
     """Bring the names into one spelling."""
     if isinstance(trusted, str):
@@ -110,15 +134,17 @@ def name_of(thing: Any) -> str:
 
 
 def is_trusted(name: str, trusted: Trusted) -> bool:
-    """Say whether the operator trusts this class or function, or its module."""
-    return name in trusted or name.rpartition(".")[0] in trusted
+    """Say whether the operator trusts this class or function, or a module or package around it."""
+    while name:
+        if name in trusted:
+            return True
+        name = name.rpartition(".")[0]
+    return False
 
 
-def refusal(name: str, *, why: str = "it is not among the types that expunge can store safely") -> ModelFormatError:
+def refusal(name: str, *, why: str = _NOT_KNOWN) -> Untrusted:
     """Make the error for a name that may not be stored or loaded. It says how to trust the name."""
-    return ModelFormatError(
-        f"{name} is refused: {why}; if you trust its code, say so with --trust {name} (from Python: trust=[{name!r}])"
-    )
+    return Untrusted([name], why)
 
 
 def object_class(name: str, trusted: Trusted) -> type:
@@ -129,6 +155,21 @@ def object_class(name: str, trusted: Trusted) -> type:
     if not issubclass(found, BaseEstimator):
         raise refusal(name)
     return found
+
+
+def require_known(name: str, trusted: Trusted) -> None:
+    """Refuse the name of a class that is neither trusted nor of a package that is looked at more closely later."""
+    if not name.startswith(("sklearn.", *_OWN)) and not is_trusted(name, trusted):
+        raise refusal(name)
+
+
+def require_known_function(name: str, trusted: Trusted) -> None:
+    """Refuse the name of a function that is neither trusted nor pure."""
+    if not is_trusted(name, trusted) and _pure_function(name) is None:
+        raise refusal(name, why=_IS_FUNCTION)
+
+
+_IS_FUNCTION = "it is a function, and loading it would run its module"
 
 
 def called_class(name: str) -> type:
@@ -173,12 +214,16 @@ def _packages(module: str) -> Iterator[ModuleType]:
 
 
 def require_trusted_code(options: Iterable[Any], trusted: Trusted) -> None:
-    """Refuse a record's options that name code as `package.module:name`, unless the code is trusted."""
-    for option in options:
-        if isinstance(option, str) and _CODE.fullmatch(option):
-            name = option.replace(":", ".")
-            if name not in trusted:
-                require_trusted(name, trusted)
+    """Refuse a record's options that name code which `import_named` would import, unless the code is trusted."""
+    refused: list[Untrusted] = []
+    for text in code_names(list(options)):
+        try:
+            if text.replace(":", ".") not in trusted:
+                _require_trusted(text, trusted)
+        except Untrusted as error:
+            refused.append(error)
+    if refused:
+        raise joined(refused)
 
 
 def is_own(kind: type) -> bool:
@@ -192,21 +237,25 @@ def function(name: str, trusted: Trusted) -> Any:
     if found is not None:
         return found
     if not is_trusted(name, trusted):
-        raise refusal(name, why="it is a function, and loading it would run its module")
+        raise refusal(name, why=_IS_FUNCTION)
     found = _imported(name)
     if not isinstance(found, FunctionType) or name_of(found) != name:
         raise refusal(name, why="it is not a function of that module")
     return found
 
 
-def require_trusted(name: str, trusted: Trusted) -> None:
-    """Refuse a name that is not trusted, or that the trusted module only imports."""
+def _require_trusted(text: str, trusted: Trusted) -> None:
+    """Refuse code that is not trusted, or that the trusted module only imports."""
+    name = text.replace(":", ".")
     if name.startswith("sklearn."):
         _safe_class(name)
         return
     if not is_trusted(name, trusted):
         raise refusal(name)
-    found = _imported(name)
+    try:
+        found = import_named(text, option="the name")
+    except ParameterError as error:
+        raise ModelFormatError(f"{name} cannot be loaded: {error}") from error
     if not isinstance(found, type | FunctionType) or name_of(found) != name:
         raise refusal(name, why="its module does not define it")
 
@@ -250,9 +299,9 @@ def _imported(name: str) -> Any:
     if module == "__main__":
         raise ModelFormatError(f"{name} cannot be stored: move it from the script into a module of its own")
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ModelFormatError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+        return import_named(f"{module}:{attribute}", option="the name")
+    except ParameterError as error:
+        raise ModelFormatError(f"{name} cannot be loaded: {error}") from error
 
 
 @lru_cache(maxsize=1024)

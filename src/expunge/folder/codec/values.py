@@ -12,7 +12,9 @@ from __future__ import annotations
 import collections
 import io
 import pickle
+import pickletools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -94,6 +96,51 @@ _BUILDERS = {
     ("builtins", "complex"),
 }
 _CONTAINERS = {("collections", "OrderedDict"): collections.OrderedDict}
+
+
+def require_admitted(data: bytes, trusted: trust.Trusted) -> None:
+    """Refuse a pickle that names classes which are not trusted; one error lists all of them.
+
+    This reads the pickle's instructions and runs none of them. `load_pickle` checks each name again.
+    """
+    refused: list[trust.Untrusted] = []
+    for module, name in _globals(data):
+        is_builder = (module, name) in _BUILDERS or (module, name) in _CONTAINERS
+        try:
+            if not is_builder and "." not in name:
+                trust.require_known(f"{module}.{name}", trusted)
+        except trust.Untrusted as error:
+            refused.append(error)
+    if refused:
+        raise trust.joined(refused)
+
+
+def _globals(data: bytes) -> Iterator[tuple[str, str]]:
+    """The modules and names that a pickle of Python's own making refers to."""
+    texts: list[str] = []  # pushed, newest last
+    memo: dict[int, str | None] = {}
+    top: str | None = None
+    for instruction, argument, _ in pickletools.genops(data):
+        match instruction.name:
+            case "GLOBAL":
+                module, _, name = str(argument).partition(" ")
+                yield module, name
+                top = None
+            case "STACK_GLOBAL" if len(texts) >= 2:
+                yield texts[-2], texts[-1]
+                top = None
+            case "MEMOIZE":
+                memo[len(memo)] = top
+            case "BINGET" | "LONG_BINGET":
+                top = memo.get(int(argument or 0))
+                texts += [] if top is None else [top]
+            case "SHORT_BINUNICODE" | "BINUNICODE" | "BINUNICODE8":
+                top = str(argument)
+                texts.append(top)
+            case "FRAME" | "PROTO":
+                pass
+            case _:
+                top = None
 
 
 class _Unpickler(pickle.Unpickler):

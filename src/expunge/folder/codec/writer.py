@@ -39,16 +39,23 @@ class Writer:
         self.arrays: list[NDArray[Any]] = []
         self.format = ARRAYS
         self.has_scikit = False
+        self.refused: list[trust.Untrusted] = []  # what is not trusted; writing goes on, so that all of it is found
         self._array_numbers: dict[int, Any] = {}  # address -> node
         self._object_numbers: dict[int, int] = {}
         self._alive: list[Any] = []  # an address identifies an object only as long as the object lives
 
     def write(self, value: Any) -> Any:
         """Make the node of a value."""
-        kind = type(value)
-        if kind in _PLAIN_TYPES:
+        if type(value) in _PLAIN_TYPES:
             return value
-        method = _METHODS.get(kind)
+        try:
+            return self._node(value)
+        except trust.Untrusted as error:
+            self.refused.append(error)
+            return None
+
+    def _node(self, value: Any) -> Any:
+        method = _METHODS.get(type(value))
         if method is not None:
             return method(self, value)
         if isinstance(value, np.generic):
@@ -129,7 +136,10 @@ class Writer:
         if not dataclasses.is_dataclass(value):
             return {}
         state = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-        trust.require_trusted_code(state.values(), self.trusted)
+        try:
+            trust.require_trusted_code(state.values(), self.trusted)
+        except trust.Untrusted as error:
+            self.refused.append(error)
         return self._attributes(state)
 
     def _attributes(self, state: dict[str, Any]) -> dict[str, Any]:

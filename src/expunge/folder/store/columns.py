@@ -61,12 +61,14 @@ class Form:
     number_ids: bool = True
     has_subjects: bool = False
     has_weights: bool = False
+    outputs: tuple[int, ...] | None = None  # None: labels are class codes; else the shape of a record's numbers
 
     @classmethod
     def of(cls, block: Block) -> Form:
         """Make the form of a dataset from its first block."""
         kind, features, frame, width = _feature_columns(block.features)
-        return cls(kind, features, frame, width).widened(block)
+        outputs = tuple(block.labels.shape[1:]) if block.labels.dtype.kind == "f" else None
+        return cls(kind, features, frame, width, outputs=outputs).widened(block)
 
     def widened(self, block: Block) -> Form:
         """Return the form that also holds this block's ids, subjects and weights."""
@@ -81,7 +83,8 @@ class Form:
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns, features first."""
-        own = [Column("labels", "<i4"), Column("ids", "<i8" if self.number_ids else None)]
+        labels = Column("labels", "<i4") if self.outputs is None else Column("labels", "<f8", self.outputs)
+        own = [labels, Column("ids", "<i8" if self.number_ids else None)]
         own += [Column("subjects")] if self.has_subjects else []
         own += [Column("weights", "<f8")] if self.has_weights else []
         return (*self.features, *own)
@@ -90,7 +93,7 @@ class Form:
         """Cut a block into columns: an array for each slab, a list of bytes for each heap."""
         ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
         parts = dict(zip((c.name for c in self.features), self._split_features(block.features), strict=True))
-        parts["labels"] = np.asarray(block.labels, dtype="<i4")
+        parts["labels"] = np.asarray(block.labels, dtype="<i4" if self.outputs is None else "<f8")
         parts["ids"] = np.array(ids, dtype="<i8") if self.number_ids else [_named(i, "id") for i in ids.tolist()]
         if self.has_subjects:
             named = [None] * len(block) if block.subjects is None else block.subjects.tolist()
@@ -105,7 +108,8 @@ class Form:
         subjects = _objects(_values(parts["subjects"])) if self.has_subjects else None
         weights = np.asarray(parts["weights"], dtype=np.float64) if self.has_weights else None
         features = self._join_features([parts[column.name] for column in self.features], len(parts["labels"]))
-        return Block(start, features, np.asarray(parts["labels"], dtype=np.int32), ids, subjects, weights)
+        labels = np.array(parts["labels"], dtype=np.int32 if self.outputs is None else np.float64)
+        return Block(start, features, labels, ids, subjects, weights)
 
     def _split_features(self, features: Features) -> list[Any]:
         match self.kind:
@@ -150,7 +154,8 @@ class Form:
         try:
             features = tuple(Column(c["name"], c["dtype"], tuple(c["shape"])) for c in data["features"])
             frame = tuple(FrameColumn(**{**c, "categories": tuple(c["categories"])}) for c in data["frame"])
-            return cls(**{**data, "features": features, "frame": frame})
+            outputs = None if data["outputs"] is None else tuple(data["outputs"])
+            return cls(**{**data, "features": features, "frame": frame, "outputs": outputs})
         except (KeyError, TypeError) as error:
             raise FormatError(f"the description of the records' columns is damaged: {error}") from None
 

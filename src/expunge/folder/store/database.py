@@ -31,11 +31,14 @@ _SCHEMA = (
     # Of each generation: how many predictions are paid for, and whether it is dirty. The gate is secret.
     "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, "
     "dirty INTEGER NOT NULL, gate TEXT)",
-    # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds.
-    "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL)",
-    # The file of each shard's model, and the environment that it was trained in.
+    # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds. When
+    # it was drawn, and why the key before it was replaced.
+    "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL, "
+    "drawn_at TEXT NOT NULL, reason TEXT NOT NULL)",
+    # The file of each shard's model, the salt of the commitment to it that auditors are given, and the environment that
+    # it was trained in. A salt is erased with its model: then the commitment cannot be opened any more.
     "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
-    "environment INTEGER NOT NULL)",
+    "salt BLOB NOT NULL, environment INTEGER NOT NULL)",
     # The environments that models in service were trained in, as JSON.
     "CREATE TABLE environments (number INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE)",
     # Slots whose record was deleted, and whether their bytes have been overwritten.

@@ -28,7 +28,7 @@ from expunge.core.records import Change, Records
 from expunge.folder.codec import encode_model
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
-from expunge.folder.store.models import ModelFile, StoredModels
+from expunge.folder.store.models import StoredModels
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
@@ -40,6 +40,8 @@ from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
 _THREADS = 8  # the disk does this many flushes together
+ModelFile = tuple[str, str, bytes, bytes]  # name, format, digest, salt of its commitment
+_SALT_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _write_model(
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
     write_new(store.folder / "models" / name, encoded.data)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(encoded.data).digest()
+    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
 
 def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
@@ -219,11 +221,22 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
     environment = _environment_number(store, state.recipe.environment)  # of this process, which made the files
     rows = [(shard, *file, environment) for shard, file in staged.files.items()]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", rows)
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)", rows)
     database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
-    key = (state.key.secret, int(state.key.is_system))
-    if database.row("SELECT secret, is_system FROM recipe WHERE only = 1") != key:  # the old key is overwritten
-        database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?)", key)
+
+
+def write_key(store: Store, key: RecipeKey, *, at: str, reason: str) -> None:
+    """Put a recipe key ζ in force, inside the caller's transaction: when it was drawn, and why it was renewed."""
+    values = (key.secret, int(key.is_system), at, reason)
+    store.database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?, ?, ?)", values)
+
+
+def read_key_draw(store: Store) -> tuple[str, str]:
+    """Read when the recipe key in force was drawn, and why it was renewed; no reason for the first one."""
+    row = store.database.row("SELECT drawn_at, reason FROM recipe WHERE only = 1")
+    if row is None:
+        raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
+    return str(row[0]), str(row[1])
 
 
 def _environment_number(store: Store, environment: Environment) -> int:

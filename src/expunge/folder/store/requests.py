@@ -205,7 +205,7 @@ def _addition(block: Block, classes: NDArray[Any]) -> AddMany:
     return AddMany(
         ids=block.ids,
         features=block.features,
-        labels=classes[block.labels],
+        labels=block.labels if block.labels.dtype.kind == "f" else classes[block.labels],
         subjects=None if block.subjects is None else block.subjects.tolist(),
         weights=block.weights,
     )

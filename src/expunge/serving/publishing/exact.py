@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_choice
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.privacy.mechanisms.consensus import plurality
 from expunge.serving.publishing.front import DirectFront, DirectRound, RoundContext
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
+from expunge.training.learners.protocol import Combination
 
-_UNBOUNDED = "the exact promise lets everything be published, so what is published about the key has no bound"
-NOT_CLAIMED = f"(α,β,γ)-unlearning is not claimed: {_UNBOUNDED}"
+NOT_CLAIMED = "everything may be published here, so nothing bounds what is published about the secret key"
 _DECLINED = -1
 
 
@@ -95,13 +96,17 @@ class ExactPublisher:
 
 @dataclass(frozen=True)
 class ExactRound(DirectRound):
-    """A round that answers with labels, probabilities and scores.
+    """A round that answers with labels, probabilities and scores; or with values, if the learner is a regressor.
 
     Parameters
     ----------
     opening
         The ensemble and its publisher.
+    combine
+        How the values of regressors become one: "mean" or "median".
     """
+
+    combine: Combination = "mean"
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """The class with the largest mean probability if every model has probabilities, else with the most votes.
@@ -116,11 +121,26 @@ class ExactRound(DirectRound):
         codes[is_known] = found[is_known].argmax(axis=1)
         return codes
 
+    def values(self, rows: Features) -> NDArray[np.float64]:
+        """The mean or the median of the shards' values. NaN where no shard has one."""
+        return self.opening.state.values(rows, self.combine)
+
 
 @dataclass(frozen=True)
 class ExactFront(DirectFront):
-    """The ensemble answers every query, with labels, probabilities or scores as its models have them."""
+    """The ensemble answers every query, with labels, probabilities, scores or values as its models have them.
+
+    Parameters
+    ----------
+    combine
+        How the values of regressors become one: "mean" or "median".
+    """
+
+    combine: Combination = "mean"
+
+    def __post_init__(self) -> None:
+        require_choice("combine", self.combine, get_args(Combination))
 
     def open_round(self, opening: RoundContext) -> ExactRound:
         """Open a round; there is nothing to prepare."""
-        return ExactRound(opening.settled())
+        return ExactRound(opening.settled(), self.combine)

@@ -28,7 +28,7 @@ class NoisyPublisher:
     """Release answers through a noisy mechanism, counted in a ledger. Every release is charged before it is drawn.
 
     A generation is limited by an (ε,δ) budget, by a number of predictions (what a target (α,β,γ) allows), or by both.
-    Without either, no guarantee is given.
+    Without either, no (α,β,γ) is claimed.
 
     Parameters
     ----------

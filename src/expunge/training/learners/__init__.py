@@ -3,6 +3,7 @@
 from expunge.training.learners.abstaining import AbstainingLearner, as_learner
 from expunge.training.learners.exact import ExactLearner, ExactModel
 from expunge.training.learners.lookup import LookupTable, LookupTableLearner, NearestTable, NearestTableLearner
+from expunge.training.learners.multioutput import MultiOutputLearner, MultiOutputModel
 from expunge.training.learners.protocol import (
     ABSTAIN,
     Abstainer,
@@ -12,7 +13,7 @@ from expunge.training.learners.protocol import (
     SlicedLearner,
     Voter,
 )
-from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel
+from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, ScikitRegression
 from expunge.training.learners.slices import SlicedModel, SlicedScikitLearner
 
 __all__ = [
@@ -26,10 +27,13 @@ __all__ = [
     "LookupTable",
     "LookupTableLearner",
     "Model",
+    "MultiOutputLearner",
+    "MultiOutputModel",
     "NearestTable",
     "NearestTableLearner",
     "ScikitLearner",
     "ScikitModel",
+    "ScikitRegression",
     "ShardData",
     "SlicedLearner",
     "SlicedModel",

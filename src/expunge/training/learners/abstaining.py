@@ -18,7 +18,7 @@ from expunge.training.learners.slices import SlicedScikitLearner
 
 
 def as_learner(estimator: Any) -> Learner | SlicedLearner:
-    """Make a learner of a scikit-learn classifier; return a learner as it is.
+    """Make a learner of a scikit-learn classifier or regressor; return a learner as it is.
 
     Only the settings of a scikit-learn estimator are kept. An estimator that was fitted before holds what it learned
     from its data, and no later deletion would remove that.
@@ -26,12 +26,12 @@ def as_learner(estimator: Any) -> Learner | SlicedLearner:
     Parameters
     ----------
     estimator
-        A scikit-learn classifier or Pipeline, a `Learner`, or a `SlicedLearner`.
+        A scikit-learn classifier, regressor or Pipeline, a `Learner`, or a `SlicedLearner`.
 
     Returns
     -------
     Learner or SlicedLearner
-        The learner. For a scikit-learn classifier it is a `ScikitLearner` of an unfitted clone.
+        The learner. For a scikit-learn estimator it is a `ScikitLearner` of an unfitted clone.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def as_learner(estimator: Any) -> Learner | SlicedLearner:
         return _unfitted(estimator)
     if isinstance(estimator, SlicedLearner | Learner) and not isinstance(estimator, type):
         return estimator
-    raise ParameterError(f"estimator must be a scikit-learn classifier or a Learner, got {estimator!r}")
+    raise ParameterError(f"estimator must be a scikit-learn classifier or regressor, or a Learner, got {estimator!r}")
 
 
 def _unfitted(learner: ScikitLearner | SlicedScikitLearner) -> ScikitLearner | SlicedScikitLearner:
@@ -81,7 +81,8 @@ class AbstainingLearner:
     Parameters
     ----------
     learner
-        A `Learner` or a scikit-learn classifier. Its other methods and attributes can be used through this object.
+        A `Learner`, or a scikit-learn classifier or regressor. Its other methods and attributes can be used through
+        this object.
 
     Raises
     ------

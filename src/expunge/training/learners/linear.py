@@ -1,4 +1,4 @@
-"""The votes and probabilities of linear models, of all shards in one matrix product."""
+"""The votes and probabilities of linear models, of all shards in one product; and the values of linear regressors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from expunge.core.features import Features, codes_of, is_sparse, num_rows
+from expunge.core.features import Features, codes_of, is_frame, is_sparse, num_rows
 from expunge.training.learners.protocol import ABSTAIN, Codes, Floats
 
 _LOWEST = float(np.finfo(np.float64).min)  # not -∞: some BLAS kernels multiply it by the zeros of their padding
@@ -237,6 +237,28 @@ def _link(classifier: Any) -> Link | None:
     if type(classifier) is SGDClassifier and classifier.loss == "log_loss":
         return "one against the rest"
     return None
+
+
+def is_linear_regressor(estimator: Any) -> bool:
+    """Whether this is a fitted regressor of scikit-learn that predicts a linear function of a row."""
+    from sklearn.linear_model import SGDRegressor
+    from sklearn.linear_model._base import LinearModel
+
+    is_own = type(estimator).__module__.startswith("sklearn.")  # another class may predict by another rule
+    return is_own and isinstance(estimator, LinearModel | SGDRegressor) and hasattr(estimator, "coef_")
+
+
+def linear_values(estimator: Any, X: Features) -> NDArray[np.float64]:
+    """What a linear regressor predicts, in an order of additions that does not depend on the number of rows."""
+    weights = np.atleast_2d(np.asarray(estimator.coef_, dtype=np.float64)).T
+    intercepts = np.asarray(estimator.intercept_, dtype=np.float64)
+    if is_sparse(X):
+        return np.asarray(X @ weights + intercepts)
+    table = np.asarray(X.to_numpy() if is_frame(X) else X, dtype=np.float64)
+    total = np.zeros((len(table), weights.shape[1]))
+    for column, factors in zip(table.T, weights, strict=True):
+        total += column[:, np.newaxis] * factors
+    return total + intercepts
 
 
 def scaler_factors(scaler: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:

@@ -8,7 +8,6 @@ table of numbers alone gets no column transformer, so that linear models can vot
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -19,9 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -34,6 +39,7 @@ from sklearn.utils import get_tags
 from expunge.core.checks import require_choice
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, is_frame
+from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.training.learners.exact import ExactLearner
 from expunge.training.learners.protocol import Learner, SlicedLearner
@@ -45,7 +51,7 @@ _MISSING = "(missing)"
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a named learner is made: its classifier, what that needs, and a line for the help of the command line."""
+    """How a named learner is made: its estimator, what that needs, and a line for the help of the command line."""
 
     classifier: Callable[[], Any]
     words: str
@@ -77,6 +83,20 @@ _RECIPES: Mapping[str, _Recipe] = {
 }
 
 
+_REGRESSORS: Mapping[str, _Recipe] = {
+    "linear-regression": _Recipe(LinearRegression, "least squares, for numbers"),
+    "ridge-regression": _Recipe(Ridge, "least squares with a penalty, for numbers: fast, a good first choice"),
+    "forest-regression": _Recipe(RandomForestRegressor, "random forest of 100 trees, for numbers", is_scaled=False),
+    "boosting-regression": _Recipe(
+        lambda: HistGradientBoostingRegressor(early_stopping=False),
+        "gradient boosting of trees, for numbers: often the most accurate on tables",
+        is_scaled=False,
+        takes_sparse=False,
+        needs_values=True,
+    ),
+}
+
+
 _EXACT: Mapping[str, Callable[..., Any]] = {
     "ridge-exact": RidgeFallback,
     "naive-bayes-exact": GaussianNaiveBayes,
@@ -98,6 +118,22 @@ def exact_names() -> tuple[str, ...]:
     ('ridge-exact', 'naive-bayes-exact', 'neighbours-exact')
     """
     return tuple(_EXACT)
+
+
+def regressor_names() -> dict[str, str]:
+    """Short names of the learners that predict numbers and not classes, with one line about each.
+
+    Returns
+    -------
+    dict
+        The lines by name.
+
+    Examples
+    --------
+    >>> list(regressor_names())
+    ['linear-regression', 'ridge-regression', 'forest-regression', 'boosting-regression']
+    """
+    return {name: recipe.words for name, recipe in _REGRESSORS.items()}
 
 
 def _make_exact(
@@ -201,7 +237,7 @@ def named_learner(
     Parameters
     ----------
     name
-        One of `learner_names()` or `exact_names()`.
+        One of `learner_names()`, `regressor_names()` or `exact_names()`.
     columns
         The kind of every column of a table, in order; None for arrays and tables of numbers.
     fills_gaps
@@ -228,9 +264,9 @@ def named_learner(
     """
     if name in _EXACT:
         return _make_exact(name, columns, fills_gaps, options)
-    recipe = _RECIPES.get(name)
+    recipe = _RECIPES.get(name) or _REGRESSORS.get(name)
     if recipe is None:
-        known = ", ".join([*_RECIPES, *_EXACT])
+        known = ", ".join([*_RECIPES, *_EXACT, *_REGRESSORS])
         raise ParameterError(
             f"unknown learner {name!r}: use one of {known}, or package.module:factory for one of your own"
         )
@@ -410,15 +446,9 @@ def _call_factory(name: str, options: Mapping[str, Any]) -> Learner | SlicedLear
 
 
 def _find_factory(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise ParameterError(f"learner {name!r}: the module {module!r} cannot be imported: {error}") from error
-    except (AttributeError, ValueError):
-        raise ParameterError(f"learner {name!r}: the module {module!r} has no {attribute!r}") from None
+    found = import_named(name, option="learner")
     if not callable(found):
-        raise ParameterError(f"learner {name!r}: {attribute!r} is not a function that makes a learner")
+        raise ParameterError(f"learner {name!r} is not a function that makes a learner")
     factory: Callable[..., Any] = found
     return factory
 

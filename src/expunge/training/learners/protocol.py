@@ -24,6 +24,11 @@ A model may have `probabilities(X, num_classes)`, the probability of every class
 `scores(X, num_classes)`, a finite decision score instead. A class that the model never saw has probability 0. Under the
 exact promise the mean of the models' probabilities answers queries, if every model has them.
 
+A learner with a true `predicts_values` learns numbers: `y` holds floats, one a row or a row of them, and its models
+have `values(X)`, the numbers predicted for each row, NaN where a model has no opinion. The mean or the median of the
+models' values answers queries. A learner whose models give another number of values than `y` has says so in
+`num_values`.
+
 A learner that can resume from a slice is a `SlicedLearner`. It may have `extend_many(checkpoints, shards)`, which
 trains a slice of many shards in one call, from a checkpoint and a `ShardData` for each.
 """
@@ -32,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -313,6 +319,10 @@ class Abstainer:
         """NaN for every row: no opinion."""
         return np.full((num_rows(X), num_classes), np.nan)
 
+    def values(self, X: Features) -> Floats:
+        """NaN for every row: no opinion."""
+        return np.full(num_rows(X), np.nan)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Abstainer)
 
@@ -447,7 +457,7 @@ def mean_opinion(models: Sequence[Model], X: Features, num_classes: int, opinion
     total, count = np.zeros((num_rows(X), num_classes)), np.zeros(num_rows(X))
     for model in models:
         if not isinstance(model, Abstainer):
-            table = _opinion(getattr(model, opinion), X, num_classes)
+            table = _opinion(partial(getattr(model, opinion), num_classes=num_classes), X, num_classes)
             has_one = ~np.isnan(table).any(axis=1)
             total[has_one] += table[has_one]
             count += has_one
@@ -461,17 +471,79 @@ def mean_probabilities(voter: Voter, models: Sequence[Model], X: Features, num_c
     return mean_opinion(models, X, num_classes, "probabilities") if together is None else cast("Floats", together)
 
 
-def _opinion(ask: Any, X: Features, num_classes: int) -> Floats:
-    """A model's probabilities or scores; NaN on every row on which it fails, as it votes ⊥ there."""
+def softmax(scores: NDArray[Any]) -> Floats:
+    """Probabilities of classes from scores along the last axis, in 64 bits; NaN where a score is no number."""
+    wide = np.asarray(scores, dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # two infinite scores have no difference
+        powers = np.exp(wide - wide.max(axis=-1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _opinion(ask: Any, X: Features, width: int) -> Floats:
+    """A model's numbers, so many a row; NaN on every row on which it fails, as it votes ⊥ there."""
     try:
-        return np.asarray(ask(X, num_classes), dtype=np.float64)
+        return np.asarray(ask(X), dtype=np.float64).reshape(num_rows(X), width)
     except ParameterError:
         raise
     except Exception:
         if num_rows(X) <= 1:
-            return np.full((num_rows(X), num_classes), np.nan)
-        rows = [_opinion(ask, take(X, np.array([row])), num_classes) for row in range(num_rows(X))]
+            return np.full((num_rows(X), width), np.nan)
+        rows = [_opinion(ask, take(X, np.array([row])), width) for row in range(num_rows(X))]
         return np.concatenate(rows)
+
+
+Combination = Literal["mean", "median"]
+"""How the values of the shards become one."""
+
+
+def combine_values(models: Sequence[Model], X: Features, num_outputs: int, combination: Combination) -> Floats:
+    """The mean or the median of the models' values.
+
+    A model without an opinion on a row is left out there. All sums run over the shards in their order, so a row's value
+    does not depend on the rows asked together with it, if that holds for the models.
+
+    Parameters
+    ----------
+    models
+        The models of all shards, in the order of the shards.
+    X
+        The rows.
+    num_outputs
+        How many numbers are predicted for a row.
+    combination
+        "mean" or "median".
+
+    Returns
+    -------
+    ndarray of float64, shape (rows, outputs)
+        The values; NaN in rows on which no model has an opinion.
+    """
+    voting: list[Any] = [model for model in models if not isinstance(getattr(model, "final", model), Abstainer)]
+    found = [_opinion(model.values, X, num_outputs) for model in voting]
+    if combination == "median":
+        return _median(np.stack([*found, np.full((num_rows(X), num_outputs), np.nan)]))
+    total, count = np.zeros((num_rows(X), num_outputs)), np.zeros((num_rows(X), 1))
+    for table in found:
+        has_one = ~np.isnan(table).any(axis=1)
+        total[has_one] += table[has_one]
+        count[has_one] += 1
+    with np.errstate(invalid="ignore"):
+        return total / count
+
+
+def _median(tables: Floats) -> Floats:
+    """The median over the first axis, row by row, without models that have a NaN in the row."""
+    tables = np.where(np.isnan(tables).any(axis=2, keepdims=True), np.nan, tables)
+    count = np.count_nonzero(~np.isnan(tables[:, :, :1]), axis=0)[np.newaxis]
+    ordered = np.sort(tables, axis=0)  # NaN comes last
+    low = np.take_along_axis(ordered, np.broadcast_to(np.maximum(count - 1, 0) // 2, (1, *tables.shape[1:])), axis=0)
+    high = np.take_along_axis(ordered, np.broadcast_to(count // 2, (1, *tables.shape[1:])), axis=0)
+    return np.asarray(np.where(low == high, low, low / 2 + high / 2)[0])
+
+
+def predicts_values(learner: Any) -> bool:
+    """Whether a learner learns numbers, and not classes."""
+    return bool(getattr(learner, "predicts_values", False))
 
 
 def for_classes(learner: Learner, classes: NDArray[Any]) -> Learner:

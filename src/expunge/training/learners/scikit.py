@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier or Pipeline as a learner."""
+"""Any scikit-learn classifier, regressor or Pipeline as a learner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import has_fit_parameter
@@ -20,7 +20,9 @@ from expunge.training.learners.linear import (
     LinearVote,
     LinearVoter,
     common_link,
+    is_linear_regressor,
     linear_scores,
+    linear_values,
     scaler_factors,
 )
 from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, OneByOneVoter, Voter, Weights
@@ -111,18 +113,48 @@ class ScikitModel:
 
 
 @dataclass(frozen=True)
+class ScikitRegression:
+    """A fitted scikit-learn regressor. `ScikitLearner` makes it.
+
+    Parameters
+    ----------
+    estimator
+        The fitted estimator.
+    """
+
+    estimator: Any
+
+    def values(self, X: Features) -> Floats:
+        """The numbers predicted for every row.
+
+        Linear models are computed term by term: a product of whole matrices may round a row otherwise when it is asked
+        together with others.
+        """
+        *before, last = _steps(self.estimator)
+        for step in before if is_linear_regressor(last) else ():
+            X = step.transform(X)
+        found = linear_values(last, X) if is_linear_regressor(last) else self.estimator.predict(X)
+        return np.asarray(found, dtype=np.float64)
+
+    def predict(self, X: Features) -> Any:
+        """The same."""
+        return self.values(X)
+
+
+@dataclass(frozen=True)
 class ScikitLearner:
-    """Train a clone of a scikit-learn classifier or Pipeline on every shard.
+    """Train a clone of a scikit-learn classifier, regressor or Pipeline on every shard.
 
     Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed. An
     estimator without one is assumed to be deterministic. Every parameter named `n_jobs` that is set becomes 1: shards
-    are what is trained in parallel. A shard with a single class gets a `ConstantModel`; the estimator is not trained.
+    are what is trained in parallel. A shard with a single class gets a `ConstantModel`; the estimator is not trained. A
+    regressor gets the numbers as they are and gives a `ScikitRegression`.
     Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
 
     Parameters
     ----------
     estimator
-        The classifier. It is cloned, never fitted itself.
+        The classifier or regressor. It is cloned, never fitted itself.
     classes
         The labels that the class codes stand for; None trains the estimator on the codes themselves.
 
@@ -134,8 +166,8 @@ class ScikitLearner:
     Raises
     ------
     ParameterError
-        If the estimator is not a scikit-learn classifier, or holds a random generator: what such a generator draws
-        depends on what it drew before.
+        If the estimator is no classifier or regressor of scikit-learn, or holds a random generator: what such a
+        generator draws depends on what it drew before.
 
     Examples
     --------
@@ -154,10 +186,16 @@ class ScikitLearner:
     def __post_init__(self) -> None:
         if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
             raise ParameterError(f"the estimator must have fit and predict, got {self.estimator!r}")
-        if hasattr(self.estimator, "__sklearn_tags__") and not is_classifier(self.estimator):
-            raise ParameterError(f"the estimator must be a classifier, got {self.estimator!r}")
+        is_known = not hasattr(self.estimator, "__sklearn_tags__") or is_classifier(self.estimator)
+        if not is_known and not is_regressor(self.estimator):
+            raise ParameterError(f"the estimator must be a classifier or a regressor, got {self.estimator!r}")
         object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
         _require_no_generator(self.estimator, type(self.estimator).__name__)
+
+    @property
+    def predicts_values(self) -> bool:
+        """Whether the estimator is a regressor."""
+        return hasattr(self.estimator, "__sklearn_tags__") and is_regressor(self.estimator)
 
     def for_classes(self, classes: NDArray[Any]) -> ScikitLearner:
         """The same learner, but trained on these labels instead of their codes."""
@@ -193,6 +231,8 @@ class ScikitLearner:
 
         Raises `ParameterError` if there are weights and the estimator does not take them.
         """
+        if self.predicts_values:
+            return ScikitRegression(self.seeded(seed).fit(X, y, **weight_arguments(self.estimator, weights)))
         if (y == y[0]).all():
             return ConstantModel(int(y[0]))
         estimator = self.seeded(seed).fit(X, self.labels(y), **weight_arguments(self.estimator, weights))
@@ -215,6 +255,13 @@ class ScikitLearner:
         link = common_link([model.estimator for model in models if isinstance(model, ScikitModel)])
         linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop(), link)
         return _FrameTolerantVoter(linear)
+
+
+def _steps(estimator: Any) -> list[Any]:
+    """The steps of a fitted Pipeline, or the estimator itself."""
+    if not isinstance(estimator, Pipeline):
+        return [estimator]
+    return [step for _, step in estimator.steps if step not in (None, "passthrough")]
 
 
 class _FrameTolerantVoter:
@@ -253,9 +300,7 @@ def _linear_vote(model: Model, classes: NDArray[Any] | None) -> LinearVote | _Ot
 
 def _linear_scores(estimator: Any, classes: NDArray[Any] | None) -> LinearScores | _Other:
     """Weights, intercepts and class codes of a linear classifier, including the scalers in front of it."""
-    scaling: list[Any] = []
-    if isinstance(estimator, Pipeline):
-        *scaling, estimator = [step for _, step in estimator.steps if step not in (None, "passthrough")]
+    *scaling, estimator = _steps(estimator)
     found = linear_scores(estimator, classes)
     if found is None:
         return _OTHER

@@ -21,7 +21,13 @@ from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError, TrainingError
 from expunge.core.features import Features, take
 from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, ShardData, SlicedLearner, Voter, Weights
-from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, weight_arguments
+from expunge.training.learners.scikit import (
+    ConstantModel,
+    ScikitLearner,
+    ScikitModel,
+    ScikitRegression,
+    weight_arguments,
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,12 @@ class SlicedModel:
     def scores(self, X: Features, num_classes: int) -> Floats:
         """Those of the model after the last slice."""
         found: Floats = self.final.scores(X, num_classes)  # type: ignore[attr-defined]
+        return found
+
+    @available_if(lambda self: hasattr(self.final, "values"))  # type: ignore[untyped-decorator]
+    def values(self, X: Features) -> Floats:
+        """Those of the model after the last slice."""
+        found: Floats = self.final.values(X)  # type: ignore[attr-defined]
         return found
 
 
@@ -122,12 +134,12 @@ def _make_sliced_model(learner: SlicedLearner, checkpoints: Sequence[Any]) -> Sl
 
 @dataclass(frozen=True)
 class SlicedScikitLearner:
-    """Train a scikit-learn classifier slice by slice.
+    """Train a scikit-learn classifier or regressor slice by slice.
 
     Parameters
     ----------
     estimator
-        The classifier. It is cloned, never fitted itself.
+        The classifier or regressor. It is cloned, never fitted itself.
     num_slices
         How many slices a shard has, from 1 to 65,535.
     mode
@@ -169,11 +181,18 @@ class SlicedScikitLearner:
         return self.mode == "warm_start"
 
     @property
+    def predicts_values(self) -> bool:
+        """Whether the estimator is a regressor."""
+        return self._base.predicts_values
+
+    @property
     def _base(self) -> ScikitLearner:
         return ScikitLearner(self.estimator, self.classes)
 
     def for_classes(self, classes: NDArray[Any]) -> SlicedScikitLearner:
         """The same learner, but trained on these labels; `partial_fit` needs all of them in advance."""
+        if self.predicts_values:
+            return self
         return replace(self, classes=np.asarray(classes))
 
     def check_weights(self) -> None:
@@ -183,6 +202,11 @@ class SlicedScikitLearner:
     def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
         """A copy of the checkpoint, trained on one more slice; the checkpoint itself does not change."""
         arguments = weight_arguments(self.estimator, weights)
+        if self.predicts_values:
+            estimator = self._resumed(checkpoint, seed)
+            if self.mode == "partial_fit":
+                return estimator.partial_fit(X, y, **arguments)
+            return estimator.set_params(warm_start=True).fit(X, y, **arguments)
         if self.mode == "partial_fit":
             if self.classes is None:
                 raise ParameterError("partial_fit needs the list of classes: use for_classes first")
@@ -207,6 +231,8 @@ class SlicedScikitLearner:
 
     def make_model(self, checkpoint: Any) -> Model:
         """The checkpoint as a voting model."""
+        if self.predicts_values:
+            return ScikitRegression(checkpoint)
         return checkpoint if isinstance(checkpoint, ConstantModel) else ScikitModel(checkpoint, self.classes)
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:

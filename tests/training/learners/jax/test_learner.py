@@ -316,7 +316,7 @@ def test_voting_is_bounded_by_the_setting(
     whole = JaxVoter(models, 3)
     assert np.array_equal(whole.votes(make_shard(9).X), expected)
     [(block, _)] = row_blocks(make_shard(9).X)
-    bounded = JaxVoter(models, 3, memory=whole._bytes(7, block) - 1)
+    bounded = JaxVoter(models, 3, memory=whole._bytes(whole._program, 7, block) - 1)
     assert np.array_equal(bounded.votes(make_shard(9).X), expected)
     assert set(bounded._fitting.values()) == {3}
     with pytest.raises(ParameterError, match="bytes to ask one model, got 1000"):

@@ -6,7 +6,7 @@ A model predicts in blocks of one fixed number of rows. A store writes a model a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -21,7 +21,7 @@ from expunge.core.features import Features, num_rows
 from expunge.training.learners.jax.layers import Array
 from expunge.training.learners.jax.networks import Architecture, check_rows
 from expunge.training.learners.jax.rows import dense_rows, largest_fitting, program_bytes, row_blocks
-from expunge.training.learners.protocol import ABSTAIN, Abstainer, Codes, Model, count_votes
+from expunge.training.learners.protocol import ABSTAIN, Abstainer, Codes, Floats, Model, count_votes, softmax
 from expunge.training.learners.scikit import ConstantModel
 
 MODELS_AT_ONCE = 64  # that vote on a block side by side, so that memory does not grow with the number of shards
@@ -47,12 +47,16 @@ class JaxModel:
     parameters: Any = field(repr=False)
     input_scale: float = 1.0
 
-    def scores(self, X: Features) -> NDArray[np.float32]:
-        """The network's outputs, (rows, classes). Inside the trust boundary only."""
+    def scores(self, X: Features, num_classes: int | None = None) -> NDArray[np.float32]:
+        """The network's outputs, (rows, classes)."""
         check_rows(self.architecture, dense_rows(X))
         scores = score_program(self.architecture, self.input_scale)  # type: ignore[arg-type]
         blocks = [np.asarray(scores(self.parameters, block))[:used] for block, used in row_blocks(X)]
         return np.concatenate(blocks)
+
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """The softmax of the scores; NaN in a row with a score that is not a number."""
+        return softmax(self.scores(X)) if num_rows(X) else np.empty((0, num_classes))
 
     def predict(self, X: Features) -> Codes:
         """The class with the largest score, the first among equals, or ⊥ where a score is not a number."""
@@ -81,7 +85,7 @@ def score_program(architecture: Architecture, input_scale: float) -> Any:
 
 @lru_cache(maxsize=64)
 def vote_program(architecture: Architecture, input_scale: float) -> Any:
-    """Votes on one block by many models, (rows, models); ⊥ where a score is not a number."""
+    """Votes on one block by many models, (models, rows); ⊥ where a score is not a number."""
 
     def votes(stacked: Any, block: Array) -> Array:
         x = as_inputs(architecture, input_scale, block)
@@ -91,9 +95,21 @@ def vote_program(architecture: Architecture, input_scale: float) -> Any:
             best = jnp.argmax(scores, axis=1).astype(jnp.int32)
             return jnp.where(jnp.isnan(scores).any(axis=1), ABSTAIN, best)
 
-        return jax.lax.map(one, stacked, batch_size=None if jax.default_backend() == "cpu" else MODELS_AT_ONCE).T
+        return jax.lax.map(one, stacked, batch_size=None if jax.default_backend() == "cpu" else MODELS_AT_ONCE)
 
     return jax.jit(votes)
+
+
+@lru_cache(maxsize=64)
+def stacked_score_program(architecture: Architecture, input_scale: float) -> Any:
+    """Scores of one block by many models, (models, rows, classes), each as `score_program` gives them."""
+
+    def scores(stacked: Any, block: Array) -> Array:
+        x = as_inputs(architecture, input_scale, block)
+        at_once = None if jax.default_backend() == "cpu" else MODELS_AT_ONCE
+        return jax.lax.map(lambda parameters: architecture.apply(parameters, x), stacked, batch_size=at_once)
+
+    return jax.jit(scores)
 
 
 class JaxVoter:
@@ -106,6 +122,7 @@ class JaxVoter:
         self._num_classes, self._memory = num_classes, memory
         networks = [(shard, model) for shard, model in enumerate(models) if isinstance(model, JaxModel)]
         self._shards = np.array([shard for shard, _ in networks], dtype=np.intp)
+        self._is_network = np.array([isinstance(model, JaxModel) for model in models], dtype=np.bool_)
         self._fixed = np.array(
             [model.code if isinstance(model, ConstantModel) else ABSTAIN for model in models], dtype=np.int32
         )
@@ -115,6 +132,7 @@ class JaxVoter:
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(model.parameters for _, model in networks))
             self._stacked = stacked if memory is not None else jax.device_put(stacked)
             self._program = vote_program(first.architecture, first.input_scale)  # type: ignore[arg-type]
+            self._scores = stacked_score_program(first.architecture, first.input_scale)  # type: ignore[arg-type]
         self._fitting: dict[Any, int] = {}
 
     def count(self, X: Features) -> NDArray[np.int64]:
@@ -132,30 +150,59 @@ class JaxVoter:
             first += used
         return table
 
+    def mean_probabilities(self, X: Features) -> Floats:
+        """The mean of the shards' probabilities, added up in the order of the shards; NaN where all abstain."""
+        total, count = np.zeros((num_rows(X), self._num_classes)), np.zeros((num_rows(X), 1))
+        first = 0
+        for block, used in row_blocks(X):
+            rows = np.arange(first, first + used)
+            found = self._probabilities(block, used)
+            for code, is_network in zip(self._fixed.tolist(), self._is_network.tolist(), strict=True):
+                if is_network:
+                    table = next(found)
+                    known = ~np.isnan(table).any(axis=1)
+                    total[rows[known]] += table[known]
+                    count[rows[known]] += 1
+                elif code != ABSTAIN:
+                    total[rows, code] += 1
+                    count[rows] += 1
+            first += used
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / count)
+
+    def _probabilities(self, block: NDArray[Any], used: int) -> Iterator[Floats]:
+        """Every network's probabilities on the used rows of a block, (rows, classes)."""
+        if self._program is not None:
+            for scores in self._asked(self._scores, block):
+                for start in range(0, len(scores), MODELS_AT_ONCE):
+                    yield from softmax(scores[start : start + MODELS_AT_ONCE, :used])
+
     def _ask(self, block: NDArray[Any]) -> Codes:
         """The networks' votes on one block, (rows, models)."""
-        number = len(self._shards)
-        size = self._models_at_once(block)
+        return np.concatenate([*self._asked(self._program, block)]).T
+
+    def _asked(self, program: Any, block: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """What a program says about a block, for some networks at a time, which come first."""
+        number, size = len(self._shards), self._models_at_once(program, block)
         if size == number:
-            return np.asarray(self._program(self._stacked, block))
-        votes = []
+            yield np.asarray(program(self._stacked, block))
+            return
         for start in range(0, number, size):
             places = np.minimum(np.arange(start, start + size), number - 1)  # always as many: one program
-            votes.append(np.asarray(self._program(self._chosen(places), block)))
-        return np.concatenate(votes, axis=1)[:, :number]
+            yield np.asarray(program(self._chosen(places), block))[: number - start]
 
-    def _models_at_once(self, block: NDArray[Any]) -> int:
-        number, key = len(self._shards), (block.shape, block.dtype)
+    def _models_at_once(self, program: Any, block: NDArray[Any]) -> int:
+        number, key = len(self._shards), (program, block.shape, block.dtype)
         if self._memory is None:
             return number
         if key not in self._fitting:
             self._fitting[key] = largest_fitting(
-                lambda models: self._bytes(models, block), self._memory, most=number, purpose="ask"
+                lambda models: self._bytes(program, models, block), self._memory, most=number, purpose="ask"
             )
         return self._fitting[key]
 
-    def _bytes(self, models: int, block: NDArray[Any]) -> int:
-        return program_bytes(self._program.lower(self._chosen(np.zeros(models, np.intp)), block).compile())
+    def _bytes(self, program: Any, models: int, block: NDArray[Any]) -> int:
+        return program_bytes(program.lower(self._chosen(np.zeros(models, np.intp)), block).compile())
 
     def _chosen(self, places: NDArray[np.intp]) -> Any:
         return jax.tree.map(lambda leaves: leaves[places], self._stacked)

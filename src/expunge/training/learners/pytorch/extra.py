@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from expunge.core.checks import require_count
 from expunge.core.errors import ExpungeError, MissingExtraError, ParameterError
+from expunge.core.imports import import_named, names_code
 
 Named = Callable[..., Any] | str
 
@@ -39,17 +40,7 @@ def import_extra(name: str) -> Any:
 
 def resolve(named: Named, *, option: str) -> Callable[..., Any]:
     """A callable as it is, or the one that 'package.module:name' stands for."""
-    found: Any = named
-    if isinstance(named, str):
-        module, colon, path = named.partition(":")
-        if not (module and colon and path):
-            raise ParameterError(f"{option} must be a callable or 'package.module:name', got {named!r}")
-        try:
-            found = import_module(module)
-            for name in path.split("."):
-                found = getattr(found, name)
-        except (ImportError, AttributeError) as error:
-            raise ParameterError(f"{option} {named!r} cannot be found: {error}") from None
+    found: Any = import_named(named, option=option) if names_code(named) else named
     if not callable(found):
         raise ParameterError(f"{option} must be a callable or 'package.module:name', got {named!r}")
     return found  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from expunge.core.errors import ExpungeError, InputError, ParameterError
 from expunge.core.features import Features, as_features, is_frame, is_sparse, num_rows
-from expunge.training.learners.protocol import ABSTAIN, Abstainer, Codes, Model, Weights
+from expunge.training.learners.protocol import ABSTAIN, Abstainer, Codes, Floats, Model, Weights, softmax
 from expunge.training.learners.pytorch.extra import Named, first_line, import_extra, resolve, seeded
 from expunge.training.learners.pytorch.loop import OptimizerState
 from expunge.training.learners.pytorch.privacy import AccountantName, DataPrivacy, PrivateSteps, data_privacy
@@ -23,6 +23,8 @@ from expunge.training.learners.scikit import ConstantModel
 from expunge.training.learners.slices import SlicedModel
 
 _ROWS_AT_ONCE = 1024
+_MOST_ROWS_AT_A_TIME = 128
+_WORK_AT_A_TIME = 1 << 24  # weights times rows
 _OWNED = "_expunge_owned"
 
 State = dict[str, NDArray[Any]]
@@ -260,6 +262,29 @@ class TorchModel:
             rows = self.network.tensor(X, torch.float32)
             parts = [top_classes(self.module(part)) for part in rows.split(_ROWS_AT_ONCE)]
         return torch.cat(parts).cpu().numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """The softmax of the scores; NaN in a row with a score that is not a number.
+
+        Each model is asked by itself, always as many rows at a time as suit its size: products of many models or of
+        other numbers of rows may round otherwise.
+        """
+        torch = import_extra("torch")
+        found = [np.empty((0, num_classes))]
+        if not num_rows(X):
+            return found[0]
+        with torch.inference_mode():
+            for part in self.network.tensor(X, torch.float32).split(self._rows_at_a_time):
+                missing = self._rows_at_a_time - len(part)
+                whole = torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) if missing else part
+                found.append(softmax(self.module(whole)[: len(part)].cpu().numpy()))
+        return np.concatenate(found)
+
+    @property
+    def _rows_at_a_time(self) -> int:
+        """Many for small networks; few for large ones, for which a single row would wait for the padding."""
+        size = sum(array.size for array in self.state.values())
+        return min(_MOST_ROWS_AT_A_TIME, max(1, _WORK_AT_A_TIME // max(1, size)))
 
     @cached_property
     def module(self) -> Any:

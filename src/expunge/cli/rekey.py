@@ -1,0 +1,82 @@
+"""`expunge rekey`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from expunge.cli.app import Interrupted, app
+from expunge.cli.folders import opened
+from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
+from expunge.core.words import read_period
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from expunge.evidence import KeyDraw
+
+
+@app.command()
+def rekey(
+    folder: Folder,
+    if_older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--if-older-than",
+            metavar="TIME",
+            help="Do nothing unless the key in force is older than this: 90d, 12h, 30m or 3600s. For a timer.",
+        ),
+    ] = None,
+    jobs: Jobs = None,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a new recipe key and train everything again with it. The log and every certificate say so.
+
+    Without --if-older-than the renewal counts as one by hand: the operator chose the moment. Requests that are pending
+    stay so.
+
+    Example: `expunge rekey churn/ --if-older-than 90d`
+    """
+    if if_older_than is not None:
+        read_period("--if-older-than", if_older_than)
+    before = None
+    try:
+        with opened(folder, trust=trust, jobs=jobs) as deployment:
+            before = deployment.key
+            with progress("training everything again", deployment.status.num_shards) as advance:
+                renewed = deployment.rekey(if_older_than=if_older_than, advance=advance)
+            status, key = deployment.status, deployment.key
+    except Interrupted:
+        raise Interrupted(_what_is_left(folder, before)) from None
+    if as_json:
+        found: dict[str, Any] = {"renewed": renewed, "reason": key.reason, "key_since": key.at}
+        show_json(found | {"commitment": key.commitment, "generation": status.generation, "round": status.round})
+    elif not renewed:
+        _tell(f"Nothing was done: the key in force is that of {key.at}, and not older than {if_older_than}.")
+    elif status.generation is None:
+        _tell(f"Trained {status.num_shards:,} models again with a new key, {key.reason} ({key.at}).")
+        _tell(f"Under a consensus the log does not say when a key is renewed{_committed(key)}")
+    else:
+        _tell(f"Trained {status.num_shards:,} models again with a new key: generation {status.generation:,}.")
+        _tell(f"The log says that it was renewed {key.reason} ({key.at}){_committed(key)}")
+
+
+def _tell(line: str) -> None:
+    console.print(line, markup=False, soft_wrap=True)
+
+
+def _committed(key: KeyDraw) -> str:
+    return "." if key.commitment is None else f", and commits to it: {key.commitment}"
+
+
+def _what_is_left(folder: Path, before: KeyDraw | None) -> str:
+    """What Ctrl-C left: all of the old or all of the new."""
+    from expunge.folder import open_view
+
+    if before is not None:
+        with open_view(folder) as view:
+            if view.key != before:
+                return "interrupted; the key was renewed already, and everything was trained again"
+    return "interrupted; the models and the key are those from before: run it again"
