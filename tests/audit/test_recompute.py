@@ -8,6 +8,7 @@ import json
 import re
 import sqlite3
 import tempfile
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from expunge.folder import export_for_audit, open_view
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import disclose
 from expunge.folder.store import Store
+from expunge.folder.store.ensembles import read_records
 from expunge.training import ensemble
 from expunge.training.learners import LookupTableLearner, SlicedScikitLearner
 
@@ -192,10 +194,18 @@ def test_models_with_another_seed_are_found(folder, monkeypatch):
 def test_a_record_that_was_changed_in_the_store_is_found(folder):
     make(folder).close()
     touched = shard_of(folder, "p9")
-    path = folder / "records" / "000001" / "features.slab"
+    with closing(Store.open(folder)) as store:
+        records, slot = store.records, read_records(store).slot_of("p9")
+    path = records.path / "features.slab"
     table = np.fromfile(path, dtype=np.float64).reshape(-1, 3)
-    table[9, 1] += 1e-9
-    path.write_bytes(table.tobytes())
+    table[slot, 1] += 1e-9
+    table.tofile(path)
+    with pytest.raises(FormatError, match=rf"the record in row {slot} is not what was written: features\.slab"):
+        recompute(folder, shards="all")
+    # An operator who does it on purpose makes the checksums fit.
+    records._sums_on_disk(np.arange(len(table))).tofile(records.path / "checksums.slab")
+    with closing(sqlite3.connect(folder / "state.db")) as database, database:
+        database.execute("UPDATE position SET total = ?", (str(records.total(len(table))),))
     assert recompute(folder, shards="all").different == (touched,)
 
 

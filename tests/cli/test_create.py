@@ -233,6 +233,8 @@ def test_a_learner_of_ones_own(tmp_path, files, expunge, monkeypatch):
         "    def predict(self, X):\n        import numpy as np\n        return np.zeros(len(X), dtype=int)\n"
         "    def __eq__(self, other):\n        return type(self) is type(other)\n"
         "    __hash__ = object.__hash__\n"
+        "class Maker:\n"
+        "    def fit(self, X, y, seed, *, weights=None):\n        return Constant()\n"
     )
     monkeypatch.chdir(tmp_path)
     try:
@@ -243,6 +245,8 @@ def test_a_learner_of_ones_own(tmp_path, files, expunge, monkeypatch):
         )
         assert "company_learners" in refused.err
         assert not (tmp_path / "own").exists()
+        refused = create(expunge, "own", files / "train.csv", *COLUMNS, "--learner", "company_learners:Maker", code=2)
+        assert "--trust company_learners.Maker --trust company_learners.Constant" in refused.err  # it and its models
         trust = ("--trust", "company_learners")
         create(expunge, "own", files / "train.csv", *COLUMNS, "--learner", "company_learners:Constant", *trust)
         assert "company_learners" in expunge("predict", "own", "--data", files / "new.csv", code=2).err

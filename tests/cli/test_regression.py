@@ -45,7 +45,8 @@ def test_the_names_are_those_that_exist():
 def test_from_a_file_to_the_recomputation(learner, houses, expunge, tmp_path):
     folder = tmp_path / "d"
     made = expunge(
-        "create", folder, "--data", houses / "sold.csv", *COLUMNS, "--learner", learner, "--shards", "3", "--json"
+        *("create", folder, "--data", houses / "sold.csv", *COLUMNS, "--learner", learner, "--shards", "3"),
+        *("--combine", "median", "--json"),
     )
     assert made.json["classes"] == []
     expunge("delete", folder, "--id", "h0", "--subject", "o20")
@@ -67,6 +68,8 @@ def test_from_a_file_to_the_recomputation(learner, houses, expunge, tmp_path):
         ("gap.csv", (), "row 6 of column 'price' of {file} is empty; every record needs a number to predict"),
         ("sold.csv", ("--promise", "consensus"), "--promise consensus is for classes, and learner 'ridge-regression'"),
         ("sold.csv", ("--class", "1"), "--class is for classes"),
+        ("sold.csv", ("--combine", "sum"), "combine must be one of mean, median"),
+        ("sold.csv", ("--combine", "mean", "--learner", "logistic"), "--combine is for numbers"),
         ("sold.csv", ("--shards", "auto"), "--shards auto plans for a target"),
         ("sold.csv", ("--learner", "logistic"), "a label is a class, unless the learner predicts numbers"),
     ],

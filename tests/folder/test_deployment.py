@@ -153,11 +153,25 @@ def test_large_arrays_stay_on_the_disk(folder: Path, folders: Any) -> None:
         assert isinstance(features.base, np.memmap)
         assert Path(features.base.filename).name == "features.slab"
     assert resident_share("features.slab") < 0.2  # opening has looked at next to nothing of it
-    assert np.array_equal(found.records.blocks[0].features[777], table[777])
+    slot = found.records.slot_of(777)
+    assert np.array_equal(found.records.blocks[0].features[slot], table[777])
     found.delete([777])
-    assert not found.records.blocks[0].features[777].any()
+    assert not found.records.blocks[0].features[slot].any()
     assert len(found.records) == rows - 1
     found.close()
+
+
+def test_a_training_reads_the_rows_of_its_shard_only(folder: Path, folders: Any) -> None:
+    rows = 200_000
+    table = np.random.default_rng(0).normal(size=(rows, 20)).astype(np.float32)
+    learner = SGDClassifier(max_iter=1, tol=None)
+    options: dict[str, Any] = {"n_shards": 20, "apply": "now"}
+    deployment = expunge.create(folder, learner, table, np.arange(rows) % 2, **options)
+    deployment = folders.reopen(deployment)
+    deployment.delete([777])
+    assert deployment.inside.last_report.num_retrained == 1
+    assert resident_share("features.slab") < 0.2  # one of 20; in the order of arrival it is every page
+    deployment.close()
 
 
 def resident_share(name: str) -> float:
@@ -183,7 +197,7 @@ def test_many_deletions_have_the_records_written_anew(
     for record in range(12):
         deployment.delete([record])
         epochs.add(tuple(path.name for path in (folder / "records").iterdir()))
-        assert deployment.records.ids() == list(range(record + 1, 30))
+        assert sorted(deployment.records.ids()) == list(range(record + 1, 30))
         state = deployment.inside.state
         for shard, model in enumerate(state.models):
             rows, labels, _ = state.records.gather(state.members[shard])
@@ -196,8 +210,8 @@ def test_many_deletions_have_the_records_written_anew(
     after = deployment.inside.state
     assert after.models == before.models
     assert after.records.ids() == before.records.ids()
-    assert np.array_equal(after.records.gather(after.records.live_slots())[0], X[12:])
-    assert [after.records.id_of(slot) for slot in after.records.slots_of_subject("s3")] == [17, 24]
+    assert np.array_equal(after.records.gather(after.records.live_slots())[0], X[after.records.ids()])
+    assert {after.records.id_of(slot) for slot in after.records.slots_of_subject("s3")} == {17, 24}
     deployment.delete(subjects=["s3"])
     assert 17 not in deployment.records
     deployment.close()
@@ -211,7 +225,7 @@ def test_everybody_may_leave_and_others_come(folders: Any) -> None:
     assert len(deployment.records) == 0
     deployment.add(X[:5], Y[:5], [f"new {n}" for n in range(5)])
     deployment = folders.reopen(deployment)
-    assert deployment.records.ids() == [f"new {n}" for n in range(5)]
+    assert sorted(deployment.records.ids()) == [f"new {n}" for n in range(5)]
     deployment.close()
 
 

@@ -22,6 +22,8 @@ from expunge.evidence import SigningKey
 from expunge.folder import ModelCommitment, disclose, disclosure, export_for_audit
 from expunge.folder.codec import Encoded
 from expunge.folder.store import Store
+from expunge.folder.store.columns import Form
+from expunge.folder.store.slabs import RecordFolder
 from expunge.training.learners.named import named_learner
 
 SIZE = 60
@@ -150,9 +152,22 @@ def link(bundle: Path) -> None:
 
 
 def bad_label(bundle: Path) -> None:
+    """Whoever signs can make the checksums fit too."""
     np.full(SIZE - 3, 7, dtype="<i4").tofile(bundle / "records/labels.slab")
-    digest = disclosure._digest_of(bundle / "records/labels.slab")
-    signed(lambda found: found["files"].update({"records/labels.slab": digest}))(bundle)
+    form = Form.from_json(json.loads((bundle / "manifest.json").read_text())["schema"]["form"])
+    sums = RecordFolder(bundle / "records", form)._sums_on_disk(np.arange(SIZE - 3))
+    sums.tofile(bundle / "records/checksums.slab")
+    names = ["records/labels.slab", "records/checksums.slab"]
+    digests = {name: disclosure._digest_of(bundle / name) for name in names}
+    signed(lambda found: found["files"].update(digests))(bundle)
+
+
+def swapped_rows(bundle: Path) -> None:
+    features = np.fromfile(bundle / "records/features.slab", dtype=np.uint8).reshape(SIZE - 3, -1)
+    features[[0, 1]] = features[[1, 0]]
+    features.tofile(bundle / "records/features.slab")
+    digest = disclosure._digest_of(bundle / "records/features.slab")
+    signed(lambda found: found["files"].update({"records/features.slab": digest}))(bundle)
 
 
 BROKEN = [
@@ -165,6 +180,7 @@ BROKEN = [
     (drop("records/labels.slab"), "cannot be read: No such file"),
     (link, "is a link: a bundle has none"),
     (bad_label, "a record has a label that is no class"),
+    (swapped_rows, "the record in row 0 is not what was written: features.slab"),
     (signed(lambda found: found.update(format=2)), "has format 2; this version of expunge reads 1"),
     (signed(lambda found: found.update(kind="a cake")), "no audit bundle"),
     (signed(lambda found: found.pop("recipe")), "malformed: KeyError: 'recipe'"),
@@ -274,7 +290,7 @@ def test_a_commitment_can_be_opened_as_long_as_its_model_is_in_service_and_never
     with make(clinic, NUMBERS) as deployment:
         export_for_audit(clinic, tmp_path / "before")
         old = disclose(tmp_path / "before").models
-        shard = next(number for number, members in enumerate(deployment.inside.state.members) if 7 in members)
+        (shard,) = deployment.inside.state.shards_of(deployment.records.slot_of(7))
         assert all(old[k].salt in _everything(clinic) for k in range(4))  # type: ignore[union-attr]
         stored = _stored_models(clinic)
         deployment.delete([7])

@@ -15,16 +15,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import SGDClassifier
 
 import expunge
 import expunge.folder.store.database as database
 from expunge import AddMany
 from expunge.core.errors import ExpungeError, FolderBusyError, FormatError, StoreError
 from expunge.folder import open_view
+from expunge.folder.codec import encode_model
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.store import DirtyFlag, DurableJournal
 from expunge.serving.publishing import ConsensusPublisher
-from expunge.training.learners import LookupTableLearner
+from expunge.training.ensemble import learn
+from expunge.training.learners import LookupTableLearner, SlicedScikitLearner
+from expunge.training.learners.named import named_learner
 
 PROCESSES = Path(__file__).parent / "processes"
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -112,9 +116,10 @@ def test_what_is_written_is_not_what_the_caller_makes_of_it_later(tmp_path):
         before = X.copy()
         X[:] = -1
         y[:] = 1
-        found, labels, _ = deployment.inside.state.records.gather(np.arange(100))
-        np.testing.assert_array_equal(found, before)
-        np.testing.assert_array_equal(labels, np.arange(100) % 2)
+        records = deployment.inside.state.records
+        found, labels, _ = records.gather(np.arange(100))
+        np.testing.assert_array_equal(found, before[records.ids()])
+        np.testing.assert_array_equal(labels, np.array(records.ids()) % 2)
 
 
 def test_a_read_only_disk_is_told_in_a_line_and_can_be_looked_at(tmp_path):
@@ -239,14 +244,32 @@ def test_a_damaged_model_is_named_when_it_is_needed_and_its_return_heals(folder,
         deployment.predict(np.zeros((1, 3)))
 
 
-def test_a_deletion_is_applied_though_the_models_that_it_replaces_are_damaged(folder):
-    with expunge.open(folder) as deployment:
+@pytest.mark.parametrize(
+    "learner",
+    [LookupTableLearner(), SlicedScikitLearner(SGDClassifier(), num_slices=3), named_learner("naive-bayes-exact")],
+    ids=["plain", "sliced", "exact"],
+)
+def test_a_deletion_is_applied_though_the_models_that_it_replaces_are_damaged(tmp_path, learner):
+    """They only save time: the result is the one of a full training."""
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    path = tmp_path / "folder"
+    expunge.create(path, learner, rows, np.arange(60) % 2, n_shards=3).close()
+    with expunge.open(path) as deployment:
         assert deployment.inside.state.models.num_read == 0
-        for path in folder.glob("models/*"):
-            flip(path)
-        deployment.delete(deployment.records.ids()[:1], apply=True)
-        deployment.rekey()  # trains all
-        deployment.predict(np.zeros((1, 3)))
+        for file in path.glob("models/*"):
+            flip(file)
+        deployment.delete([*range(20)])
+        state = deployment.inside.state
+        assert deployment.inside.last_report.num_retrained == 3
+        assert {path.name for path in path.glob("models/*")} == {
+            name for (name,) in deployment._store.database.rows("SELECT file FROM shards")
+        }
+        fresh = learn(state.records, state.recipe)
+        for shard in range(3):
+            found, expected = (encode_model(state.learner, one.models[shard]).data for one in (state, fresh))
+            assert found == expected
+        deployment.rekey()
+        deployment.predict(rows[:1])
 
 
 def test_a_lost_signing_key_is_named(folder):

@@ -386,6 +386,21 @@ def test_worker_processes_leave_nothing_in_temporary_files(folder, scanning, cop
     assert bool(scanning.traces(scanning.files_under(temporary), patterns)) == (copies == "mapped")
 
 
+@pytest.mark.parametrize("kind", ["float64", "data frame"])
+def test_no_checksum_of_who_was_deleted_stays(folder: Path, scanning: Any, kind: str) -> None:
+    """Neither the record's own, nor the total of which it was a part."""
+    with create(folder, KINDS[kind]) as deployment:
+        store = deployment._store
+        slot, before = deployment.records.slot_of(number_id(7)), store.position.total
+        row = np.fromfile(folder / "records" / "000001" / "checksums.slab", dtype="<u8").reshape(-1, 2)[slot]
+        patterns = [row[0].tobytes(), row[1].tobytes(), str(before).encode()]
+        found = [bool(scanning.traces(scanning.files_under(folder), [pattern])) for pattern in patterns]
+        assert all(found), "what is looked for is there before"
+        deployment.delete([number_id(7)])
+        assert store.position.total != before
+        assert not scanning.traces(scanning.files_under(folder), patterns)
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_last_row_of_a_file_goes_altogether(folder: Path, monkeypatch: pytest.MonkeyPatch, order: int) -> None:
     """Whichever part of the erasure comes first, opening the folder again finds nothing to cut off."""
@@ -399,7 +414,7 @@ def test_the_last_row_of_a_file_goes_altogether(folder: Path, monkeypatch: pytes
     heap = folder / "records" / "000001" / "ids.heap"
     with expunge.create(folder, LookupTableLearner(), np.eye(10), [0, 1] * 5, ids=ids, n_shards=2) as deployment:
         size = heap.stat().st_size
-        deployment.delete(["person-9"])
+        deployment.delete(deployment.records.ids()[-1:])
     assert heap.stat().st_size * 10 == size * 9
     before = heap.read_bytes()
     expunge.open(folder).close()

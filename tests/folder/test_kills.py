@@ -22,10 +22,10 @@ RESERVING = {"reserve.open", "reserve.done"}
 
 # Of every scenario: the steps that it passes, and at how many of the passings of each it is killed.
 NAMED: dict[str, tuple[set[str], int]] = {
-    "plain": (EVERYWHERE | RESERVING, 1),
+    "plain": (EVERYWHERE | RESERVING | {"rewrite.done"}, 1),  # a new key puts the records into another order
     "objects": (EVERYWHERE | RESERVING | {"rewrite.done"}, 2),
-    "noisy": (EVERYWHERE | RESERVING, 1),
-    "gate": (EVERYWHERE | RESERVING | {"dirty.flagged", "dirty.done"}, 1),
+    "noisy": (EVERYWHERE | RESERVING | {"rewrite.done"}, 1),
+    "gate": (EVERYWHERE | RESERVING | {"rewrite.done", "dirty.flagged", "dirty.done"}, 1),
 }
 FEW = {
     "sparse": ["accept.staged", "rewrite.done", "stage.model", "switch.open", "switch.done", "erase.heap", "open.read"],
@@ -165,7 +165,7 @@ def test_a_folder_is_made_whole_or_not_at_all(ask_killer, step):
         ("forget_the_ledger_of_predictions", "noisy", ["predict"], "close.open", "released, 0 paid for"),
         ("forget_dirt", "gate", ["predict"] * 2, "close.open", "forgotten that the generation is used up"),
         ("leave_files", "plain", ["delete", "add"], "applied.done", "models"),
-        ("leave_rows", "plain", ["delete"], "applied.done", "what was erased is still there"),
+        ("leave_rows", "plain", ["delete"], "applied.done", "which was erased"),  # opening looks at what it reads
         ("leave_the_log", "plain", ["delete"], "applied.done", "what was erased is still there"),
     ],
 )

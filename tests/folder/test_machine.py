@@ -480,10 +480,11 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def records_are_those_of_the_model(self) -> None:
-        records, live = self.deployment.records, self.model.live
+        records = self.deployment.records
         X, y, weights = records.gather(records.live_slots())
-        assert records.ids() == list(live)
-        assert [type(record) for record in records.ids()] == [type(record) for record in live]
+        assert {*records.ids()} == {*self.model.live}
+        live = {record: self.model.live[record] for record in records.ids()}
+        assert {(type(record), record) for record in live} == {(type(record), record) for record in self.model.live}
         assert same_rows(X, plain_form(standard_types(table_of(self.kind, [row.number for row in live.values()]))))
         assert [CLASSES[code] for code in y] == [row.label for row in live.values()]
         expected = [row.weight for row in live.values()]

@@ -11,6 +11,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, Ridge, SGDRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import expunge
 from expunge import Exact, RecipeKey
@@ -122,6 +123,13 @@ def test_attacks_on_labels_are_refused_in_a_line(folder):
     expunge.create(folder, Ridge(), X, y, n_shards=2).close()
     with pytest.raises(InputError, match=r"predicts numbers: use .*audit recompute"):
         copy_deployment(folder)
+
+
+def test_several_labels_are_refused_in_a_line(folder):
+    X, y = data((2,))
+    with pytest.raises(ParameterError, match="a folder keeps one label a record"):
+        expunge.create(folder, DecisionTreeClassifier(), X, y > 0)
+    assert not folder.exists()
 
 
 def test_no_records_left(folder):

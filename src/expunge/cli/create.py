@@ -159,6 +159,9 @@ def create(
         str,
         typer.Option(help=f"What is promised about deleted records: {', '.join(PROMISES)}.", autocompletion=_promises),
     ] = "exact",
+    combine: Annotated[
+        str | None, typer.Option(help="For numbers: mean or median of the shards' values.  [default: mean]")
+    ] = None,
     probability: Annotated[
         float | None, typer.Option(help="The chance that a record is in a shard, if independent.  [default: 1/shards]")
     ] = None,
@@ -226,6 +229,7 @@ def create(
     if (pool is not None) != (promise == "student"):
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     options: dict[str, Any] = {
+        "combine": combine,
         "mechanism": mechanism,
         "target": _target(alpha, beta, gamma),
         "max_predictions": max_predictions,
@@ -238,6 +242,8 @@ def create(
     columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
     with replacing(folder, force=force) as place:
         is_regression = predicts_numbers(learner)
+        if combine is not None and not is_regression:
+            raise ParameterError(f"--combine is for numbers, and learner {learner!r} predicts classes")
         if is_regression and (classes or promise != "exact"):
             what = "--class" if classes else f"--promise {promise}"
             raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")

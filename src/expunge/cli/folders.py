@@ -67,6 +67,8 @@ def _beside(folder: Path) -> Iterator[Path]:
         try:
             yield place
         except StoreError as error:  # name the folder that the user asked for
+            if str(place) not in str(error):
+                raise
             raise type(error)(str(error).replace(str(place), str(folder))) from error
         replace_folder(place, home)
     finally:

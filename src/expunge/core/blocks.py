@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -14,12 +14,17 @@ from expunge.core.errors import InputError, RecordError
 from expunge.core.features import Features, codes_of, concatenate, num_rows, take
 from expunge.core.index import RecordId, canonical
 
+RowCheck = Callable[[NDArray[np.int64], Features], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """A run of consecutive slots: columns of equal length. With `ids` None the id is the slot's number.
 
     `labels` holds class codes (int32), or the numbers to predict (float64): one a record, or a row of them.
+
+    Features that stay on a disk have a `check`. It is called with the rows that were gathered and what was found there,
+    and raises an error if that is not what was written.
     """
 
     start: int
@@ -28,9 +33,17 @@ class Block:
     ids: NDArray[Any] | None
     subjects: NDArray[Any] | None
     weights: NDArray[np.float64] | None
+    check: RowCheck | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def take(self, rows: NDArray[np.int64]) -> Features:
+        """The features of some rows, checked."""
+        found = take(self.features, rows)
+        if self.check is not None:
+            self.check(rows, found)
+        return found
 
     def id_of(self, slot: int) -> RecordId:
         """Return the id of the record in a slot of this block."""
@@ -133,8 +146,17 @@ def pick_rows(block: Block, rows: NDArray[np.int64]) -> Block:
     """Make a block of some rows of a block."""
     if len(rows) == len(block):
         return block
-    pick = [None if column is None else column[rows] for column in (block.ids, block.subjects, block.weights)]
-    return Block(0, take(block.features, rows), block.labels[rows], *pick)
+    ids, subjects, weights = (
+        None if each is None else each[rows] for each in (block.ids, block.subjects, block.weights)
+    )
+    return Block(0, block.take(rows), block.labels[rows], ids, subjects, weights)
+
+
+def arranged(block: Block, order: NDArray[np.int64]) -> Block:
+    """The rows of a block in another order, under ids of their own."""
+    assert block.ids is not None
+    subjects, weights = (None if each is None else each[order] for each in (block.subjects, block.weights))
+    return Block(0, block.take(order), block.labels[order], block.ids[order], subjects, weights)
 
 
 def join_blocks(parts: Sequence[Block], *, start: int) -> Block:

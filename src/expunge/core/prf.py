@@ -188,6 +188,10 @@ class RecipeKey:
         words = self._words(b"order", names, shard)
         return np.lexsort((words[:, 1], words[:, 0]))
 
+    def placement(self, names: Names) -> NDArray[np.uint64]:
+        """F("place", u): two words for every name, by which rows are put into an order that no arrival decides."""
+        return self._words(b"place", names)
+
     def slices_of(self, shard: int, names: Names, num_slices: int) -> NDArray[np.int64]:
         """The slice of every record of a shard: F("slice", i, id) mod S."""
         words = self._words(b"slice", names, shard)[:, 0]

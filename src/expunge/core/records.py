@@ -2,7 +2,8 @@
 
 A dataset D is a multiset of (features, label) pairs with stable ids. `Records` is immutable: `apply` returns a new
 dataset that shares all untouched storage with the old one. The time depends on the batch and not on the size of D.
-Slots number the records in order of addition, which is history: the recipe puts every shard into an order of its own.
+Slots number the records in order of addition, which is history: the recipe puts every shard into an order of its own,
+and a folder renumbers the slots in the recipe's order whenever it writes all records.
 Types are fixed when the dataset is made, and rows have one form, from any container. So a dataset reached
 by updates and the same dataset built from scratch are the same input to a learner.
 """
@@ -43,7 +44,6 @@ from expunge.core.features import (
     plain_form,
     settle,
     standard_types,
-    take,
 )
 from expunge.core.index import NOWHERE, IdIndex, RecordId, SubjectIndex
 from expunge.core.words import plural
@@ -240,8 +240,8 @@ class Change:
 class Records:
     """The dataset D^t. Make one with `Records.build` and change it with `apply`.
 
-    A record lives in a slot, numbered in order of addition. Slots are never reused. So the shards, which keep slot
-    numbers, need not know about updates of other records until `compacted` renumbers the slots.
+    A record lives in a slot. Additions fill new slots at the end, and slots are never reused. So the shards, which keep
+    slot numbers, need not know about updates of other records until `compacted` renumbers the slots.
 
     Parameters
     ----------
@@ -407,7 +407,7 @@ class Records:
         return self.index.live_runs(self.num_slots, size)
 
     def ids(self) -> list[RecordId]:
-        """Return all ids, in order of addition."""
+        """Return all ids, in the order of their slots: of addition in memory, of the recipe in a folder."""
         listed: list[RecordId] = self.ids_of(self.live_slots()).tolist()
         return listed
 
@@ -446,7 +446,7 @@ class Records:
         ]
         if not parts:
             parts = [(self.blocks[0], np.empty(0, dtype=np.int64))]
-        features = settle(concatenate([take(block.features, rows) for block, rows in parts]))
+        features = settle(concatenate([block.take(rows) for block, rows in parts]))
         labels = np.concatenate([block.labels[rows] for block, rows in parts])
         if not self.has_weights:
             return features, labels, None
@@ -612,7 +612,8 @@ class Records:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle no trace of deleted records."""
-        kept = self if self.num_live == self.num_slots else self.compacted()
+        is_plain = self.num_live == self.num_slots and all(block.check is None for block in self.blocks)
+        kept = self if is_plain else self.compacted()
         return {name: getattr(kept, name) for name in self.__dataclass_fields__}
 
     def _block_of(self, slot: int) -> Block:

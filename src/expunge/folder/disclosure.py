@@ -475,7 +475,7 @@ def _under_construction(target: Path) -> Iterator[Path]:
 
 
 def _write_bundle(path: Path, found: Disclosure, form: Form, schema: dict[str, Any], key: SigningKey) -> None:
-    RecordFolder.write(path / _RECORDS, form, [found.records.blocks[0]])
+    RecordFolder.write(path / _RECORDS, form, found.records.blocks)
     write_new(path / _LEARNER, found.learner.data)
     independent = isinstance(found.sampler, IndependentSampler)
     manifest = {
@@ -512,10 +512,7 @@ def _write_bundle(path: Path, found: Disclosure, form: Form, schema: dict[str, A
 
 
 def _files_of(form: Form) -> list[str]:
-    kinds = [
-        (column.name, kind) for column in form.columns for kind in (["slab"] if column.dtype else ["slab", "heap"])
-    ]
-    return [_LEARNER, *(f"{_RECORDS}/{name}.{kind}" for name, kind in kinds)]
+    return [_LEARNER, *(f"{_RECORDS}/{name}" for name in RecordFolder(Path(), form).file_names)]
 
 
 def _digest_of(path: Path) -> str:

@@ -286,11 +286,19 @@ def contents(path: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> Iter
     try:
         trusted = tuple(trust)
         found, at = read_unchanged(store, lambda: _read(store, trusted))
-        yield found
-        if store.form.is_mapped and store.position != at:
-            raise StoreError(f"{store.folder} was changed while its records were read; read it again")
+        try:
+            yield found
+        except StoreError as error:  # of features that are checked when they are used
+            _require_unchanged(store, at, error)
+            raise
+        _require_unchanged(store, at)
     finally:
         store.close()
+
+
+def _require_unchanged(store: Store, at: Position, cause: StoreError | None = None) -> None:
+    if store.form.is_mapped and store.position != at:
+        raise StoreError(f"{store.folder} was changed while its records were read; read it again") from cause
 
 
 def read_unchanged(store: Store, read: Callable[[], Found]) -> tuple[Found, Position]:

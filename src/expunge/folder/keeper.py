@@ -133,6 +133,7 @@ class FolderKeeper:
         self.require_open()
         self._alignment.require(present)
         staged = self._staged(following.state)
+        keep_readable(present.state, staged.files)
         if staged.state is not following.state:
             following = replace(following, state=staged.state, serving=following.serving.moved(staged.state))
         self._switch(present, following, staged)

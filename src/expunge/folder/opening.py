@@ -27,7 +27,8 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
 from expunge.core.words import seconds_of
-from expunge.folder.codec import decode, encode, encode_model
+from expunge.folder.codec import Encoded, decode, encode, encode_model
+from expunge.folder.codec.trust import Untrusted, joined
 from expunge.folder.configuration import Settings, describe_learner, dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
@@ -54,6 +55,7 @@ from expunge.training.environment import NUMERICS, Numerics
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
+from expunge.training.recipe import Recipe
 
 _PROBE_ROWS = 50
 
@@ -168,6 +170,8 @@ def create(
     promised, base = as_promise(promise), as_learner(learner)
     if predicts_values(base) and not promised.is_exact:
         raise ParameterError(ONLY_CLASSES)
+    if not predicts_values(base) and getattr(y, "ndim", 1) > 1:
+        raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
     key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
@@ -176,7 +180,6 @@ def create(
         FirstEnsembleWriter(store, trusted=trusted) as made,
     ):
         report_step("create.folder")
-        stored = encode(base, trusted=trusted)
         records = Records.build(
             X,
             y,
@@ -190,7 +193,7 @@ def create(
         )
         labels = dump_classes(records.classes)
         num_shards, probability = promised.sizes(n_shards, inclusion_probability, records)
-        _require_storable(base, records, trusted)
+        stored = _stored_learner(base, records, trusted)
         front = promised.make_front(base)
         sizes: dict[str, Any] = {"num_shards": num_shards, "num_classes": records.num_classes}
         found = dump_settings(promised, sampling, probability=probability, **sizes)
@@ -200,13 +203,14 @@ def create(
         with store.database.transaction():
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)
-            records = made.write(records)
+            sampler = promised.make_sampler(sampling, probability)
+            records = made.write(records, Recipe(base, num_shards, sampler, key))
         report_step("create.records")
         deployment = Deployment(
             records,
             base,
             num_shards=num_shards,
-            sampler=promised.make_sampler(sampling, probability),
+            sampler=sampler,
             publisher=publisher,
             rng=chance,
             front=front,
@@ -438,7 +442,7 @@ def _under_construction(folder: Path) -> Iterator[Path]:
         report_step("create.renamed")
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, StoreError):  # name the folder that the caller gave
+        if isinstance(error, StoreError) and str(partial) in str(error):  # name the folder that the caller gave
             raise type(error)(str(error).replace(str(partial), str(folder))) from error
         raise
 
@@ -463,6 +467,22 @@ def _plain(provenance: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ParameterError(f"provenance must be plain data: {error}") from None
     return found
+
+
+def _stored_learner(learner: Any, records: Records, trusted: tuple[str, ...]) -> Encoded:
+    """Encode the learner. One error names everything that has to be trusted, for it and for its models."""
+    refused: list[Untrusted] = []
+    try:
+        stored = encode(learner, trusted=trusted)
+    except Untrusted as error:
+        refused.append(error)
+    try:
+        _require_storable(learner, records, trusted)
+    except Untrusted as error:
+        refused.append(error)
+    if refused:
+        raise joined(refused)
+    return stored
 
 
 def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) -> None:

@@ -865,7 +865,8 @@ class Deployment:
                     if self._present is spent:
                         self._make_round(trained)
         except Exception as error:
-            self._background_error = error
+            if self._present is spent:  # an update may have erased records that this training was about to read
+                self._background_error = error
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has its own books on the same randomness. So its next update is a full retraining.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from expunge.core.errors import ParameterError, TrainingError
+from expunge.core.errors import FormatError, ParameterError, TrainingError
 from expunge.core.features import Features
 from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
@@ -459,15 +459,26 @@ def _refit(
     for shard in shards:
         removed = state.recipe.changed_rows(shard, state.records, leaving.get(shard, none))
         added = state.recipe.changed_rows(shard, records, coming.get(shard, none))
+        old = _old_model(state, shard)
+        if old is None:
+            continue
         try:
             with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
-                model = learner.refit(state.models[shard], removed, added)
+                model = learner.refit(old, removed, added)
         except Exception as error:
             message = f"updating the model of shard {shard} failed: {type(error).__name__}: {error}"
             raise TrainingError(message, shard) from error
         if model is not None:
             found[shard] = model
     return found
+
+
+def _old_model(state: EnsembleState, shard: int) -> Model | None:
+    """The model before an update, which only saves time; None if there is none, or if its file is damaged."""
+    try:
+        return state.models[shard] if state.models else None
+    except FormatError:
+        return None
 
 
 def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dict[int, Slots]:
@@ -548,9 +559,10 @@ class _Tasks(Sequence[list[Any]]):
         data = state.contents(shard)
         if not isinstance(data, SlicedShard):
             return data
-        old = state.models[shard] if state.models and first else None  # one of another environment is not looked at
-        checkpoints = old.checkpoints if isinstance(old, SlicedModel) else ()
-        return replace(data, first=first, checkpoints=checkpoints)
+        old = _old_model(state, shard) if first else None  # one of another environment is not looked at
+        if not isinstance(old, SlicedModel):
+            return replace(data, first=0, checkpoints=())
+        return replace(data, first=first, checkpoints=old.checkpoints)
 
 
 def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:

@@ -133,6 +133,39 @@ class Recipe:
             free += count
         return tuple(np.split(members, ends[:-1]))
 
+    def layout(self, records: Records) -> NDArray[np.int64]:
+        """The slots of all records in the one order that the recipe gives, in which they are stored.
+
+        A partition's records are ordered by shard, and inside a shard as it is trained: a training reads one run of
+        rows. Independent shards overlap. There the order is a public function of units and ids: what is computed from
+        the records in this order, such as a router's fallback, must not depend on the key.
+
+        Parameters
+        ----------
+        records
+            D^t.
+
+        Returns
+        -------
+        ndarray of int64
+            The slots in use; a function of the records and the recipe, and not of how they came.
+        """
+        live = records.live_slots()
+        if self.sampler.is_independent:
+            ids, subjects = records.ids_of(live), records.subjects_of(live)
+            words = PUBLIC_KEY.placement(id_names(ids, PUBLIC_KEY))
+            keys = [words[:, 1], words[:, 0]]
+            if subjects is not None:
+                units = PUBLIC_KEY.placement(unit_names(ids, subjects, PUBLIC_KEY))
+                keys += [units[:, 1], units[:, 0]]
+            return live[np.lexsort(keys)]
+        shards, positions = self.cells(records, live)
+        slots = live[positions]
+        found, starts = np.unique(shards, return_index=True)
+        for shard, run in zip(found.tolist(), np.split(slots, starts[1:]), strict=False):
+            run[:] = run[self.key.order(shard, id_names(records.ids_of(run), self.key))]
+        return slots
+
     def slices(self, shard: int, names: Names) -> NDArray[np.int64]:
         """The slice of every record of a shard."""
         return self.key.slices_of(shard, names, self.num_slices)

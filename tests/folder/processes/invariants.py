@@ -88,7 +88,9 @@ def _check_records(deployment: Any, scenario: Scenario, requests: dict[str, Any]
             numbers, households = set(asked.get("delete", [])), set(asked.get("subjects", []))
             alive = [p for p in alive if p.number not in numbers and p.subject not in households] + added
     records = deployment.records
-    assert records.ids() == [person.name(scenario.ids) for person in alive], "other records than expected"
+    named = {person.name(scenario.ids): person for person in alive}
+    assert {*records.ids()} == {*named}, "other records than expected"
+    alive = [named[record] for record in records.ids()]
     slots = records.live_slots()
     features, labels, _ = records.gather(slots)
     expected = np.array([person.features for person in alive]).reshape(-1, 4)

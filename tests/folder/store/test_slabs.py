@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from expunge.core.blocks import Block, object_column
-from expunge.core.errors import FormatError
+from expunge.core.errors import FormatError, StoreError
 from expunge.folder.store.columns import Form
 from expunge.folder.store.slabs import RecordFolder, _runs
 
@@ -105,13 +105,13 @@ def test_a_heap_that_is_too_short_is_damaged(tmp_path: Path) -> None:
 def test_an_erased_row_leaves_no_byte_in_any_file(tmp_path: Path, texts: bool) -> None:
     folder = folder_of(tmp_path / "a", [1, 7, 3, 11], texts=texts)
     folder.erase(np.array([1, 3]))
-    assert numbers_in(folder.read(4)) == [1, -1, 3, -1]
+    assert numbers_in(folder.read(4, [1, 3], [1, 3])) == [1, -1, 3, -1]
     for path in folder.path.iterdir():
         content = path.read_bytes()
         for trace in (b"id 7", b"subject 7", b"text 7", np.float32(7).tobytes(), np.float64(11).tobytes(), b"id 11"):
             assert trace not in content, path.name
     folder.erase(np.array([3, 1]))  # repeated after a crash, in any order
-    assert numbers_in(folder.read(4)) == [1, -1, 3, -1]
+    assert numbers_in(folder.read(4, [1, 3])) == [1, -1, 3, -1]
 
 
 def test_cutting_after_the_last_rows_were_erased_keeps_the_others(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_cutting_after_the_last_rows_were_erased_keeps_the_others(tmp_path: Path
     folder.erase(np.array([2]))
     folder.cut(3)
     folder.append(block_of([4], start=3))
-    assert numbers_in(folder.read(4)) == [1, 2, -1, 4]
+    assert numbers_in(folder.read(4, [2], [2])) == [1, 2, -1, 4]
 
 
 def test_features_stay_on_the_disk(tmp_path: Path) -> None:
@@ -174,4 +174,47 @@ def test_any_sequence_of_steps(
                 expected[slot] = -1
         else:
             folder.cut(len(expected))
-        assert numbers_in(folder.read(len(expected))) == expected
+        erased = [slot for slot, number in enumerate(expected) if number < 0]
+        assert numbers_in(folder.read(len(expected), erased, erased)) == expected
+        assert not list(folder.verify(len(expected), erased, erased))
+        assert folder.total(len(expected)) == folder.total(len(expected), erased)
+
+
+def test_a_damaged_place_in_a_heap_has_nobody_else_overwritten(tmp_path: Path) -> None:
+    """Rows lie in the order of their slots. The row to be erased says that it lies where another one does."""
+    folder = folder_of(tmp_path / "a", [1, 2, 3, 4, 5])
+    folder.erase(np.array([1]))
+    slab, heap = folder.path / "ids.slab", folder.path / "ids.heap"
+    sound, content = slab.read_bytes(), heap.read_bytes()
+    for place in (2, 4):
+        spans = np.frombuffer(sound, dtype="<i8").reshape(-1, 2)
+        for wrong in (spans[0], spans[3] + 1, [0, 1000], [-4, 4], [4, -4], [2**62, 2**62], [spans[place, 0], 30]):
+            changed = spans.copy()
+            changed[place] = wrong
+            changed.tofile(slab)
+            with pytest.raises(FormatError, match=r"ids\.slab is damaged near row"):
+                folder.erase(np.array([place]))
+            assert heap.read_bytes() == content
+    slab.write_bytes(sound)
+
+
+def test_nothing_is_cut_off_by_the_word_of_a_damaged_row(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", [1, 2, 3])
+    folder.append(block_of([4], start=3))  # of an update that failed
+    slab, heap = folder.path / "ids.slab", folder.path / "ids.heap"
+    content, spans = heap.read_bytes(), np.fromfile(slab, dtype="<i8").reshape(-1, 2)
+    spans[2, 1] -= 2
+    spans.tofile(slab)
+    with pytest.raises(FormatError, match="the record in row 2 is not what was written"):
+        folder.cut(3)
+    assert heap.read_bytes() == content
+
+
+def test_what_was_erased_is_not_gathered(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", [1, 2, 3])
+    block = folder.read(3)
+    assert block.take(np.array([0, 2])).tolist() == [[1, 1, 1], [3, 3, 3]]
+    folder.erase(np.array([1]))
+    with pytest.raises(StoreError, match="row 1 was erased while it was read"):
+        block.take(np.array([0, 1]))
+    assert block.take(np.array([2])).tolist() == [[3, 3, 3]]

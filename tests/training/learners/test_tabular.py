@@ -207,6 +207,34 @@ def test_probabilities_of_all_shards_together(name, num_classes, monkeypatch):
     assert_same_probabilities(learner, models, queries, num_classes)
 
 
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("name", ["tree", "naive-bayes", "boosting", "neighbours"])
+def test_probabilities_of_other_classifiers_are_those_of_their_pipelines(name, num_classes):
+    frame, y = make_table()
+    learner = named_learner(name, columns=column_kinds(frame))
+    models = train(learner, frame, y, num_classes=num_classes)
+    assert type(learner.make_voter(models, num_classes)) is PerShardVoter
+    queries, _ = make_table(40, towns=9, seed=1)
+    queries.loc[3, "income"] = np.inf
+    assert_same_probabilities(learner, models, queries, num_classes)
+
+
+def test_a_classifier_that_fails_on_a_row_has_no_probabilities_there(monkeypatch):
+    frame, y = make_table()
+    learner = named_learner("tree", columns=column_kinds(frame))
+    models = train(learner, frame, y)
+    sound = DecisionTreeClassifier.predict_proba
+
+    def fails(self, X, check_input=True):
+        if (np.asarray(X.todense() if scipy.sparse.issparse(X) else X)[:, 0] > 60).any():
+            raise ValueError("not this row")
+        return sound(self, X, check_input)
+
+    monkeypatch.setattr(DecisionTreeClassifier, "predict_proba", fails)
+    assert (frame["age"][:50] > 60).any()
+    assert_same_probabilities(learner, models, frame[:50].reset_index(drop=True), 3)
+
+
 @pytest.mark.parametrize("name", ["linear-svm", "ridge"])
 def test_models_without_probabilities_have_none_together_either(name):
     frame, y = make_table()

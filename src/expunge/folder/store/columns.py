@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from expunge.core.blocks import Block
 from expunge.core.errors import FormatError, InputError, RecordError
 from expunge.core.features import Features, describe, is_frame, is_sparse
+from expunge.core.records import Records
 
 _ROWS_AT_ONCE = 1 << 16
 _PLAIN = (str, int, float, bool, type(None))
@@ -70,13 +71,24 @@ class Form:
         outputs = tuple(block.labels.shape[1:]) if block.labels.dtype.kind == "f" else None
         return cls(kind, features, frame, width, outputs=outputs).widened(block)
 
+    @classmethod
+    def of_records(cls, records: Records) -> Form:
+        """Make the form of the records that a dataset has now: a deleted one leaves no column behind."""
+        live = records.live_slots()
+        return cls(
+            *_feature_columns(records.blocks[0].features),
+            number_ids=_are_numbers(records.ids_of(live)),
+            has_subjects=_has_names(records.subjects_of(live)),
+            has_weights=records.has_weights,
+            outputs=records.outputs,
+        )
+
     def widened(self, block: Block) -> Form:
         """Return the form that also holds this block's ids, subjects and weights."""
-        numbers = block.ids is None or block.ids.dtype.kind == "i" or all(_is_number(i) for i in block.ids.tolist())
         return replace(
             self,
-            number_ids=self.number_ids and numbers,
-            has_subjects=self.has_subjects or block.subjects is not None,
+            number_ids=self.number_ids and _are_numbers(block.ids),
+            has_subjects=self.has_subjects or _has_names(block.subjects),
             has_weights=self.has_weights or block.weights is not None,
         )
 
@@ -179,6 +191,14 @@ class Form:
 
 def _is_number(record: Any) -> bool:
     return isinstance(record, int) and -(2**63) <= record < 2**63
+
+
+def _are_numbers(ids: NDArray[Any] | None) -> bool:
+    return ids is None or ids.dtype.kind == "i" or all(map(_is_number, ids.tolist()))
+
+
+def _has_names(subjects: NDArray[Any] | None) -> bool:
+    return subjects is not None and any(subject is not None for subject in subjects.tolist())
 
 
 def _feature_columns(features: Features) -> tuple[str, tuple[Column, ...], tuple[FrameColumn, ...], int]:

@@ -24,9 +24,9 @@ _SCHEMA = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     # Learner and front, in formats that cannot run code.
     "CREATE TABLE objects (name TEXT PRIMARY KEY, format TEXT NOT NULL, data BLOB NOT NULL)",
-    # Which generation, round and files are in force; one row.
+    # Which generation, round and files are in force; one row. `total` is that of the records' checksums.
     "CREATE TABLE position (only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, "
-    "round INTEGER NOT NULL, epoch INTEGER NOT NULL, num_slots INTEGER NOT NULL, "
+    "round INTEGER NOT NULL, epoch INTEGER NOT NULL, num_slots INTEGER NOT NULL, total TEXT NOT NULL, "
     "models_trained INTEGER NOT NULL)",
     # Of each generation: how many predictions are paid for, and whether it is dirty. The gate is secret.
     "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, "

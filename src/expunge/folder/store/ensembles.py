@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -21,11 +21,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.blocks import Block, arranged
 from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.files import flush_file, write_new
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Change, Records
 from expunge.folder.codec import encode_model
+from expunge.folder.store.checksums import add_totals
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
 from expunge.folder.store.models import StoredModels
@@ -39,21 +41,27 @@ from expunge.training.learners import Learner, Model, SlicedLearner
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
 
+_NONE = np.empty(0, dtype=np.int64)
+_BYTES_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 1 << 26, 1 << 8, 1 << 16  # of records that are written together
 _THREADS = 8  # the disk does this many flushes together
-ModelFile = tuple[str, str, bytes, bytes]  # name, format, digest, salt of its commitment
 _SALT_BYTES = 32
+WrittenModel = tuple[str, str, bytes, bytes]  # name, format, digest, salt of its commitment
 
 
 @dataclass(frozen=True)
 class StagedEnsemble:
-    """The files of an ensemble that is not in force yet; `rewritten` says whether all records were written anew."""
+    """The files of an ensemble that is not in force yet; `rewritten` says whether all records were written anew.
+
+    `total` is that of the checksums of its records.
+    """
 
     state: EnsembleState
     epoch: int
     form: Form
-    files: dict[int, ModelFile]
+    files: dict[int, WrittenModel]
     dead: NDArray[np.int64]
     rewritten: bool
+    total: int
 
 
 class EnsembleWriter:
@@ -67,15 +75,17 @@ class EnsembleWriter:
         self._trusted = trusted
         self._threads = ThreadGroup(_THREADS)
         self._is_cut_short = False
-        self._files: dict[int, Future[ModelFile]] = {}
+        self._files: dict[int, Future[WrittenModel]] = {}
         self._learner: Learner | SlicedLearner
         self._records: Future[StagedEnsemble]
 
     def start(self, state: EnsembleState, change: Change | None) -> None:
         """Start to write the records. The models of this state are not used."""
-        before, form = self._store.position, self._store.form
+        before, form, is_new = self._store.position, self._store.form, state.key != read_key(self._store)
         self._learner = state.learner
-        self._records = self._threads.start(_write_records, self._store, state, change, before, form)
+        self._records = self._threads.start(
+            _write_records, self._store, state, None if is_new else change, before, form
+        )
 
     def add(self, shard: int, model: Model) -> None:
         """Start to write a model of the state."""
@@ -124,15 +134,20 @@ class FirstEnsembleWriter:
         self._trusted = trusted
         self._threads = ThreadGroup(_THREADS)
         self._flushing: Future[None]
+        self._total: int
 
-    def write(self, records: Records) -> Records:
-        """Write the records to files and return them mapped from there; inside the caller's transaction."""
+    def write(self, records: Records, recipe: Recipe) -> Records:
+        """Write the records to files in the recipe's order, and return them mapped from there.
+
+        This is done inside the caller's transaction.
+        """
         with self._store.explain_errors():
-            form = Form.of(records.blocks[0])
-            folder = RecordFolder.write(self._store.epoch_path(1), form, [records.blocks[0]], flush=False)
+            order, form = recipe.layout(records), Form.of_records(records)
+            folder = RecordFolder.write(self._store.epoch_path(1), form, _in_order(records, order, form), flush=False)
             self._flushing = self._threads.start(folder.flush)
+            self._total = folder.total(len(order))
             self._store.write_fact("form", form.to_json())
-            return _restored(folder, records, [])
+            return _restored(folder, records, len(order))
 
     def write_models(self, state: EnsembleState) -> StagedEnsemble:
         """Write all models, and wait until everything is on the disk."""
@@ -144,7 +159,7 @@ class FirstEnsembleWriter:
             written = {shard: job.result() for shard, job in files.items()}
             flush_file(self._store.folder / "models")
             self._flushing.result()
-            return StagedEnsemble(state, 1, self._store.form, written, np.empty(0, dtype=np.int64), rewritten=False)
+            return StagedEnsemble(state, 1, self._store.form, written, _NONE, rewritten=False, total=self._total)
 
     def __enter__(self) -> Self:
         return self
@@ -156,42 +171,52 @@ class FirstEnsembleWriter:
 def _write_records(
     store: Store, state: EnsembleState, change: Change | None, before: Position, form: Form
 ) -> StagedEnsemble:
-    """Append the records that were added, or write all records anew if slots or columns have changed."""
+    """Append the records that were added, or write all records anew if slots, columns or the key have changed."""
     added = None
     if change is not None and len(change.added):
         added = state.records.extract(np.arange(change.added.start, change.added.stop, dtype=np.int64))
     if change is None or (added is not None and form.widened(added) != form):
         staged = _rewrite(store, state, before.epoch + 1)
     else:
+        folder = RecordFolder(store.epoch_path(before.epoch), form)
+        total = add_totals(before.total, folder.total_of(change.removed, before.num_slots), sign=-1)
         if added is not None:
-            folder = RecordFolder(store.epoch_path(before.epoch), form)
             folder.cut(before.num_slots)  # remove what a failed attempt left behind
-            folder.append(added)
-        staged = StagedEnsemble(state, before.epoch, form, {}, change.removed, rewritten=False)
+            total = add_totals(total, folder.append(added))
+        staged = StagedEnsemble(state, before.epoch, form, {}, change.removed, rewritten=False, total=total)
     report_step("stage.records")
     return staged
 
 
 def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
-    """Write all records that are left to new files, and map them from there."""
-    if state.records.num_live < state.records.num_slots or len(state.records.blocks) > 1:
-        state = state.compacted()
-    block = state.records.blocks[0]
-    form = Form.of(block)
+    """Write all records that are left to new files, in the recipe's order, and map them from there."""
+    order, form = state.recipe.layout(state.records), Form.of_records(state.records)
     path = store.epoch_path(epoch)
     if path.exists():
         shutil.rmtree(path)
-    folder = RecordFolder.write(path, form, [block])
+    folder = RecordFolder.write(path, form, _in_order(state.records, order, form))
     flush_files([path.parent])
     report_step("rewrite.done")
-    records = _restored(folder, state.records, [])
-    return StagedEnsemble(replace(state, records=records), epoch, form, {}, np.empty(0, dtype=np.int64), rewritten=True)
+    records = _restored(folder, state.records, len(order))
+    places = np.empty(state.records.num_slots, dtype=np.uint32)
+    places[order] = np.arange(len(order), dtype=np.uint32)
+    moved = replace(state, records=records, members=tuple(np.sort(places[slots]) for slots in state.members))
+    return StagedEnsemble(moved, epoch, form, {}, _NONE, rewritten=True, total=folder.total(len(order)))
 
 
-def _restored(folder: RecordFolder, pattern: Records, dead: Iterable[int]) -> Records:
+def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterator[Block]:
+    """The records in this order of their slots, some at a time."""
+    width = sum(column.width for column in form.columns)
+    at_once = min(max(_BYTES_AT_ONCE // max(1, width), _FEWEST_ROWS), _MOST_ROWS)
+    for first in range(0, len(order), at_once):
+        slots, places = np.unique(order[first : first + at_once], return_inverse=True)
+        yield arranged(records.extract(slots), places)
+
+
+def _restored(folder: RecordFolder, pattern: Records, num_slots: int) -> Records:
     return Records.restored(
-        folder.read(pattern.num_slots),
-        dead=dead,
+        folder.read(num_slots),
+        dead=(),
         classes=pattern.classes,
         allow_missing=pattern.allow_missing,
         layout=pattern.layout,
@@ -200,7 +225,7 @@ def _restored(folder: RecordFolder, pattern: Records, dead: Iterable[int]) -> Re
 
 def _write_model(
     store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
-) -> ModelFile:
+) -> WrittenModel:
     encoded = encode_model(learner, model, trusted=trusted)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
     write_new(store.folder / "models" / name, encoded.data)
@@ -212,8 +237,8 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
     """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
     database.execute(
-        "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?)",
-        (generation, round, staged.epoch, state.records.num_slots, models_trained),
+        "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
+        (generation, round, staged.epoch, state.records.num_slots, str(staged.total), models_trained),
     )
     if staged.rewritten:
         store.write_fact("form", staged.form.to_json())
@@ -273,12 +298,13 @@ def erase(store: Store) -> None:
 
 
 def read_records(store: Store) -> Records:
-    """Read D^t. Features that are an array stay on the disk."""
+    """Read D^t, and check what is read. Features that are an array stay on the disk, and are checked when used."""
     classes = store.fact("classes")
     form = store.form
-    dead = [row[0] for row in store.database.rows("SELECT slot FROM dead")]
+    dead, erased = store.deleted_slots()
+    store.require_total()
     return Records.restored(
-        store.records.read(store.position.num_slots, dead),
+        store.records.read(store.position.num_slots, dead, erased),
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),

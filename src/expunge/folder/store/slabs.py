@@ -1,13 +1,19 @@
 """Columns on disk, one row for each slot: new rows are appended, and erased records are overwritten in place.
 
 Rows past the committed number of slots are leftovers of an update that failed; opening cuts them off. A slab is
-memory-mapped, so opening does not read it. A heap has its rows in any order, and a slab of (start, length) beside it.
+memory-mapped, so opening does not read it. A heap has its rows in the order of the slots, and a slab of (start, length)
+beside it.
+
+Nothing is believed unchecked: two checksums a record (`checksums`) lie in a column of their own. What opening reads is
+checked then, and features that stay on the disk are checked whenever they are gathered. The rows of erased records are
+zeros in every column. So no checksum has to be computed again after a deletion, and none remembers it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.blocks import Block
-from expunge.core.errors import FormatError
+from expunge.core.errors import FormatError, StoreError
+from expunge.core.features import Features
 from expunge.core.files import write_all
+from expunge.folder.store.checksums import FEATURES, NAMES, Sums, heap_sums, place_sums, row_sums, total
 from expunge.folder.store.columns import Column, Form
 from expunge.folder.store.files import flush_files
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
 
 _CHUNK = 1 << 26
+_SUMS = Column("checksums", "<u8", (2,))
+_SPAN = 16  # bytes of a heap row's (start, length)
+_ROWS_AT_ONCE = 1 << 14
+_NAMED = 8  # files that an error names one by one
+_Spans = NDArray[np.int64]
 
 
 class RecordFolder:
@@ -31,47 +44,60 @@ class RecordFolder:
     def __init__(self, path: Path, form: Form) -> None:
         self.path = path
         self.form = form
+        self._columns = (*form.columns, _SUMS)
 
     @classmethod
-    def write(cls, path: Path, form: Form, blocks: Sequence[Block], *, flush: bool = True) -> RecordFolder:
+    def write(cls, path: Path, form: Form, blocks: Iterable[Block], *, flush: bool = True) -> RecordFolder:
         """Write all records to a new folder. They are on the disk after `flush`."""
         path.mkdir(parents=True, mode=0o700)
         folder = cls(path, form)
-        for column in form.columns:
-            for file in folder._files(column):
-                file.touch(mode=0o600)
+        for name in folder.file_names:
+            (path / name).touch(mode=0o600)
         for block in blocks:
             folder.append(block, flush=False)
         if flush:
             folder.flush()
         return folder
 
-    def append(self, block: Block, *, flush: bool = True) -> None:
-        """Append rows for the next slots. They count when the caller commits the new number of slots."""
-        parts = self.form.split(block)
+    @property
+    def file_names(self) -> list[str]:
+        """The name of every file."""
+        return [file.name for column in self._columns for file in self._files(column)]
+
+    def append(self, block: Block, *, flush: bool = True) -> int:
+        """Append rows for the next slots, and return their total. They count when the caller commits it."""
+        first = self._file(_SUMS, "slab").stat().st_size // _SUMS.width
+        slots = np.arange(first, first + len(block), dtype=np.int64)
+        sums, parts = _fresh_sums(slots), self.form.split(block)
         for column in self.form.columns:
             if column.dtype is None:
-                self._append_heap(column, parts[column.name])
+                spans = self._append_heap(column, parts[column.name])
+                sums[:, self._part(column)] += heap_sums(column.name, parts[column.name], spans)
             else:
                 values = np.ascontiguousarray(parts[column.name], dtype=column.dtype)
                 _append(self._file(column, "slab"), values)
+                sums[:, self._part(column)] += row_sums(column.name, values)
+        _append(self._file(_SUMS, "slab"), sums.astype("<u8"))
         if flush:
             self.flush()
+        return total(sums)
 
     def flush(self) -> None:
         """Flush all columns to the disk."""
-        flush_files([file for column in self.form.columns for file in self._files(column)] + [self.path])
+        flush_files([self.path / name for name in self.file_names] + [self.path])
 
-    def _append_heap(self, column: Column, rows: list[bytes]) -> None:
+    def _append_heap(self, column: Column, rows: list[bytes]) -> _Spans:
         heap = self._file(column, "heap")
         lengths = np.array([len(row) for row in rows], dtype="<i8")
         starts = heap.stat().st_size + np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(rows) else lengths
         _append(heap, b"".join(rows))
-        _append(self._file(column, "slab"), np.column_stack([starts, lengths]).astype("<i8"))
+        spans = np.column_stack([starts, lengths]).astype("<i8")
+        _append(self._file(column, "slab"), spans)
+        return spans
 
     def cut(self, num_slots: int) -> None:
-        """Cut off the rows past the committed slots."""
-        for column in self.form.columns:
+        """Cut off the rows past the committed slots. Of a heap nothing is cut by the word of a damaged row."""
+        for column in self._columns:
             slab = self._file(column, "slab")
             size = slab.stat().st_size
             expected = num_slots * column.width
@@ -79,50 +105,188 @@ class RecordFolder:
                 raise FormatError(f"{slab.name} is {size} bytes long, expected {expected}")
             if size > expected:
                 os.truncate(slab, expected)
-            if column.dtype is None:
-                end = int(self._spans(column, num_slots).sum(axis=1).max(initial=0))
-                if self._file(column, "heap").stat().st_size > end:
-                    os.truncate(self._file(column, "heap"), end)
+        heaps = [column for column in self._columns if column.dtype is None]
+        last = self._last_record(num_slots) if heaps else None
+        for column in heaps:
+            heap = self._file(column, "heap")
+            end = 0 if last is None else int(self._spans(column, last, last + 1).sum())
+            if heap.stat().st_size > end:
+                if last is not None:
+                    self._require_sound(np.array([last]))
+                os.truncate(heap, end)
 
-    def read(self, num_slots: int, dead: Sequence[int] = ()) -> Block:
-        """Read all slots as one block. Slabs of features stay on the disk until they are used.
+    def _last_record(self, num_slots: int) -> int | None:
+        """The last row that is not erased."""
+        sums = self._map(_SUMS, num_slots)
+        for high in range(num_slots, 0, -_ROWS_AT_ONCE):
+            low = max(0, high - _ROWS_AT_ONCE)
+            found = np.flatnonzero(sums[low:high].any(axis=1))
+            if len(found):
+                return low + int(found[-1])
+        return None
 
-        Texts of dead slots are not read: they may be half overwritten.
+    def read(self, num_slots: int, dead: Sequence[int] = (), erased: Sequence[int] = ()) -> Block:
+        """Read all slots as one block, and check what is read. Slabs of features stay on the disk until they are used.
+
+        Texts of dead slots are not read: they may be half overwritten. Dead slots that are `erased` must be zeros.
+
+        Raises
+        ------
+        FormatError
+            If a record is not what was written, or an erased one is there again.
         """
         parts: dict[str, Any] = {}
+        sums = _fresh_sums(np.arange(num_slots, dtype=np.int64))
         for column in self.form.columns:
             if column.dtype is None:
-                parts[column.name] = self._read_heap(column, num_slots, dead)
+                spans = self._spans(column, 0, num_slots)
+                self._require_zeros(column, spans, erased)
+                spans[np.array(dead, dtype=np.int64)] = 0
+                parts[column.name] = self._read_heap(column, spans)
+                sums[:, self._part(column)] += heap_sums(column.name, parts[column.name], spans)
+            elif self._stays_on_disk(column):
+                parts[column.name] = self._map(column, num_slots)
             else:
-                in_memory = column not in self.form.features or not self.form.is_mapped
-                values = self._map(column, num_slots)
-                parts[column.name] = np.array(values) if in_memory else values
-        return self.form.join(parts)
+                parts[column.name] = values = np.array(self._map(column, num_slots))
+                self._require_zeros(column, values, erased)
+                sums[:, self._part(column)] += row_sums(column.name, values)
+        stored = self._map(_SUMS, num_slots)
+        self._require_zeros(_SUMS, stored, erased)
+        for part in (NAMES,) if self.form.is_mapped else (NAMES, FEATURES):
+            is_wrong = sums[:, part] != stored[:, part]
+            is_wrong[np.array(dead, dtype=np.int64)] = False
+            if is_wrong.any():
+                raise self._damaged(part, int(is_wrong.argmax()))
+        block = self.form.join(parts)
+        return replace(block, check=FeatureCheck(self, stored)) if self.form.is_mapped else block
+
+    def total(self, num_slots: int, without: Sequence[int] | NDArray[np.int64] = ()) -> int:
+        """The total of all records but some, from their stored checksums."""
+        slab = self._file(_SUMS, "slab")
+        if slab.stat().st_size < num_slots * _SUMS.width:
+            raise FormatError(f"{slab} is shorter than {num_slots} rows")
+        sums = np.array(self._map(_SUMS, num_slots))
+        sums[np.array(without, dtype=np.int64)] = 0
+        return total(sums)
+
+    def total_of(self, slots: NDArray[np.int64], num_slots: int) -> int:
+        """The total of some records, from their stored checksums."""
+        return total(np.array(self._map(_SUMS, num_slots)[slots]))
+
+    def verify(self, num_slots: int, dead: Sequence[int], erased: Sequence[int]) -> Iterator[str]:
+        """Read everything, and yield one line for each thing that is not as it was written. Nothing is changed.
+
+        Parameters
+        ----------
+        num_slots
+            The committed number of rows.
+        dead, erased
+            Slots whose record was deleted, and those of them that have been overwritten.
+        """
+        short = [line for column in self._columns for line in self._too_short(column, num_slots)]
+        yield from short
+        if short:
+            return
+        is_dead, is_erased = np.zeros((2, num_slots), dtype=np.bool_)
+        is_dead[np.array(dead, dtype=np.int64)] = True
+        is_erased[np.array(erased, dtype=np.int64)] = True
+        stored = self._map(_SUMS, num_slots)
+        for first in range(0, num_slots, _ROWS_AT_ONCE):
+            slots = np.arange(first, min(first + _ROWS_AT_ONCE, num_slots), dtype=np.int64)
+            is_wrong = self._sums_on_disk(slots) != stored[slots]
+            is_wrong[is_dead[slots]] = False
+            for row, part in np.argwhere(is_wrong).tolist():
+                yield str(self._damaged(part, first + row))
+            gone = slots[is_erased[slots]]
+            for column in self._columns:
+                how = column if column.dtype else replace(column, dtype="<i8", shape=(2,))
+                for row in np.flatnonzero(_is_written(self._map(how, num_slots)[gone])).tolist():
+                    yield str(self._returned(column, int(gone[row])))
+        for column in self._columns:
+            if column.dtype is None:
+                yield from self._stray_bytes(column, is_dead & ~is_erased)
+
+    def _too_short(self, column: Column, num_slots: int) -> Iterator[str]:
+        slab, expected = self._file(column, "slab"), num_slots * column.width
+        if slab.stat().st_size < expected:
+            yield f"{slab} is {slab.stat().st_size} bytes long, expected {expected}"
+
+    def _stray_bytes(self, column: Column, is_half_erased: NDArray[np.bool_]) -> Iterator[str]:
+        """Whether a heap has bytes between its rows: what is erased is zeros. Rows of a failed update may follow."""
+        if is_half_erased.any():
+            return
+        heap, at = self._heap(column), 0
+        num_rows = self._file(column, "slab").stat().st_size // _SPAN
+        for start, length in [*self._spans(column, 0, num_rows).tolist(), (len(heap), 0)]:
+            if start > at and heap[at:start].any():
+                yield f"{self._file(column, 'heap')} holds bytes of no record at {at}: a copy from before a deletion?"
+            at = max(at, start + length)
+
+    def _sums_on_disk(self, slots: NDArray[np.int64]) -> Sums:
+        """The checksums of some rows, ascending, as their bytes are now."""
+        sums = _fresh_sums(slots)
+        first, last = int(slots[0]), int(slots[-1]) + 1
+        for column in self.form.columns:
+            if column.dtype is None:
+                spans = self._spans(column, first, last)[slots - first]
+                found = heap_sums(column.name, self._some_rows(column, spans), spans)
+            else:
+                found = row_sums(column.name, self._map(column, last)[slots])
+            sums[:, self._part(column)] += found
+        return sums
+
+    def _require_sound(self, slots: NDArray[np.int64]) -> None:
+        is_wrong = self._sums_on_disk(slots) != self._map(_SUMS, int(slots[-1]) + 1)[slots]
+        for row, part in np.argwhere(is_wrong)[:1].tolist():
+            raise self._damaged(part, int(slots[row]))
+
+    def _require_zeros(self, column: Column, values: NDArray[Any], erased: Sequence[int]) -> None:
+        slots = np.array(erased, dtype=np.int64)
+        for row in np.flatnonzero(_is_written(values[slots]))[:1].tolist():
+            raise self._returned(column, int(slots[row]))
+
+    def _damaged(self, part: int, slot: int) -> FormatError:
+        columns = [column for column in self.form.columns if self._part(column) == part]
+        names = [file.name for column in columns for file in self._files(column)]
+        files = " or ".join(names) if len(names) <= _NAMED else f"one of {len(names)} files, {names[0]} to {names[-1]},"
+        return FormatError(
+            f"{self.path}: the record in row {slot:,} is not what was written: {files} is damaged. Put the file back "
+            "from a copy of the folder; nothing was changed"
+        )
+
+    def _returned(self, column: Column, slot: int) -> FormatError:
+        return FormatError(
+            f"{self._file(column, 'slab')} holds a record in row {slot:,}, which was erased: is it a copy from before "
+            "the deletion? Put the later file back; nothing was changed"
+        )
 
     def erase(self, slots: NDArray[np.int64]) -> None:
         """Overwrite these slots with zeros in every column, and flush them."""
         if len(slots) == 0:
             return
         slots = np.sort(slots)
-        for_each(lambda column: self._erase_column(column, slots), list(self.form.columns))
+        for_each(lambda column: self._erase_column(column, slots), list(self._columns))
 
     def _erase_column(self, column: Column, slots: NDArray[np.int64]) -> None:
         descriptor = os.open(self._file(column, "slab"), os.O_RDWR)
         try:
             if column.dtype is None:
-                self._erase_rows(column, descriptor, slots)
+                self._erase_rows(column, slots)
             for first, count in _runs(slots):
                 write_all(descriptor, bytes(count * column.width), first * column.width)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
-    def _erase_rows(self, column: Column, slab: int, slots: NDArray[np.int64]) -> None:
-        """Overwrite these rows in the heap. This comes first: the slab says where they are."""
+    def _erase_rows(self, column: Column, slots: NDArray[np.int64]) -> None:
+        """Overwrite these rows in the heap. This comes first: the slab says where they are.
+
+        Rows lie in the order of their slots. If the slab says otherwise, it is damaged, and nothing is overwritten.
+        """
+        gone = [(first, self._spans_to_erase(column, first, count)) for first, count in _runs(slots)]
         heap = os.open(self._file(column, "heap"), os.O_RDWR)
         try:
-            for first, count in _runs(slots):
-                spans = np.frombuffer(os.pread(slab, count * 16, first * 16), dtype="<i8").reshape(-1, 2)
+            for _, spans in gone:
                 for start, length in spans.tolist():
                     write_all(heap, bytes(length), start)
             os.fsync(heap)
@@ -130,16 +294,53 @@ class RecordFolder:
             os.close(heap)
         report_step("erase.heap")
 
-    def _read_heap(self, column: Column, num_slots: int, dead: Sequence[int]) -> list[bytes]:
+    def _spans_to_erase(self, column: Column, first: int, count: int) -> _Spans:
+        """The spans of a run of rows, which lie between those of the rows before and after."""
+        spans = self._spans(column, first, first + count)
+        spans = spans[spans.any(axis=1)]  # the others are overwritten already
+        num_slots = self._file(column, "slab").stat().st_size // _SPAN
+        before, low = np.empty((0, 2), dtype=np.int64), first
+        while low > 0 and not len(before):
+            low = max(0, low - _ROWS_AT_ONCE)
+            before = self._spans(column, low, min(low + _ROWS_AT_ONCE, first))
+            before = before[before.any(axis=1)][-1:]
+        after, high = np.empty((0, 2), dtype=np.int64), first + count
+        while high < num_slots and not len(after):
+            after = self._spans(column, high, min(high + _ROWS_AT_ONCE, num_slots))
+            after = after[after.any(axis=1)][:1]
+            high += _ROWS_AT_ONCE
+        bounds = np.concatenate([[0], before.sum(axis=1), spans.ravel(), after[:, 0], [self._size(column)]])
+        starts, ends = spans[:, 0], spans.sum(axis=1)
+        edges = np.concatenate([before.sum(axis=1), np.column_stack([starts, ends]).ravel(), after[:, 0]])
+        if (np.diff(edges) < 0).any() or (bounds < 0).any() or (edges > self._size(column)).any():
+            raise FormatError(
+                f"{self._file(column, 'slab')} is damaged near row {first:,}: rows of the heap overlap. Put the file "
+                "back from a copy of the folder; nothing was overwritten"
+            )
+        return spans
+
+    def _size(self, column: Column) -> int:
+        return self._file(column, "heap").stat().st_size
+
+    def _read_heap(self, column: Column, spans: _Spans) -> list[bytes]:
         raw = self._file(column, "heap").read_bytes()
-        spans = self._spans(column, num_slots)
-        spans[np.array(dead, dtype=np.int64)] = 0
         if len(spans) and int(spans.sum(axis=1).max()) > len(raw):
             raise FormatError(f"{self._file(column, 'heap').name} is shorter than its rows")
         return [raw[low:high] for low, high in zip(spans[:, 0].tolist(), spans.sum(axis=1).tolist(), strict=True)]
 
-    def _spans(self, column: Column, num_slots: int) -> NDArray[np.int64]:
-        raw = np.fromfile(self._file(column, "slab"), dtype="<i8", count=2 * num_slots)
+    def _some_rows(self, column: Column, spans: _Spans) -> list[bytes]:
+        heap = self._heap(column)
+        is_inside = (spans >= 0).all(axis=1) & (spans.sum(axis=1) <= len(heap))
+        pairs = np.where(is_inside[:, np.newaxis], spans, 0).tolist()
+        return [heap[start : start + length].tobytes() for start, length in pairs]
+
+    def _heap(self, column: Column) -> NDArray[np.uint8]:
+        if not self._size(column):
+            return np.empty(0, dtype=np.uint8)
+        return np.memmap(self._file(column, "heap"), dtype=np.uint8, mode="r").view(np.ndarray)
+
+    def _spans(self, column: Column, first: int, last: int) -> _Spans:
+        raw = np.fromfile(self._file(column, "slab"), dtype="<i8", count=2 * (last - first), offset=_SPAN * first)
         return raw.reshape(-1, 2)
 
     def _map(self, column: Column, num_slots: int) -> NDArray[Any]:
@@ -149,11 +350,54 @@ class RecordFolder:
         mapped = np.memmap(self._file(column, "slab"), dtype=np.dtype(column.dtype), mode="r", shape=shape)
         return mapped.view(np.ndarray)
 
+    def _part(self, column: Column) -> int:
+        return FEATURES if column in self.form.features else NAMES
+
+    def _stays_on_disk(self, column: Column) -> bool:
+        return self.form.is_mapped and column in self.form.features
+
     def _files(self, column: Column) -> list[Path]:
         return [self._file(column, kind) for kind in (("slab",) if column.dtype else ("slab", "heap"))]
 
     def _file(self, column: Column, kind: str) -> Path:
         return self.path / f"{column.name}.{kind}"
+
+
+@dataclass(frozen=True)
+class FeatureCheck:
+    """Checks features that stay on the disk whenever they are gathered.
+
+    Parameters
+    ----------
+    folder
+        Where they are.
+    stored
+        The stored checksums, mapped from the disk like the features.
+    """
+
+    folder: RecordFolder
+    stored: Sums
+
+    def __call__(self, rows: NDArray[np.int64], features: Features) -> None:
+        """Raise an error unless these are the features that were written into these rows."""
+        column = self.folder.form.features[0]
+        sums = place_sums(FEATURES, rows) + row_sums(column.name, np.asarray(features))
+        stored = self.stored[rows, FEATURES]
+        for place in np.flatnonzero(sums != stored)[:1]:
+            if not stored[place]:
+                raise StoreError(f"{self.folder.path}: the record in row {rows[place]:,} was erased while it was read")
+            raise self.folder._damaged(FEATURES, int(rows[place]))
+
+
+def _fresh_sums(slots: NDArray[np.int64]) -> Sums:
+    return np.column_stack([place_sums(part, slots) for part in (NAMES, FEATURES)])
+
+
+def _is_written(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows have a byte that is not zero."""
+    if not rows.size:
+        return np.zeros(len(rows), dtype=np.bool_)
+    return np.asarray(np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).any(axis=1))
 
 
 def _append(path: Path, data: Any) -> None:

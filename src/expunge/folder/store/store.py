@@ -46,13 +46,14 @@ _LARGEST_BLOCK = 10_000
 class Position:
     """Which generation, round and files are in force.
 
-    `epoch` counts how often all records were rewritten.
+    `epoch` counts how often all records were rewritten; `total` is that of their checksums.
     """
 
     generation: int
     round: int
     epoch: int
     num_slots: int
+    total: int
     models_trained: int
 
 
@@ -116,11 +117,14 @@ class Store:
     def _recover(self) -> None:
         """Finish what a crash cut short, before anything is read: rows may be half overwritten.
 
-        A reader that holds the log does not keep the folder from being opened. Nothing counts as erased until the log
-        is empty.
+        Before anything is overwritten or removed, the records must be those that the database counts, and the models
+        that it names must be there: a database that was set back would have everything since removed. A reader that
+        holds the log does not keep the folder from being opened. Nothing counts as erased until the log is empty.
         """
-        self.sweep()
+        self.require_total()
+        self.require_models()
         self.overwrite()
+        self.sweep()
         with contextlib.suppress(StoreError):
             self.database.checkpoint()
         report_step("open.swept")
@@ -169,11 +173,12 @@ class Store:
     def position(self) -> Position:
         """Which generation, round and files are in force."""
         row = self.database.row(
-            "SELECT generation, round, epoch, num_slots, models_trained FROM position WHERE only = 1"
+            "SELECT generation, round, epoch, num_slots, total, models_trained FROM position WHERE only = 1"
         )
         if row is None:
             raise FormatError(f"{self.folder} was never finished: create it again")
-        return Position(*row)
+        generation, round_, epoch, num_slots, total, models_trained = row
+        return Position(generation, round_, epoch, num_slots, int(total), models_trained)
 
     def is_at(self, generation: int, round: int) -> bool:
         """Return whether the folder is at this generation and round."""
@@ -189,6 +194,54 @@ class Store:
     def records(self) -> RecordFolder:
         """The files of the records in force."""
         return RecordFolder(self.epoch_path(self.position.epoch), self.form)
+
+    def deleted_slots(self) -> tuple[list[int], list[int]]:
+        """The slots whose record was deleted, and those of them that are overwritten."""
+        rows = self.database.rows("SELECT slot, erased FROM dead ORDER BY slot")
+        num_slots = self.position.num_slots
+        if any(not 0 <= slot < num_slots for slot, _ in rows):
+            raise FormatError(f"{self.folder} is damaged: it names a deleted record that it never had")
+        return [slot for slot, _ in rows], [slot for slot, erased in rows if erased]
+
+    def require_total(self) -> None:
+        """Raise an error unless the records on the disk are those that the database counts.
+
+        A file or a database that was set back to an earlier state, or belongs to another folder, is noticed here.
+        """
+        dead, _ = self.deleted_slots()
+        found, position = self.records.total(self.position.num_slots, dead), self.position
+        if found != position.total:
+            raise FormatError(
+                f"{self.epoch_path(position.epoch)} is damaged, or not of the same moment as state.db: the checksums "
+                "of its records have another total. Put the folder back as a whole; nothing was changed"
+            )
+
+    def require_models(self) -> None:
+        """Raise an error unless every shard names a model, and its file is there."""
+        rows = self.database.rows("SELECT shard, file FROM shards ORDER BY shard")
+        settings = self.fact("settings")
+        if not isinstance(settings, dict) or [shard for shard, _ in rows] != [*range(settings.get("n_shards", 0))]:
+            raise FormatError(f"{self.folder} does not name a model for each shard: it is damaged; nothing was changed")
+        there = {path.name for path in (self.folder / "models").iterdir()}
+        for _, name in rows:
+            if name not in there:
+                raise FormatError(
+                    f"the model file {self.folder / 'models' / name} is missing: it was lost, or state.db is of "
+                    "another moment. Put the folder back as a whole; nothing was changed"
+                )
+
+    def verify_records(self) -> Iterator[str]:
+        """Read all records in pieces, and yield one line for each thing that is not as it was written.
+
+        Nothing is changed. The folder may be open for reading only.
+        """
+        with self.explain_errors():
+            dead, erased = self.deleted_slots()
+            yield from self.records.verify(self.position.num_slots, dead, erased)
+            try:
+                self.require_total()
+            except FormatError as error:
+                yield str(error)
 
     def epoch_path(self, epoch: int) -> Path:
         """Return the folder of an epoch's columns."""

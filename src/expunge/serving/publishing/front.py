@@ -70,7 +70,7 @@ class Round(Protocol):
         """Release a class code for every row."""
 
     def moved(self, state: EnsembleState) -> Self:
-        """The same round after its records were rewritten, perhaps into other slots."""
+        """The same round after its records were rewritten into other slots."""
 
 
 class Front(Protocol):

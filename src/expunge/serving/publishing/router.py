@@ -128,9 +128,8 @@ class RoutedRound:
         return codes
 
     def moved(self, state: EnsembleState) -> Self:
-        """The same round with this state; a fallback that knows records by their slots is fitted again."""
-        is_renumbered = state.records.num_slots != self.opening.state.records.num_slots
-        fitted = self.fallback.fit_records(state.records) if is_renumbered else self.model
+        """The same round with this state; the fallback is fitted again, for it may know records by their slots."""
+        fitted = self.fallback.fit_records(state.records)
         return replace(self, opening=replace(self.opening, state=state), fitted=fitted)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The votes and probabilities of linear models, of all shards in one product; and the values of linear regressors."""
+"""The votes and probabilities of linear models, of all shards in one matrix product; and the values of regressors."""
 
 from __future__ import annotations
 

@@ -228,7 +228,8 @@ class Voter(Protocol):
     """Computes the votes of all shards together. `make_voter` of a learner returns one.
 
     A voter may also have `mean_probabilities(X)`: what `mean_opinion` says of probabilities, for all shards together;
-    None if it has none for these rows or models. A row's answer must not depend on the rows asked about with it.
+    None if it has none for these rows or models. A row's answer does not depend on the rows asked about with it, as far
+    as the models' own answers do not.
     """
 
     def count(self, X: Features) -> NDArray[np.int64]:

@@ -33,6 +33,7 @@ from expunge.training.learners.linear import (
 )
 from expunge.training.learners.named import AsText
 from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
+from expunge.training.learners.scikit import ScikitModel
 
 Floats = NDArray[np.float64]
 
@@ -311,6 +312,37 @@ class PerShardVoter:
         if self._classes is None:
             return np.asarray(labels)
         return codes_of(labels, self._classes)
+
+    def mean_probabilities(self, X: Features) -> Floats | None:
+        """The mean of the shards' probabilities; None if a classifier has none."""
+        fitted = [shard[1] for shard in self._shards if isinstance(shard, tuple)]
+        if is_sparse(X) or not all(hasattr(classifier, "predict_proba") for classifier in fitted):
+            return None
+        return np.concatenate([self._mean_probabilities(coded) for coded in self._coder.chunks(X)])
+
+    def _mean_probabilities(self, coded: CodedRows) -> Floats:
+        total, count = np.zeros((len(coded.numbers), self._num_classes)), np.zeros(len(coded.numbers))
+        for shard in self._shards:
+            if isinstance(shard, int):
+                total[:, shard] += 1.0
+                count += 1
+            elif shard is not None and len(total):
+                table = self._probabilities(*shard, coded)
+                has_one = coded.is_valid & ~np.isnan(table).any(axis=1)
+                total[has_one] += table[has_one]
+                count += has_one
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / count[:, np.newaxis])
+
+    def _probabilities(self, columns: ShardColumns, classifier: Any, coded: CodedRows) -> Floats:
+        """The classifier's probabilities; NaN on every row on which it fails, as it votes ⊥ there."""
+        try:
+            found = classifier.predict_proba(columns.rows(coded))
+        except Exception:
+            if len(coded.numbers) == 1:
+                return np.full((1, self._num_classes), np.nan)
+            return np.concatenate([self._probabilities(columns, classifier, row) for row in coded.single_rows()])
+        return ScikitModel(classifier, self._classes).spread(found, self._num_classes)
 
 
 class TableVoter:
