@@ -15,7 +15,7 @@ from expunge.audit.analysis import audit
 from expunge.audit.deployments import copy_deployment
 from expunge.audit.inference import Event, alpha_lower_bound, clopper_pearson, sign_test
 from expunge.audit.page import to_html
-from expunge.audit.recompute import Recomputation, choose_shards, current_environment, recompute
+from expunge.audit.recompute import Recomputation, choose_shards, recompute
 from expunge.audit.report import AuditReport
 from expunge.audit.request import AuditRequest
 from expunge.audit.requesters import (
@@ -86,7 +86,6 @@ __all__ = [
     "choose_shards",
     "clopper_pearson",
     "copy_deployment",
-    "current_environment",
     "digits_task",
     "label_only_scenario",
     "load_digits",

@@ -214,6 +214,13 @@ def create(
     on_failure: Annotated[
         str, typer.Option(help="raise; or abstain: a shard that cannot be trained votes for nothing.")
     ] = "raise",
+    numerics: Annotated[
+        str,
+        typer.Option(
+            help="What a later update trains again if libraries, processor or device have changed: strict, everything; "
+            "or lenient, what it touches (the promise then holds up to rounding)."
+        ),
+    ] = "strict",
     apply: Annotated[
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
@@ -300,12 +307,22 @@ def create(
                 promise=promised,
                 sampling=sampler,
                 inclusion_probability=chance,
+                numerics=numerics,  # type: ignore[arg-type]
                 apply=policy,
                 clock_seconds=clock,
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
                 rng=_randomness(seed),
-                provenance={"columns": schema.to_dict(), "learner": learner, "slices": slices, "wanted": wanted},
+                provenance={
+                    "columns": schema.to_dict(),
+                    "learner": learner,
+                    "slices": slices,
+                    "wanted": wanted,
+                    "taken": [
+                        *(["shards"] if shards == "auto" else []),
+                        *(["gaps"] if takes_missing and not allow_missing else []),
+                    ],
+                },
                 advance=clock_of_training.advance,
             )
         with deployment, progress("measuring what a deletion costs", 1):

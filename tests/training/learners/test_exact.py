@@ -234,7 +234,7 @@ def test_what_cannot_be_used_is_named():
         ExactLearner("ridge")  # type: ignore[arg-type]
     X, y = rows(4)
     records = Records.build(X, y, classes=[0, 1, 2], weights=[1, 1, 2, 1])
-    with pytest.raises(TrainingError, match="counts every record once, got the weight 2"):
+    with pytest.raises(ParameterError, match="counts every record once: leave the weights out"):
         learn(records, Recipe(named_learner("ridge-exact"), 1))
 
 

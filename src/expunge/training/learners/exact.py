@@ -88,6 +88,12 @@ class ExactLearner:
         """The same learner, told how many classes there are."""
         return replace(self, num_classes=len(classes))
 
+    def check_weights(self) -> None:
+        """Raise a `ParameterError`: an exact model counts every record once."""
+        raise ParameterError(
+            "an exact model counts every record once: leave the weights out, or choose another learner"
+        )
+
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """The model of these rows. It draws nothing, so the seed has no effect.
 
