@@ -48,10 +48,10 @@ def renewals(folder):
 
 def test_by_hand_everything_is_trained_again_and_certificates_say_so(clinic, expunge, tmp_path):
     with open_view(clinic) as view:
-        before = view.key
+        before = view.inside_key
     done = expunge("rekey", clinic)
     with open_view(clinic) as view:
-        key = view.key
+        key = view.inside_key
     assert done.err == ""
     assert done.out.splitlines() == [
         "Trained 4 models again with a new key: generation 2.",
@@ -83,8 +83,8 @@ def test_on_a_clock_an_old_key_is_renewed(expunge, clinic):
     assert (told["renewed"], told["generation"], told["round"], told["reason"]) == (True, 2, 0, "on a clock")
     assert told["key_since"] > at
     with open_view(clinic) as view:
-        assert view.key.commitment == told["commitment"]
-        assert view.key.reason == "on a clock"
+        assert view.inside_key.commitment == told["commitment"]
+        assert view.inside_key.reason == "on a clock"
     assert not expunge("rekey", clinic, "--if-older-than", "90d", "--json").json["renewed"]
 
 
@@ -135,7 +135,7 @@ def test_an_interrupted_renewal_leaves_the_old_key_and_can_be_run_again(tmp_path
     X = np.random.default_rng(0).normal(size=(90, 2))
     package.create(folder, Slow(), X, X[:, 0] > 0, n_shards=3, trust=["slow"]).close()
     with open_view(folder) as view:
-        before = view.key
+        before = view.inside_key
     environment = {**os.environ, "SLOW": str(begun), "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-m", "expunge", "rekey", str(folder), "--trust", "slow"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -147,7 +147,7 @@ def test_an_interrupted_renewal_leaves_the_old_key_and_can_be_run_again(tmp_path
     assert process.returncode == 130
     assert said == "expunge: interrupted; the models and the key are those from before: run it again\n"
     with open_view(folder) as view:
-        assert view.key == before
+        assert view.inside_key == before
     assert expunge("rekey", folder, "--trust", "slow", "--json").json["renewed"]
     assert len(list((folder / "models").iterdir())) == 3
 

@@ -50,9 +50,9 @@ def test_a_certificate_that_was_made_before_a_renewal_and_one_after_it_both_hold
         deployment.rekey()
         second = deployment.certificate(request)
         assert deployment.rekey(if_older_than="1d") is False
-        assert deployment.key.reason == "by hand"
+        assert deployment.inside_key.reason == "by hand"
         with open_view(folder) as view:
-            assert view.key == deployment.key
+            assert view.inside_key == deployment.inside_key
             assert view.certificate(request).statements == second.statements
     assert first.history.key is not None
     assert second.history.key is not None
@@ -97,11 +97,11 @@ def test_under_a_consensus_no_certificate_shows_when_the_key_was_renewed(folder:
         deployment.rekey()
         request = deployment.delete([8]).request
         certificate, whole = deployment.certificate(request), deployment.certificate()
-        key = deployment.key
+        key = deployment.inside_key
         assert (key.reason, key.is_of_round) == ("by hand", False)  # for the operator
         assert deployment.promise[0].is_claimed
     with open_view(folder) as view:
-        assert view.key == key
+        assert view.inside_key == key
     for found in (certificate, whole):
         assert verify(found.to_json()).holds
         assert found.history.key is not None

@@ -208,7 +208,9 @@ def public_side(deployment: DurableDeployment, requests: list[str]) -> Any:
         for one in certificates
     ]
     assert all(verify(one.to_json()).wrong == () for one in certificates)
-    return replace(deployment.status, name=""), told, log
+    shown = [replace(deployment.request(one), request="", accepted_at="", applied_by="") for one in requests]
+    assert shown == [replace(one, request="", accepted_at="", applied_by="") for one in deployment.requests()]
+    return replace(deployment.status, name=""), told, log, shown
 
 
 def test_nothing_public_tells_that_a_consensus_failed(tmp_path: Path, folders: Any) -> None:

@@ -209,3 +209,13 @@ def test_a_regressor_has_no_classes(folder: Path) -> None:
         deployment.redeclare(allow_missing=True, learner=HistGradientBoostingRegressor())
         assert deployment.predict(np.full((1, 3), np.nan)).shape == (1,)
     assert recompute(folder, shards="all").agrees
+
+
+@pytest.mark.parametrize("option", ["add_classes", "drop_classes"])
+def test_a_text_is_not_taken_for_a_list_of_letters(folder: Path, option: str) -> None:
+    with make(folder) as deployment:
+        with pytest.raises(InputError, match=f"{option} must be a list, also of a single one, got 'xyz'"):
+            deployment.redeclare(**{option: "xyz"})  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=f"{option} must be a list"):
+            deployment.records.redeclared(**{option: "xyz"})
+        assert deployment.status.generation == 1

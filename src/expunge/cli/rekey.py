@@ -44,10 +44,10 @@ def rekey(
     before = None
     try:
         with opened(folder, trust=trust, jobs=jobs) as deployment:
-            before = deployment.key
+            before = deployment.inside_key
             with progress("training everything again", deployment.status.num_shards) as advance:
                 renewed = deployment.rekey(if_older_than=if_older_than, advance=advance)
-            status, key = deployment.status, deployment.key
+            status, key = deployment.status, deployment.inside_key
     except Interrupted:
         raise Interrupted(_what_is_left(folder, before)) from None
     if as_json:
@@ -77,6 +77,6 @@ def _what_is_left(folder: Path, before: KeyDraw | None) -> str:
 
     if before is not None:
         with open_view(folder) as view:
-            if view.key != before:
+            if view.inside_key != before:
                 return "interrupted; the key was renewed already, and everything was trained again"
     return "interrupted; the models and the key are those from before: run it again"

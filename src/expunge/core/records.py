@@ -157,7 +157,7 @@ class DeleteMany:
     ids: Iterable[RecordId] | NDArray[Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", _listed(self.ids, "ids"))
+        object.__setattr__(self, "ids", listed(self.ids, "ids"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,10 @@ def as_batch(batch: Any) -> list[Update]:
 
 def deletions(ids: Iterable[RecordId], subjects: Iterable[RecordId]) -> list[Update]:
     """Make one batch that deletes records by id and all records of some subjects."""
-    return [DeleteMany(ids), *map(DeleteSubject, _listed(subjects, "subjects"))]
+    return [DeleteMany(ids), *map(DeleteSubject, listed(subjects, "subjects"))]
 
 
-def _listed(names: Any, what: str) -> list[Any]:
+def listed(names: Any, what: str) -> list[Any]:
     """Return names as a list of plain values. A text is refused: its letters would name other records."""
     is_column = not isinstance(names, np.ndarray) or names.ndim == 1
     if isinstance(names, Iterable) and is_column and not isinstance(names, str | bytes):
@@ -477,26 +477,27 @@ class Records:
         InputError
             If a label to add is there or has another type, or one to drop is unknown or in use.
         """
-        listed, added, dropped = self.classes.tolist(), list(add_classes), list(drop_classes)
+        known = self.classes.tolist()
+        added, dropped = listed(add_classes, "add_classes"), listed(drop_classes, "drop_classes")
         if self.is_regression:
             if added or dropped:
                 raise InputError("the labels of these records are numbers to predict: there are no classes")
             return replace(self, allow_missing=self.allow_missing or allow_missing)
         for label in added:
-            if label in listed or added.count(label) > 1:
+            if label in known or added.count(label) > 1:
                 raise InputError(f"{label!r} is a class already")
-            if isinstance(label, str) != isinstance(listed[0], str) or isinstance(label, bool) != isinstance(
-                listed[0], bool
+            if isinstance(label, str) != isinstance(known[0], str) or isinstance(label, bool) != isinstance(
+                known[0], bool
             ):
-                raise InputError(f"a class is {'text' if isinstance(listed[0], str) else 'a number'}, got {label!r}")
-        counts = dict(zip(listed, self.class_counts().tolist(), strict=True))
+                raise InputError(f"a class is {'text' if isinstance(known[0], str) else 'a number'}, got {label!r}")
+        counts = dict(zip(known, self.class_counts().tolist(), strict=True))
         for label in dropped:
             if label not in counts or dropped.count(label) > 1:
                 raise InputError(f"there is no class {label!r} to drop")
             if counts[label]:
                 count = plural(counts[label], "record")
                 raise InputError(f"{count} of class {label!r}: delete them before you drop it")
-        kept = [label for label in [*listed, *added] if label not in dropped]
+        kept = [label for label in [*known, *added] if label not in dropped]
         if len(kept) < 2:
             raise InputError("at least two classes must be left")
         classes = np.unique(np.array(kept, dtype=object if self.classes.dtype == object else None))

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
-from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
+from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions, listed
 from expunge.evidence import Certificate, KeyDraw
 from expunge.folder.codec import encode
 from expunge.folder.evidence import CurrentFacts, Evidence
@@ -187,8 +187,8 @@ class DurableDeployment:
         return make_statements(self.guarantee(), self.origins, unclaimed=self._evidence.unclaimed)
 
     @property
-    def key(self) -> KeyDraw:
-        """When the recipe key in force was drawn, why, and the commitment to it. For operators and auditors."""
+    def inside_key(self) -> KeyDraw:
+        """When the recipe key in force was drawn, why, and the commitment to it: for operators and auditors only."""
         return self._evidence.key
 
     @property
@@ -358,11 +358,11 @@ class DurableDeployment:
 
     def request(self, request: str) -> Request:
         """Return a request as it stands now, by its id."""
-        return self._evidence.requests.get(request)
+        return self._evidence.shown(self._evidence.requests.get(request))
 
     def requests(self) -> list[Request]:
         """Return all requests, oldest first."""
-        return self._evidence.requests.all()
+        return [self._evidence.shown(each) for each in self._evidence.requests.all()]
 
     def certificate(self, request: str | None = None) -> Certificate:
         """Issue a signed certificate about a request, or about the whole deployment if none is named."""
@@ -406,8 +406,8 @@ class DurableDeployment:
             if self._evidence.requests.in_state("pending"):
                 raise RequestError("apply or cancel the pending requests before you declare the schema anew")
             changes: dict[str, Any] = {
-                "add_classes": [*add_classes],
-                "drop_classes": [*drop_classes],
+                "add_classes": listed(add_classes, "add_classes"),
+                "drop_classes": listed(drop_classes, "drop_classes"),
                 "allow_missing": allow_missing,
             }
             with self._keeper.redeclaring(Redeclared.of(changes, encoded)):

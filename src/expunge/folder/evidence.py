@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -170,6 +171,10 @@ class Evidence:
     def shows_generations(self) -> bool:
         """Whether requesters may see the number of the generation: not if it tells whether a consensus failed."""
         return not isinstance(load_settings(self._store.fact("settings")).promise, Consensus)
+
+    def shown(self, request: Request) -> Request:
+        """The request as its requester may see it: without the generation where that tells of a failed consensus."""
+        return request if self.shows_generations else replace(request, generation=None)
 
     def of_generation(self, generation: int | None) -> dict[str, int | None]:
         """The fact of the log that names a generation, where it may be told."""

@@ -107,8 +107,8 @@ class DeploymentView:
             ) from None
 
     @property
-    def key(self) -> KeyDraw:
-        """When the recipe key in force was drawn, why, and the log's commitment to it. For operators and auditors."""
+    def inside_key(self) -> KeyDraw:
+        """When the recipe key in force was drawn, why, and the commitment to it: for operators and auditors only."""
         return self._evidence.key
 
     @property
@@ -155,11 +155,11 @@ class DeploymentView:
 
     def request(self, request: str) -> Request:
         """Return a request as it stands now, by its id."""
-        return self._evidence.requests.get(request)
+        return self._evidence.shown(self._evidence.requests.get(request))
 
     def requests(self) -> list[Request]:
         """Return all requests, oldest first."""
-        return self._evidence.requests.all()
+        return [self._evidence.shown(each) for each in self._evidence.requests.all()]
 
     def certificate(self, request: str | None = None) -> Certificate:
         """Issue a signed certificate about a request, or about the whole deployment if none is named."""

@@ -321,7 +321,8 @@ class Request:
     applied_by
         The date of its application, or of its cancellation; None while it is pending.
     generation, round
-        Where it was applied; None before that.
+        Where it was applied; None before that. Under a consensus requesters are not shown the generation: it would tell
+        whether one failed.
     deletions, additions
         How many records it deletes and adds.
     """
