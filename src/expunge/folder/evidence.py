@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from expunge import evidence
-from expunge.core.files import write_new
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
@@ -26,6 +25,7 @@ from expunge.serving.promises import Consensus
 REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
 _TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
+_MOST_KEY = 10_000  # bytes of a key's file
 
 
 class CurrentFacts(NamedTuple):
@@ -149,7 +149,7 @@ class Evidence:
         self.clock = Clock(store.fact("clock_seconds"))
         self.ledger = LedgerBook(store, self.deployment_id)
         with store.explain_errors():
-            hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
+            hash_key = (store.place / "keys" / _HASH_KEY).read_bytes(most=_MOST_KEY)
         self.requests = RequestBook(store, hash_key)
         self._num_shards: int = store.fact("settings")["n_shards"]
 
@@ -201,7 +201,7 @@ class Evidence:
         if request is None:
             about["counts"] = self._counts(about["counts"], now.num_records)
         return evidence.issue(
-            key=evidence.SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
+            key=read_signing_key(store),
             deployment=evidence.DeploymentFacts(
                 deployment_id=self.deployment_id,
                 name=store.fact("name"),
@@ -252,11 +252,18 @@ class Evidence:
         return evidence.CountFacts(num_records=num_records, accepted=len(states), **counted)
 
 
+def read_signing_key(store: Store) -> evidence.SigningKey:
+    """Read the key that the folder's certificates are signed with."""
+    place = store.place / "keys" / _SIGNING_KEY
+    with store.explain_errors():
+        return evidence.SigningKey.from_pem(place.read_bytes(most=_MOST_KEY), source=str(place))
+
+
 def make_keys(store: Store) -> str:
     """Make the keys of a new deployment, readable by their owner only. Return the public key's fingerprint."""
     folder = store.folder / "keys"
     key = evidence.SigningKey.generate()
     key.save(folder / _SIGNING_KEY)
     key.public_key.save(folder / _PUBLIC_KEY)
-    write_new(folder / _HASH_KEY, os.urandom(32))
+    (store.place / "keys" / _HASH_KEY).write_new(os.urandom(32))
     return key.public_key.fingerprint

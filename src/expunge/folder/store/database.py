@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from expunge.core.errors import FormatError, StoreError
+from expunge.core.place import Place
 from expunge.folder.store.files import explain_errors, keep_for_good, own, require_not_inherited, require_own
 
 VERSION = 1
@@ -58,6 +59,7 @@ _SCHEMA = (
 )
 
 NAME = "state.db"
+_BESIDE, _JOURNAL = (f"{NAME}-wal", f"{NAME}-shm"), f"{NAME}-journal"
 APPLICATION = 0x45585047  # "EXPG"
 _HEADER, _MAGIC, _AT = 100, b"SQLite format 3\0", slice(68, 72)  # of a SQLite file, and where the application is named
 # FULL: a commit is on the disk when it returns. secure_delete: freed bytes become zeros. MEMORY: no temporary files.
@@ -74,24 +76,30 @@ _PATIENCE = 30.0  # seconds to wait for a reader to end
 class Database:
     """One connection to the database, shared by the threads of the process that has the folder open."""
 
-    def __init__(self, folder: Path, *, is_new: bool = False, read_only: bool = False) -> None:
-        self._folder = folder
-        self._path = folder / NAME
+    def __init__(self, folder: Path | Place, *, is_new: bool = False, read_only: bool = False) -> None:
+        if is_new:
+            place = Place.hold(folder)
+            (place / NAME).write_new(b"", flush=False)  # readable by its owner only
+        else:
+            place = require_deployment(folder, read_only=read_only)
+            require_sound_files(place)
+        self._place, self._folder = place, place.path
+        self._path = self._folder / NAME
         self._process = os.getpid()
-        if not is_new:
-            require_deployment(folder)
+        folder = self._folder
         require_not_inherited(folder, self._path.resolve())
         self._lock = threading.RLock()
         self._depth = 0
         self._is_closed = False
         with explain_errors(folder):
-            mode = "rwc" if is_new else "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
+            mode = "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
             target = f"file:{_quoted(self._path)}?mode={mode}"
             self._connection = sqlite3.connect(
                 target, uri=True, isolation_level=None, check_same_thread=False, timeout=_PATIENCE
             )
             try:
                 self._prepare(is_new=is_new, read_only=read_only)
+                self._require_same_file()
             except BaseException:
                 self._connection.close()
                 raise
@@ -102,9 +110,14 @@ class Database:
         """Whether no process can write here. Then reading needs no log, which could not be made either."""
         return not os.access(self._folder, os.W_OK) and not self._path.with_name(f"{NAME}-wal").exists()
 
+    def _require_same_file(self) -> None:
+        """Raise an error unless the path leads to the file that was checked: SQLite opens it by its path."""
+        found, checked = os.stat(self._path), (self._place / NAME).stat()
+        if (found.st_dev, found.st_ino) != (checked.st_dev, checked.st_ino):
+            raise FormatError(f"{self._path} was exchanged while it was opened")
+
     def _prepare(self, *, is_new: bool, read_only: bool) -> None:
         if is_new:
-            self._path.chmod(0o600)
             self._connection.execute("PRAGMA page_size = 8192")
             self._connection.execute(f"PRAGMA application_id = {APPLICATION}")  # before there is a log: into the file
         try:
@@ -219,16 +232,42 @@ class Database:
             keep_for_good(self._connection, self._path.resolve())
 
 
-def require_deployment(folder: Path) -> None:
-    """Raise an error unless the folder has a database of this package. Damage is found when it is opened."""
-    path = folder / NAME
-    if not path.is_file():
-        missing = "does not exist" if not folder.exists() else f"is not a deployment: it has no {NAME}"
-        raise FormatError(f"{folder} {missing}")
-    with explain_errors(folder), path.open("rb") as file:
+def require_deployment(folder: Path | Place, *, read_only: bool = False) -> Place:
+    """Hold the folder, which must have a database of this package. Damage is found when it is opened."""
+    path = folder.path if isinstance(folder, Place) else folder
+    if not isinstance(folder, Place) and not path.is_dir():
+        missing = f"is not a deployment: it has no {NAME}" if path.exists() else "does not exist"
+        raise FormatError(f"{path} {missing}")
+    with explain_errors(path):
+        place = Place.hold(folder, only_reads=read_only)
+        if not (place / NAME).exists():
+            raise FormatError(f"{path} is not a deployment: it has no {NAME}")
+        if not is_database(place, or_none=True):
+            raise _foreign(path)
+    return place
+
+
+def is_database(place: Place, *, or_none: bool = False) -> bool:
+    """Whether the folder's database belongs to this package, by its header; or is none at all, and so damaged."""
+    with os.fdopen((place / NAME).open(), "rb") as file:
         header = file.read(_HEADER)
-    if header.startswith(_MAGIC) and int.from_bytes(header[_AT]) != APPLICATION:
-        raise _foreign(folder)
+    if not header.startswith(_MAGIC):
+        return or_none
+    return int.from_bytes(header[_AT]) == APPLICATION
+
+
+def require_sound_files(place: Place) -> None:
+    """Raise an error unless the database and its log are files that pass all checks.
+
+    A rollback journal is refused: this package keeps none, and SQLite removes files that a journal names.
+    """
+    with explain_errors(place.path):
+        for name in (NAME, *_BESIDE):
+            if (place / name).exists():
+                with contextlib.suppress(FileNotFoundError):  # a process that closes the folder removes its log
+                    (place / name).stat()
+        if (place / _JOURNAL).exists():
+            raise FormatError(f"{place / _JOURNAL} does not belong to a deployment; remove it")
 
 
 def _foreign(folder: Path) -> FormatError:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block, arranged
 from expunge.core.errors import FormatError, InputError, StoreError
-from expunge.core.files import flush_file, write_new
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Change, Records
 from expunge.folder.codec import encode_model
@@ -101,7 +99,7 @@ class EnsembleWriter:
             except CancelledError:
                 raise self._cut_short() from None
             if files:
-                flush_file(self._store.folder / "models")
+                flush_files([self._store.place / "models"])
             report_step("stage.done")
         kept = replace(records.state, models=state.models) if records.rewritten else state
         return replace(records, state=kept, files=files)
@@ -142,7 +140,7 @@ class FirstEnsembleWriter:
         """
         with self._store.explain_errors():
             order, form = recipe.layout(records), Form.of_records(records)
-            folder = RecordFolder.write(self._store.epoch_path(1), form, _in_order(records, order, form), flush=False)
+            folder = RecordFolder.write(self._store.epoch_place(1), form, _in_order(records, order, form), flush=False)
             self._flushing = self._threads.start(folder.flush)
             self._total = folder.total(len(order))
             self._store.write_fact("form", form.to_json())
@@ -156,7 +154,7 @@ class FirstEnsembleWriter:
                 for shard, model in enumerate(state.models)
             }
             written = {shard: job.result() for shard, job in files.items()}
-            flush_file(self._store.folder / "models")
+            flush_files([self._store.place / "models"])
             self._flushing.result()
             return StagedEnsemble(state, 1, self._store.form, written, _NONE, rewritten=False, total=self._total)
 
@@ -177,7 +175,7 @@ def _write_records(
     if change is None or (added is not None and form.widened(added) != form):
         staged = _rewrite(store, state, before.epoch + 1)
     else:
-        folder = RecordFolder(store.epoch_path(before.epoch), form)
+        folder = RecordFolder(store.epoch_place(before.epoch), form)
         total = add_totals(before.total, folder.total_of(change.removed, before.num_slots), sign=-1)
         if added is not None:
             folder.cut(before.num_slots)  # remove what a failed attempt left behind
@@ -190,11 +188,11 @@ def _write_records(
 def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     """Write all records that are left to new files, in the recipe's order, and map them from there."""
     order, form = state.recipe.layout(state.records), Form.of_records(state.records)
-    path = store.epoch_path(epoch)
-    if path.exists():
-        shutil.rmtree(path)
-    folder = RecordFolder.write(path, form, _in_order(state.records, order, form))
-    flush_files([path.parent])
+    place = store.epoch_place(epoch)
+    if place.exists():
+        place.remove_tree()
+    folder = RecordFolder.write(place, form, _in_order(state.records, order, form))
+    flush_files([place.parent])
     report_step("rewrite.done")
     records = _restored(folder, state.records, len(order))
     places = np.empty(state.records.num_slots, dtype=np.uint32)
@@ -227,7 +225,7 @@ def _write_model(
 ) -> WrittenModel:
     encoded = encode_model(learner, model, trusted=trusted)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-    write_new(store.folder / "models" / name, encoded.data)
+    (store.place / "models" / name).write_new(encoded.data)
     report_step("stage.model")
     return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
@@ -296,7 +294,7 @@ def read_state(
         if not rows or [row[0] for row in rows] != [*range(len(rows))]:
             raise FormatError(f"{store.folder} does not name a model for each shard: it is damaged")
         recipe = Recipe(learner, len(rows), sampler, read_key(store)).for_classes(records.classes)
-        models = StoredModels.find(store.folder, [row[1:] for row in rows], recipe.learner, trusted=trusted)
+        models = StoredModels.find(store.place, [row[1:] for row in rows], recipe.learner, trusted=trusted)
         return EnsembleState(records, recipe, recipe.members(records), models)
 
 
