@@ -1,4 +1,4 @@
-"""The demonstration: train on digits, delete, add, recompute, certify, and attack, in under a minute.
+"""The demonstration: train on digits, delete, add, attack three schemes, recompute and certify, in under a minute.
 
 It uses a real deployment folder, as a company would.
 """
@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from expunge.audit import Digits, LookupResult, attack_lookup, load_digits, recompute
+from expunge.audit import (
+    DeploymentAttack,
+    Digits,
+    LookupResult,
+    attack_deployment,
+    attack_lookup,
+    load_digits,
+    recompute,
+)
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Delete, DeleteSubject, Update
@@ -24,14 +32,13 @@ from expunge.folder import DurableDeployment, create
 from expunge.privacy.accounting import PrivacyBudget
 from expunge.privacy.mechanisms import calibrated_mechanism
 from expunge.serving.promises import Statement, make_statements
-from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, NoisyPublisher
-from expunge.theory import design_consensus
+from expunge.serving.publishing import NoisyPublisher
 
 NUM_SHARDS = 20
 NUM_DELETIONS = 50
 NUM_ADDITIONS = 20
-NUM_PAIRS = 100
-CONSENSUS_SHARDS = 1000
+NUM_PAIRS = 600
+NUM_PAIRS_CONSENSUS = 2000  # few of them survive
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -63,8 +70,9 @@ class DemoReport:
     recomputation_agrees: bool
     guarantee_noisy: Guarantee
     noisy_predictions: int
-    guarantee_consensus: Guarantee
-    attack: LookupResult
+    attack_sisa: LookupResult
+    attack_exact: LookupResult
+    attack_consensus: DeploymentAttack
     traces_before: int
     traces_after: int
     certificate: Certificate
@@ -142,8 +150,12 @@ def _tell(
     with progress("training every shard again, to compare", NUM_SHARDS) as advance:
         recomputed = recompute(deployment.path, shards="all", advance=advance)
     noisy, predictions = _noisy_guarantee()
-    with progress("attacking SISA", 1) as advance:
-        attack = attack_lookup(NUM_PAIRS, rng=rng)
+    with progress("attacking three schemes", 3) as advance:
+        sisa = attack_lookup(NUM_PAIRS, rng=rng)
+        advance(1)
+        exact = attack_lookup(NUM_PAIRS, rng=rng)
+        advance(1)
+        consensus = attack_deployment(NUM_PAIRS_CONSENSUS, rng=rng)
         advance(1)
     return DemoReport(
         num_records=num_records,
@@ -158,8 +170,9 @@ def _tell(
         recomputation_agrees=recomputed.agrees,
         guarantee_noisy=noisy,
         noisy_predictions=predictions,
-        guarantee_consensus=_consensus_guarantee(),
-        attack=attack,
+        attack_sisa=sisa,
+        attack_exact=exact,
+        attack_consensus=consensus,
         traces_before=traces_before,
         traces_after=count_traces(deployment.path, victim.tobytes()),
         certificate=certificate,
@@ -197,19 +210,6 @@ def _noisy_guarantee() -> tuple[Guarantee, int]:
     publisher = NoisyPublisher(mechanism, budget=PrivacyBudget(1.0, 1e-6))
     found = publisher.guarantee(num_shards=NUM_SHARDS, beta=1e-3, gamma=1e-3, num_generations=1)
     return found, int(publisher.capacity)
-
-
-def _consensus_guarantee() -> Guarantee:
-    """What consensus publishing promises a deployment that is large enough for it."""
-    design = design_consensus(
-        num_shards=CONSENSUS_SHARDS,
-        max_queries=DEFAULT_MAX_PREDICTIONS,
-        generations=100,
-        alpha=DEFAULT_TARGET.alpha,
-        beta=DEFAULT_TARGET.beta,
-        gamma=DEFAULT_TARGET.gamma,
-    )
-    return design.guarantee
 
 
 def _accuracy(deployment: DurableDeployment, X: Any, y: Any) -> float:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from expunge.audit import DeleteCorrect, PublishVotes, attack_lookup, make_pairs
+from expunge.audit import DeleteCorrect, PublishVotes, attack_deployment, attack_lookup, make_pairs
 from expunge.audit.scenarios import each_point_has_one_shard
 from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.serving.interaction import EnsemblePair, interact
+from expunge.serving.promises import Unguarded
 from expunge.training.learners import LookupTableLearner
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 
@@ -85,3 +86,28 @@ def test_the_published_mode_counts_abstentions():
     pair = EnsemblePair(LookupTableLearner(), IndependentSampler(1.0), 3)
     state = pair.learn(make_pairs(2), Randomness.from_seed(0))
     assert PublishVotes(np.array([[0.0], [1.0], [7.0]]))(0, state).tolist() == [0, 1, -1]
+
+
+def test_consensus_publishing_ends_as_a_fresh_training_does():
+    """A surviving pair, of label 1, is known with probability 1 − (1 − 1/k)^2k in both arms: exact tests at 1e-6."""
+    rng = Randomness.from_seed(11)
+    results = [attack_deployment(400, rng=rng) for _ in range(4)]
+    survived = sum(result.num_surviving_pairs for result in results)
+    assert survived > 50
+    known = 1 - (1 - 1 / 1000) ** 2000
+    for name in ("accuracy_in_service", "accuracy_retrained"):
+        right = sum(round(getattr(result, name) * result.num_surviving_pairs) for result in results)
+        assert stats.binomtest(right, survived, known).pvalue > 1e-6
+    for result in results:
+        assert result.models_retrained == result.num_shards == 1000
+        assert result.same_models
+        assert not result.guarantee.is_vacuous
+
+
+def test_without_the_full_retraining_every_survivor_is_wrong():
+    """The same game under plain majority voting, where only touched shards are retrained."""
+    found = attack_deployment(400, rng=Randomness.from_seed(12), promise=Unguarded())
+    assert found.num_surviving_pairs > 20
+    assert found.accuracy_in_service == 0
+    assert found.models_retrained < found.num_shards
+    assert found.guarantee.is_vacuous

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 import sqlite3
 import tempfile
@@ -24,7 +25,7 @@ from expunge.audit import Recomputation, choose_shards, recompute
 from expunge.core.errors import FolderBusyError, FormatError, InputError, ModelFormatError, ParameterError
 from expunge.core.words import is_on_tick
 from expunge.evidence import verify
-from expunge.folder import open_view
+from expunge.folder import export_for_audit, open_view
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import disclose
 from expunge.folder.store import Store
@@ -414,19 +415,34 @@ def test_a_key_from_a_seed_is_not_committed_to(folder):
     assert recompute(folder, shards="all").agrees
 
 
-@pytest.mark.parametrize("recorded", ["same", "different", "not recorded"])
-def test_the_environment_is_compared(folder, recorded):
-    from expunge.audit import current_environment
-
+@pytest.mark.parametrize("from_bundle", [False, True])
+@pytest.mark.parametrize("recorded", ["same", "different"])
+def test_the_environment_is_compared(folder, tmp_path, recorded, from_bundle):
     make(folder, LookupTableLearner(), size=30).close()
     write_model(folder, 0, model_bytes(folder, 1))
-    if recorded != "not recorded":
-        store = Store.open(folder)
-        change = {} if recorded == "same" else {"numpy": "1.0"}
-        store.write_fact("environment", {**current_environment(), **change, "gpu": "none"})
-        store.close()
-    found = recompute(folder, shards="all")
+    if recorded == "different":
+        pretend(folder, numpy="1.0")
+    if from_bundle:
+        export_for_audit(folder, tmp_path / "bundle")
+    found = recompute(tmp_path / "bundle" if from_bundle else folder, shards="all")
     assert found.environment == recorded
-    assert [name for name, _, _ in found.changed] == (["numpy"] if recorded == "different" else [])
-    words = {"same": "In the same environment", "different": "Repeat", "not recorded": "is not recorded"}
-    assert words[recorded] in found.shows[0]
+    assert [each[:2] for each in found.changed] == ([("numpy", "1.0")] if recorded == "different" else [])
+    assert {"same": "In the same environment", "different": "Repeat"}[recorded] in found.shows[0]
+
+
+def pretend(folder, **facts):
+    """Change what is recorded about the environment that the models were trained in."""
+    with sqlite3.connect(folder / "state.db") as database:
+        ((text,),) = database.execute("SELECT facts FROM environments").fetchall()
+        database.execute("UPDATE environments SET facts = ?", (json.dumps(json.loads(text) | facts, sort_keys=True),))
+    database.close()
+
+
+def test_several_environments_are_told_with_their_numbers(folder):
+    X = np.arange(60.0).reshape(30, 2)
+    expunge.create(folder, LookupTableLearner(), X, np.arange(30) % 2, n_shards=4, numerics="lenient").close()
+    pretend(folder, numpy="1.0")
+    with expunge.open(folder) as deployment:
+        deployment.delete([3])
+    assert disclose(folder).environment["numpy"] == f"1.0 (3 models), {np.__version__} (1 model)"
+    assert recompute(folder, shards="all").environment == "different"

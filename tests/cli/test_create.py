@@ -9,8 +9,9 @@ import pytest
 
 import expunge as library
 from expunge.cli.create import LEARNERS, MECHANISMS, PROMISES
+from expunge.folder.codec import encode_model
 from expunge.serving.promises import NOISE_NAMES, PROMISE_NAMES
-from expunge.training.learners.named import learner_names
+from expunge.training.learners.named import exact_names, learner_names
 
 
 def create(expunge, folder, data, *more, code=0):
@@ -63,7 +64,7 @@ def test_no_guarantee_is_told_with_what_would_change_it(tmp_path, files, expunge
 
 
 def test_names_that_complete_are_those_that_exist():
-    assert tuple(learner_names()) == LEARNERS
+    assert (*learner_names(), *exact_names()) == LEARNERS
     assert NOISE_NAMES == MECHANISMS
     assert {*PROMISE_NAMES, "student"} == {*PROMISES}
 
@@ -88,6 +89,23 @@ def test_the_exact_promise_is_the_default(tmp_path, files, expunge):
         assert not deployment.inside.state.sampler.is_independent
         said = deployment.certificate().statements
     assert "The models in service are those that the same recipe gives" in said.headline
+
+
+def test_a_seed_repeats_the_models_and_is_told(tmp_path, files, expunge):
+    def models(name, *options):
+        done = create(expunge, tmp_path / name, files / "train.csv", *COLUMNS, *options)
+        with library.open(tmp_path / name) as deployment:
+            state = deployment.inside.state
+            found = [encode_model(state.learner, model).data for model in state.models]
+            return done, found, deployment.certificate().to_json().decode()
+
+    first, one, certificate = models("a", "--seed", "7")
+    assert "the recipe key follows from --seed 7" in first.err
+    assert "key_commitment" not in certificate  # who knows the seed knows the key
+    assert models("b", "--seed", "7")[1] == one
+    assert models("c", "--seed", "8")[1] != one
+    fresh, other, certificate = models("d")
+    assert (other != one, fresh.err, "key_commitment" in certificate) == (True, "", True)
 
 
 def test_options_reach_the_deployment(tmp_path, files, expunge):
@@ -191,6 +209,30 @@ def test_a_student_or_a_router_may_answer(tmp_path, files, expunge):
     create(expunge, tmp_path / "b", files / "train.csv", *COLUMNS, "--promise", "router")
     expunge("predict", tmp_path / "b", "--data", files / "new.csv")
     assert "pool" in create(expunge, tmp_path / "c", files / "train.csv", *COLUMNS, "--promise", "student", code=2).err
+
+
+@pytest.mark.parametrize("learner", exact_names())
+def test_a_learner_that_unlearns_exactly(learner, tmp_path, people, expunge, write_table):
+    table = people(1, 120).assign(town=["north", "south", None] * 40)
+    table.loc[4, "age"] = np.nan
+    write_table(table, tmp_path / "train.csv")
+    folder, options = tmp_path / "a", (*COLUMNS, "--learner", learner)
+    done = expunge("create", folder, "--data", tmp_path / "train.csv", *options)
+    assert "1 shard, classes" in done.words
+    assert "A deletion retrains nothing: the model is updated exactly" in done.words
+    with library.open(folder) as deployment:
+        trained = deployment.inside.state.models[0]
+    expunge("delete", folder, "--id", "17")
+    assert "A deletion retrains nothing" in expunge("status", folder).words
+    write_table(table.drop(columns="churned"), tmp_path / "new.csv")
+    expunge("predict", folder, "--data", tmp_path / "new.csv", "--out", tmp_path / "answers.csv")
+    assert set(pd.read_csv(tmp_path / "answers.csv")["prediction"]) == {"no", "yes"}
+    assert "agree" in expunge("audit", "recompute", folder).words
+    with library.open(folder) as deployment:
+        assert deployment.inside.state.models[0].num_records == trained.num_records - 1 == 119
+    again = (tmp_path / "b", "--data", tmp_path / "train.csv", *options, "--shards")
+    assert "shards gain nothing: leave out --shards 5" in expunge("create", *again, "5", code=2).err
+    assert expunge("create", *again, "3", "--promise", "unguarded", "--json").json["shards"] == 3
 
 
 def test_slices(tmp_path, files, expunge):

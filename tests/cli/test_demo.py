@@ -30,13 +30,19 @@ def test_the_demo_shows_what_it_promises(report):
     assert report["work_saved"] > 0.9
 
 
-def test_the_demo_shows_sisa_failing(report):
-    attack = report["attack"]
-    assert attack["accuracy_unlearned"] == 0.0
-    assert 0.35 < attack["accuracy_retrained"] < 0.95
-    assert attack["same_models"] is True
-    assert attack["accuracy_same_recipe"] == 0.0
-    assert report["guarantee_consensus"]["is_vacuous"] is False
+def test_the_demo_shows_what_a_hostile_requester_achieves(report):
+    """The accuracies with new secrets are within 6 standard deviations of 2/3 and 1 − e⁻²: false alarms below 1e-6."""
+    for arm in (report["attack_sisa"], report["attack_exact"]):
+        assert arm["accuracy_unlearned"] == 0.0
+        assert 0.42 < arm["accuracy_retrained"] < 0.92  # about 200 surviving pairs
+    assert report["attack_exact"]["same_models"] is True
+    assert report["attack_exact"]["accuracy_same_recipe"] == 0.0
+    consensus = report["attack_consensus"]
+    assert consensus["models_retrained"] == consensus["num_shards"] == 1000
+    assert consensus["same_models"] is True
+    assert 0.6 < consensus["accuracy_in_service"] <= 1
+    assert 0.6 < consensus["accuracy_retrained"] <= 1
+    assert consensus["guarantee"]["is_vacuous"] is False
 
 
 def test_the_demo_ends_with_a_promise_in_force_and_a_recomputation_that_agrees(report):
@@ -66,9 +72,16 @@ def test_the_demo_tells_its_story(tmp_path):
         "Only shards that held a changed record",
         "What a hostile requester achieves",
         "bit for bit",
-        "What is promised",
+        "(a) SISA",
+        "(c) consensus",
+        "exact deletion, in force",
     ):
         assert words in done.stdout
+    ending = done.stdout.index("What these digits were promised")
+    assert done.stdout.index("What a hostile requester achieves") < ending
+    assert done.stdout.index("all are the same, bit for bit") > ending
+    assert "it holds." in " ".join(done.stdout[ending:].split())
+    assert "bug" not in done.stdout
 
 
 def test_bad_input_is_one_line_and_exit_code_2():

@@ -127,3 +127,27 @@ def test_closed_streams_are_told_in_a_line_and_cost_nothing(churn, files, expung
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert expunge("status", churn, "--json", "--inside").json["inside"]["budget"]["predictions"] == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
+def test_probabilities_beside_the_answers(ending, tmp_path, create, files, expunge):
+    create(tmp_path / "a", "--shards", "3")
+    out = tmp_path / f"answers.{ending}"
+    expunge("predict", tmp_path / "a", "--data", files / "new.csv", "--out", out, "--probabilities")
+    if ending == "npz":
+        with np.load(out) as stored:
+            found = pd.DataFrame({name: stored[name] for name in stored.files})
+    else:
+        found = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+    assert (found["probability_no"] + found["probability_yes"]).to_numpy() == pytest.approx(1)
+    with library.open(tmp_path / "a") as deployment:
+        asked = pd.read_csv(files / "new.csv")[["age", "spend"]].to_numpy()
+        assert found["probability_yes"].to_numpy() == pytest.approx(deployment.predict_proba(asked)[:, 1])
+        assert found["prediction"].tolist() == deployment.predict(asked).tolist()
+
+
+def test_probabilities_are_refused_where_they_would_leak_and_nothing_is_charged(churn, tmp_path, files, expunge):
+    words = ("predict", churn, "--data", files / "new.csv", "--out", tmp_path / "answers.csv", "--probabilities")
+    assert "publishes labels only" in expunge(*words, code=2).err
+    assert expunge("status", churn, "--json", "--inside").json["inside"]["budget"]["predictions"] == 0
+    assert not (tmp_path / "answers.csv").exists()

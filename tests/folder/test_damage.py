@@ -53,7 +53,7 @@ def make(folder: Path, kind: str, **options: Any) -> Any:
         ids=[f"p{number}" for number in range(SIZE)],
         subjects=[f"s{number // 2}" for number in range(SIZE)],
         weights=np.arange(SIZE) + 1.0,
-        **{"n_shards": 2, "promise": "unguarded", "trust": TRUST, **options},
+        **{"n_shards": 2, "trust": TRUST, **options},
     )
 
 
@@ -183,6 +183,7 @@ def test_every_file_of_an_earlier_moment_is_noticed(folder: Path, kind: str) -> 
 
 @pytest.mark.parametrize("act", ["add", "delete", "rekey"])
 def test_a_database_of_an_earlier_moment_is_noticed_and_removes_nothing(folder: Path, act: str) -> None:
+    """In a partition, where every addition replaces a model. One that is in no shard leaves nothing to notice it by."""
     make(folder, "array").close()
     early = (folder / "state.db").read_bytes()
     with expunge.open(folder, trust=TRUST) as deployment:

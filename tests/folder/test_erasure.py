@@ -241,7 +241,7 @@ def test_a_correction_erases_what_it_corrects(folder, scanning):
 
 
 def test_records_written_anew_leave_no_old_copy(folder, scanning, monkeypatch):
-    monkeypatch.setattr(expunge.training.ensemble, "_DEAD_SLOTS_ALLOWED", 2)
+    monkeypatch.setattr(expunge.training.ensemble, "_DEAD_SLOTS_ALLOWED", -10)
     kind = KINDS["sparse"]
     with create(folder, kind) as deployment:
         gone = [4, 5, 6, 7]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 
 import expunge
 from expunge.core.errors import ExpungeError, FormatError, InputError, ParameterError, StoreError, TrainingError
@@ -97,6 +98,7 @@ class Own:
         ({"ids": [2**64, *range(19)]}, InputError),
         ({"ids": [1] * 20}, InputError),
         ({"weights": [-1.0] * 20}, InputError),
+        ({"weights": [1.0] * 20, "learner": KNeighborsClassifier()}, ParameterError),
         ({"learner": object()}, ExpungeError),
         ({"nonsense": 1}, TypeError),
     ],

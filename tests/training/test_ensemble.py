@@ -12,6 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from expunge.core.errors import ParameterError, TrainingError, UnknownRecordError
 from expunge.core.prf import RecipeKey, id_names
@@ -19,7 +22,14 @@ from expunge.core.records import Add, Delete, Records
 from expunge.training import ensemble
 from expunge.training.ensemble import learn, update
 from expunge.training.execution import Processes
-from expunge.training.learners import Abstainer, LookupTable, LookupTableLearner, ScikitLearner, SlicedScikitLearner
+from expunge.training.learners import (
+    Abstainer,
+    AbstainingLearner,
+    LookupTable,
+    LookupTableLearner,
+    ScikitLearner,
+    SlicedScikitLearner,
+)
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 
@@ -446,6 +456,21 @@ def test_a_pickled_state_holds_nothing_deleted():
     again = pickle.loads(blob)
     assert again.records.ids() == state.records.ids()
     np.testing.assert_array_equal(again.votes(X), state.votes(X))
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ScikitLearner(KNeighborsClassifier()),
+        ScikitLearner(make_pipeline(StandardScaler(), KNeighborsClassifier())),
+        AbstainingLearner(KNeighborsClassifier()),  # it would abstain in every shard
+    ],
+)
+def test_weights_are_refused_before_anything_is_trained(learner, monkeypatch):
+    monkeypatch.setattr(ensemble, "_train", None)
+    records = Records.build(np.zeros((4, 1)), [0, 1, 0, 1], weights=[1.0, 1.0, 1.0, 1.0])
+    with pytest.raises(ParameterError, match=r"^KNeighborsClassifier cannot take weights: leave the weights out"):
+        learn(records, Recipe(learner, 2))
 
 
 def test_number_of_shards_must_be_positive(numbers):

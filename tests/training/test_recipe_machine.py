@@ -586,9 +586,10 @@ def test_a_leak_of_history_is_caught(variant):
 
 
 def test_the_row_index_of_a_frame_is_caught(monkeypatch):
+    from expunge.core import blocks
     from expunge.training import recipe
 
-    monkeypatch.setattr(records, "take", take_with_old_index)
+    monkeypatch.setattr(blocks, "take", take_with_old_index)
     monkeypatch.setattr(recipe, "take", take_with_old_index)
     assert fails("only fit, frames")
 

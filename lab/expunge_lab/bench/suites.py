@@ -7,7 +7,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from expunge.core.errors import ParameterError
-from expunge_lab.bench import consensus, deep, delete, durable, fit, growth, guarantee, mechanisms, predict, sampling
+from expunge_lab.bench import (
+    consensus,
+    day,
+    deep,
+    delete,
+    durable,
+    fit,
+    growth,
+    guarantee,
+    mechanisms,
+    predict,
+    sampling,
+)
 from expunge_lab.bench.environment import Environment
 from expunge_lab.bench.measurement import Line, Progress, one_thread
 
@@ -37,6 +49,12 @@ SUITES: dict[str, Suite] = {
         "base that takes sample weights on all rows, with weight zero for those not drawn, and any other base (such as "
         "a pipeline) on the drawn rows alone.",
         fit.run,
+    ),
+    "day": Suite(
+        "Deleting one customer from a folder, on a table with categories and gaps, against fitting one pipeline on "
+        "everything. Boosting is a learner whose fit dominates; logistic regression is not, and `expunge create` then "
+        "advises plain retraining. `docs/ordinary_day.py` is the whole day.",
+        day.run,
     ),
     "durable": Suite(
         "A deployment in a folder, every step on the disk, against the same work in memory. The folder lies where "

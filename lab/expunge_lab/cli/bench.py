@@ -19,7 +19,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[SUITE]...",
-            help="delete, fit, durable, predict, growth, sampling, mechanisms, guarantee, consensus, deep.  "
+            help="delete, fit, day, durable, predict, growth, sampling, mechanisms, guarantee, consensus, deep.  "
             "[default: all of them]",
         ),
     ] = None,

@@ -15,7 +15,7 @@ from expunge.audit.analysis import audit
 from expunge.audit.deployments import copy_deployment
 from expunge.audit.inference import Event, alpha_lower_bound, clopper_pearson, sign_test
 from expunge.audit.page import to_html
-from expunge.audit.recompute import Recomputation, choose_shards, current_environment, recompute
+from expunge.audit.recompute import Recomputation, choose_shards, recompute
 from expunge.audit.report import AuditReport
 from expunge.audit.request import AuditRequest
 from expunge.audit.requesters import (
@@ -28,7 +28,9 @@ from expunge.audit.requesters import (
 )
 from expunge.audit.scenario import History, PublishedModels, Scenario, Scheme, Setting, Statistic, Task
 from expunge.audit.scenarios import (
+    DeploymentAttack,
     LookupResult,
+    attack_deployment,
     attack_lookup,
     label_only_scenario,
     lookup_scenario,
@@ -59,6 +61,7 @@ __all__ = [
     "DeleteRandomCorrect",
     "DeleteTargeted",
     "DeleteThese",
+    "DeploymentAttack",
     "DeploymentScheme",
     "Digits",
     "EnsembleScheme",
@@ -77,12 +80,12 @@ __all__ = [
     "Trial",
     "UserScheme",
     "alpha_lower_bound",
+    "attack_deployment",
     "attack_lookup",
     "audit",
     "choose_shards",
     "clopper_pearson",
     "copy_deployment",
-    "current_environment",
     "digits_task",
     "label_only_scenario",
     "load_digits",

@@ -9,17 +9,12 @@ from __future__ import annotations
 import hashlib
 import heapq
 import os
-import platform
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal
-
-import numpy as np
-import sklearn
-from threadpoolctl import threadpool_info
 
 from expunge.core.checks import require_count
 from expunge.core.errors import InputError, ParameterError
@@ -29,11 +24,12 @@ from expunge.evidence import detection_chance
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import Disclosure, disclose, is_bundle, recording
 from expunge.training.ensemble import Advance, ignore_progress, retrain
+from expunge.training.environment import Environment
 
 DEFAULT_SHARDS = 20
 Choice = Literal["auditor's seed", "checkpoint", "software"]
 KeyCheck = Literal["matches", "differs", "not recorded"]
-EnvironmentCheck = Literal["same", "different", "not recorded"]
+EnvironmentCheck = Literal["same", "different"]
 _FRACTIONS = (Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4))
 _EVERY = (
     "Every shard was checked: one stale model would have been found. Nothing in these models depends on a record that "
@@ -196,11 +192,6 @@ class Recomputation:
             lines.append(
                 "The environment is not the one that the models were trained in, which can change last bits. Repeat "
                 "the recomputation there before you conclude anything."
-            )
-        if self.different and self.environment == "not recorded":
-            lines.append(
-                "The environment that the models were trained in is not recorded. Other libraries or another processor "
-                "can change last bits: repeat the recomputation where the models were trained."
             )
         if self.different:
             lines.append(
@@ -429,7 +420,7 @@ def _compared(
             different.append(shard)
     made = (found.key.commitment, found.key.commitment_in(found.round))  # the latter under a consensus
     key: KeyCheck = "matches" if found.commitment in made else "differs"
-    changed = _changes(found.environment or {}, current_environment())
+    changed = _changes(found.environment, dict(Environment.here(state.learner).facts))
     return Recomputation(
         name=found.name,
         source=found.source,
@@ -443,37 +434,14 @@ def _compared(
         checkpoint=checkpoint,
         key="not recorded" if found.commitment is None else key,
         commitment=next((each for each in made if each == found.commitment), found.key.commitment),
-        environment="not recorded" if not found.environment else "different" if changed else "same",
+        environment="different" if changed else "same",
         changed=changed,
         signed_by=found.signed_by,
     )
 
 
-def current_environment() -> dict[str, str]:
-    """What the last bits of a model may depend on, here: Python, libraries, linear algebra, and the processor.
-
-    Returns
-    -------
-    dict of str
-        By name: python, numpy, scikit-learn, blas and processor.
-    """
-    libraries = sorted(
-        {
-            " ".join(str(each.get(name, "")) for name in ("internal_api", "version", "architecture")).strip()
-            for each in threadpool_info()
-            if each.get("user_api") == "blas"
-        }
-    )
-    return {
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scikit-learn": sklearn.__version__,
-        "blas": ", ".join(libraries),
-        "processor": platform.machine(),
-    }
-
-
-def _changes(recorded: Mapping[str, Any], here: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """What is another one here, among the names that both know."""
-    common = sorted(recorded.keys() & here.keys())
-    return tuple((name, str(recorded[name]), here[name]) for name in common if str(recorded[name]) != here[name])
+def _changes(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """What is another one here."""
+    names = sorted(recorded.keys() | here.keys())
+    pairs = [(name, recorded.get(name, "not used"), here.get(name, "not used")) for name in names]
+    return tuple(each for each in pairs if each[1] != each[2])

@@ -18,16 +18,18 @@ from scipy.special import logit
 from expunge.audit import requesters, statistics
 from expunge.audit.inference import Event
 from expunge.audit.scenario import Codes, History, MakeRequester, Scenario, Scheme, Setting, Statistic, Task
-from expunge.audit.schemes import PublishVotes
+from expunge.audit.schemes import DeploymentScheme, PublishVotes
 from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features
+from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import Delete, RecordId, Records
 from expunge.serving.interaction import EnsemblePair, Requester, interact
+from expunge.serving.promises import Consensus, Promise
 from expunge.training.ensemble import EnsembleState, learn
 from expunge.training.learners import LookupTableLearner, NearestTableLearner
-from expunge.training.sampling import PartitionSampler, Sampler
+from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
 Scores = NDArray[np.float64]
 
@@ -171,6 +173,105 @@ def attack_lookup(
         accuracy_same_recipe=_training_accuracy(again),
         same_models=again.models == played.state.models,
     )
+
+
+@dataclass(frozen=True)
+class DeploymentAttack:
+    """One trial of the lookup-table attack on a deployment with independent shards.
+
+    Parameters
+    ----------
+    num_pairs, num_surviving_pairs
+        How many pairs of copies there were, and how many the requester left.
+    accuracy_before
+        Accuracy of the published labels, before any request.
+    accuracy_in_service, accuracy_retrained
+        Accuracy on the points that are left: of the deployment, and of one that was trained afresh on them.
+    num_shards, models_retrained
+        How many models there are, and how many the deletions retrained.
+    same_models
+        Whether the models in service are those of the recipe in force, bit for bit (T6).
+    guarantee
+        The (α,β,γ) that the deployment has.
+    """
+
+    num_pairs: int
+    num_surviving_pairs: int
+    accuracy_before: float
+    accuracy_in_service: float
+    accuracy_retrained: float
+    num_shards: int
+    models_retrained: int
+    same_models: bool
+    guarantee: Guarantee
+
+
+def attack_deployment(
+    num_pairs: int, *, rng: Randomness, num_shards: int = 1000, promise: Promise | None = None
+) -> DeploymentAttack:
+    """Play the attack of Section 5.1 once against a deployment with independent shards.
+
+    A lookup table answers only for the points of its own shard, so the shards never agree. Under consensus publishing
+    the labels are given all the same, and the next update retrains everything with new secrets (T4). So what the
+    requester has arranged is gone.
+
+    Parameters
+    ----------
+    num_pairs
+        How many pairs of copies.
+    rng
+        The randomness of the trial.
+    num_shards
+        How many shards; enough of them for the promise (5, 1e-3, 1e-3).
+    promise
+        What is promised; `Consensus()` if None.
+
+    Returns
+    -------
+    DeploymentAttack
+        Accuracies of this trial.
+
+    Examples
+    --------
+    >>> from expunge.core.randomness import Randomness
+    >>> found = attack_deployment(50, rng=Randomness.from_seed(1))
+    >>> found.models_retrained == found.num_shards, found.guarantee.is_vacuous
+    (True, False)
+    """
+    promise = Consensus() if promise is None else promise
+    scheme = DeploymentScheme(
+        name=promise.name,
+        make_learner=LookupTableLearner,
+        sampler=IndependentSampler(),
+        num_shards=num_shards,
+        publisher=promise.make_publisher(num_shards, 2, rng),
+        max_generations=promise.max_generations,
+    )
+    records = make_pairs(num_pairs)
+    points, codes, _ = records.gather(records.live_slots())
+    deployment = scheme.learn(records, rng)
+    published = scheme.release(deployment, points)
+    trained = deployment.inside.models_trained
+    deployment.update([Delete(each) for each in np.array(records.ids())[published == codes].tolist()])
+    left, state = deployment.records, deployment.inside.state
+    again = learn(left.compacted(), state.recipe)
+    return DeploymentAttack(
+        num_pairs=num_pairs,
+        num_surviving_pairs=len(left) // 2,
+        accuracy_before=float(np.mean(published == codes)),
+        accuracy_in_service=_plurality_accuracy(state),
+        accuracy_retrained=_plurality_accuracy(scheme.learn(left.compacted(), rng).inside.state),
+        num_shards=num_shards,
+        models_retrained=deployment.inside.models_trained - trained,
+        same_models=again.models == state.models,
+        guarantee=deployment.guarantee(),
+    )
+
+
+def _plurality_accuracy(state: EnsembleState) -> float:
+    """Accuracy of the plurality, which a deployment publishes, on the records of the state; 1 if none are left."""
+    points, codes, _ = state.records.gather(state.records.live_slots())
+    return float(np.mean(state.count_votes(points).argmax(axis=1) == codes)) if len(codes) else 1.0
 
 
 def _training_accuracy(state: EnsembleState) -> float:

@@ -12,8 +12,9 @@ try:
 
     from expunge.cli.app import app, main
 
-    for _name in ("demo", "plan", "create", "predict", "requests", "rekey", "status", "certificate", "export", "audit"):
-        import_module(f"expunge.cli.{_name}")  # `expunge --help` lists the commands in this order
+    _names = "demo plan create predict requests rekey status schema certificate export audit"
+    for _name in _names.split():  # `expunge --help` lists the commands in this order
+        import_module(f"expunge.cli.{_name}")
     for _entry in entry_points(group="expunge.commands"):
         _command = _entry.load()
         if isinstance(_command, Typer):

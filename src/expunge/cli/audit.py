@@ -15,9 +15,8 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.create import say
 from expunge.cli.folders import importable_from_here, refuse_inside, settle
-from expunge.cli.output import AsJson, Trust, console, page_can_be_written, progress, show_json, show_table
+from expunge.cli.output import AsJson, Trust, console, page_can_be_written, progress, say, show_json, show_table
 from expunge.core.errors import ExpungeError, InputError, ParameterError
 
 if TYPE_CHECKING:
@@ -330,8 +329,6 @@ def _tell_recomputation(found: Recomputation, *, recorded: bool) -> None:
         say(f"The bundle is signed by the key {found.signed_by}: compare it with the operator's.")
     for name, there, here in found.changed:
         say(f"The models were trained with {name} {there}; here it is {here}.")
-    if found.environment == "not recorded" and found.agrees:
-        say("Which environment the models were trained in is not recorded; the bits are the same here.")
     for title, sentences in (("What this shows", found.shows), ("What it does not show", found.does_not_show)):
         console.print(f"\n[bold]{title}[/bold]")
         for sentence in sentences:

@@ -8,29 +8,48 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.padding import Padding
 
 from expunge.cli.app import app
+from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
 from expunge.cli.folders import read_columns, replacing
-from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, console, progress, show_json
+from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from expunge.core.guarantee import Guarantee
+    from expunge.core.randomness import Randomness
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
 
 
+EXACT_IN_SHORT = (
+    "After a deletion the models are, bit for bit, those that the same recipe",
+    "trains on the records that are left, whatever requesters saw and asked.",
+    "It does not say that these models are good: hostile deletions may spoil them.",
+)
+"""The exact promise for a screen: two lines on what it says, and one on what it does not."""
+
+
 def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
     """Print the promises, each by itself: what it says, and with what it compares; or that it is not claimed, and why.
 
-    The statements come from `promise`; the numbers of (α,β,γ) are told in one sentence each.
+    The exact promise is told in three lines; `--json` and certificates have the whole statement. The numbers of
+    (α,β,γ) are told in one sentence each.
     """
-    from expunge.theory.planning.planner import explain_target
-
     for each in promise:
-        if not each.is_claimed:
+        if each.name == "exact":
+            console.print(f"\n[bold]exact: {'promised' if each.is_claimed else 'not claimed'}.[/bold]")
+            for line in EXACT_IN_SHORT if each.is_claimed else (f"Why: {each.reason}.",):
+                say(line)
+        elif each.is_claimed:
+            _tell_closeness(each, guarantee, provenance)
+        elif provenance.get("wanted", {}).get("promise") == "exact":
+            console.print(
+                f"\n[bold]{each.name}: not claimed.[/bold] It compares with new secrets, and has its price: see "
+                "`expunge plan`."
+            )
+        else:
             console.print(f"\n[bold]{each.name}: not claimed.[/bold]")
             say(f"Why: {each.reason}.")
             advice = advice_for(guarantee, provenance)
@@ -38,23 +57,19 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
                 advice = "`expunge rekey` trains everything again."
             if advice:
                 say(f"What would change that: {advice}")
-            continue
-        console.print(f"\n[bold]{each.name}: promised.[/bold]")
-        say(each.statement)
-        say(f"It compares with {each.compares_with}.")
-        if each.limits:
-            say(each.limits)
-        if each.name != "exact":
-            generations = provenance.get("wanted", {}).get(
-                "max_generations", guarantee.parameters.get("generations", 1)
-            )
-            for sentence in explain_target(guarantee, int(generations)):
-                say(sentence)
 
 
-def say(sentence: str) -> None:
-    """Print one indented sentence."""
-    console.print(Padding(sentence, (0, 0, 0, 2)), markup=False)
+def _tell_closeness(promised: Statement, guarantee: Guarantee, provenance: dict[str, Any]) -> None:
+    from expunge.theory.planning.planner import explain_target
+
+    console.print(f"\n[bold]{promised.name}: promised.[/bold]")
+    say(promised.statement)
+    say(f"It compares with {promised.compares_with}.")
+    if promised.limits:
+        say(promised.limits)
+    generations = provenance.get("wanted", {}).get("max_generations", guarantee.parameters.get("generations", 1))
+    for sentence in explain_target(guarantee, int(generations)):
+        say(sentence)
 
 
 def advice_for(guarantee: Guarantee, provenance: dict[str, Any]) -> str:
@@ -103,7 +118,9 @@ _MOST_SHARDS = 10_000_000  # every shard is a model and a file
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
     *("tree", "forest", "extra-trees", "boosting", "mlp"),
+    *("ridge-exact", "naive-bayes-exact", "neighbours-exact"),
 )
+_UNLEARN_EXACTLY = LEARNERS[-3:]
 REGRESSORS = ("linear-regression", "ridge-regression", "forest-regression", "boosting-regression")
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
@@ -144,7 +161,8 @@ def create(
         str,
         typer.Option(
             metavar="NAME",
-            help=f"One of {', '.join(LEARNERS)}; for numbers {', '.join(REGRESSORS)}; or package.module:factory.",
+            help=f"One of {', '.join(LEARNERS)} (those in -exact delete without training); for numbers "
+            f"{', '.join(REGRESSORS)}; or package.module:factory.",
             autocompletion=_learners,
         ),
     ] = "logistic",
@@ -154,7 +172,10 @@ def create(
         typer.Option("--allow-missing", help="Let later rows have missing numbers even if no row of FILE has."),
     ] = False,
     float32: Annotated[bool, typer.Option("--float32", help="Keep numbers in 4 bytes instead of 8.")] = False,
-    shards: Annotated[str, typer.Option(metavar="N", help="How many shards, with a model each; or auto.")] = "10",
+    shards: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="How many shards, with a model each; or auto.  [default: 10; 1 for -exact]"),
+    ] = None,
     promise: Annotated[
         str,
         typer.Option(help=f"What is promised about deleted records: {', '.join(PROMISES)}.", autocompletion=_promises),
@@ -193,12 +214,25 @@ def create(
     on_failure: Annotated[
         str, typer.Option(help="raise; or abstain: a shard that cannot be trained votes for nothing.")
     ] = "raise",
+    numerics: Annotated[
+        str,
+        typer.Option(
+            help="What a later update trains again if libraries, processor or device have changed: strict, everything; "
+            "or lenient, what it touches (the promise then holds up to rounding)."
+        ),
+    ] = "strict",
     apply: Annotated[
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
     clock: Annotated[
         int, typer.Option(metavar="SECONDS", min=1, help="The tick to which certificates date the end of work.")
     ] = 60,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="For tests and experiments: derive the recipe key from N, so that runs repeat."
+        ),
+    ] = None,
     jobs: Jobs = None,
     trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the deployment that is in the folder.")] = False,
@@ -256,8 +290,9 @@ def create(
         promised = _promised(promise, given)
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
         wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
-        wanted["num_shards"], chance = _sizes(shards, probability, wanted)
+        wanted["num_shards"], chance = _sizes(_shards(shards, learner, promise), probability, wanted)
         with progress("training", wanted["num_shards"]) as advance:
+            clock_of_training = TrainingClock(advance)
             deployment = expunge.create(
                 place,
                 made,
@@ -272,16 +307,38 @@ def create(
                 promise=promised,
                 sampling=sampler,
                 inclusion_probability=chance,
+                numerics=numerics,  # type: ignore[arg-type]
                 apply=policy,
                 clock_seconds=clock,
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
-                provenance={"columns": schema.to_dict(), "learner": learner, "slices": slices, "wanted": wanted},
-                advance=advance,
+                rng=_randomness(seed),
+                provenance={
+                    "columns": schema.to_dict(),
+                    "learner": learner,
+                    "slices": slices,
+                    "wanted": wanted,
+                    "taken": [
+                        *(["shards"] if shards == "auto" else []),
+                        *(["gaps"] if takes_missing and not allow_missing else []),
+                    ],
+                },
+                advance=clock_of_training.advance,
             )
-        with deployment:
+        with deployment, progress("measuring what a deletion costs", 1):
+            keep_costs(deployment, clock_of_training.seconds)
             found = _facts(deployment, schema, folder, declared=bool(classes))
     _show(found, as_json=as_json)
+
+
+def _randomness(seed: int | None) -> Randomness | None:
+    """The source of randomness; None for the operating system's."""
+    from expunge.core.randomness import Randomness
+
+    if seed is None:
+        return None
+    complain(f"the recipe key follows from --seed {seed}: use it for tests and experiments, not for people's data")
+    return Randomness.from_seed(seed)
 
 
 def _read(
@@ -359,6 +416,17 @@ def _wanted(promise: Promise, sampling: str, *, num_records: int, num_classes: i
     }
 
 
+def _shards(given: str | None, learner: str, promise: str) -> str:
+    """The number of shards that was given, or the default; a learner that unlearns exactly needs one."""
+    if learner not in _UNLEARN_EXACTLY or promise != "exact":
+        return "10" if given is None else given
+    if given not in (None, "1"):
+        raise ParameterError(
+            f"--learner {learner} deletes without training, so shards gain nothing: leave out --shards {given}"
+        )
+    return "1"
+
+
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
     """The number of shards and the inclusion probability; the planner chooses them for "auto"."""
     if shards == "auto":
@@ -414,6 +482,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
                 "promise": [each.to_dict() for each in made.promise],
                 "guarantee": made.guarantee.to_dict(),
                 "advice": advice_for(made.guarantee, made.provenance),
+                "costs": made.provenance.get("costs"),
             }
         )
         return
@@ -421,7 +490,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
     origin = "declared" if made.classes_declared else "taken from this file"
     what = f"classes {known} ({origin}; public, and fixed from now on)" if made.classes else "numbers to predict"
     console.print(
-        f"Created {made.folder}: {status.num_records:,} records, {status.num_shards:,} shards, {what}.",
+        f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, {what}.",
         markup=False,
     )
     texts = [feature.name for feature in schema.features if feature.kind == "text"]
@@ -430,6 +499,15 @@ def _show(made: _Made, *, as_json: bool) -> None:
         words = f"Learns from {numbers:,} column{'' if numbers == 1 else 's'} of numbers"
         console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
     tell_promise(made.promise, made.guarantee, provenance=made.provenance)
+    costs = costs_of(made.provenance)
+    if costs is not None:
+        console.print("\n[bold]What a deletion costs[/bold]")
+        tell_costs(costs, num_shards=status.num_shards, is_exact=made.provenance["wanted"]["promise"] == "exact")
+
+
+def count_shards(count: int) -> str:
+    """How many shards, in words."""
+    return "1 shard" if count == 1 else f"{count:,} shards"
 
 
 def _shortened(names: list[str], most: int = 10) -> str:

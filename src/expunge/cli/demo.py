@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.output import console, progress, show_json, show_table
+from expunge.cli.create import EXACT_IN_SHORT
+from expunge.cli.output import console, progress, say, show_json, show_table
 
 if TYPE_CHECKING:
     from expunge.demo import DemoReport
@@ -25,7 +26,7 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON.")] = False,
 ) -> None:
-    """Train, predict, delete, add, certify, and watch plain SISA fail, on handwritten digits, in under a minute.
+    """Train, predict, delete, add, attack, recompute and certify, on handwritten digits, in under a minute.
 
     Example: `expunge demo --seed 1`
     """
@@ -43,22 +44,31 @@ def demo(
 
 def _as_data(report: DemoReport) -> dict[str, object]:
     data = {field.name: getattr(report, field.name) for field in fields(report)}
+    consensus = {each.name: getattr(report.attack_consensus, each.name) for each in fields(report.attack_consensus)}
     return {
         **data,
         "steps": [asdict(step) for step in report.steps],
-        "attack": asdict(report.attack),
+        "attack_sisa": asdict(report.attack_sisa),
+        "attack_exact": asdict(report.attack_exact),
+        "attack_consensus": {**consensus, "guarantee": report.attack_consensus.guarantee.to_dict()},
         "promise": asdict(report.promise),
         "guarantee_noisy": report.guarantee_noisy.to_dict(),
-        "guarantee_consensus": report.guarantee_consensus.to_dict(),
         "work_saved": report.work_saved,
         "certificate": json.loads(report.certificate.to_json()),
     }
 
 
 def _tell(report: DemoReport) -> None:
+    _tell_work(report)
+    _tell_attack(report)
+    _tell_promise(report)
+
+
+def _tell_work(report: DemoReport) -> None:
     console.print(
-        f"[bold]Trained[/bold] {report.num_shards} models on {report.num_records} digits, each on a shard of its own, "
-        f"in {report.seconds_to_train:.1f} s; accuracy on held-out digits {report.accuracy_before:.1%}."
+        f"[bold]Trained[/bold] {report.num_shards} models on {report.num_records:,} handwritten digits, each on a "
+        f"shard of its own, in {report.seconds_to_train:.1f} s. On digits held out, {report.accuracy_before:.1%} of "
+        "the answers are right.\n"
     )
     show_table(
         "Requests honoured",
@@ -69,71 +79,77 @@ def _tell(report: DemoReport) -> None:
         ],
     )
     same = "the very same objects" if report.untouched_models_are_the_same else "CHANGED, which is a bug"
-    console.print(
-        f"Only shards that held a changed record were retrained; the others are {same}.\n"
-        f"Work saved against retraining everything for every request: [bold]{report.work_saved:.1%}[/bold]; "
-        f"accuracy afterwards {report.accuracy_after:.1%}."
+    say(
+        f"Only shards that held a changed record were retrained; the other models are {same}. That saves "
+        f"{report.work_saved:.0%} of the training, and {report.accuracy_after:.1%} of the answers are right afterwards."
     )
-    console.print(
-        f"How often the bytes of the first deleted digit occur in the deployment's folder: {report.traces_before} "
-        f"before, {report.traces_after} after."
-    )
-    _tell_promise(report)
-    _tell_attack(report)
-    consensus = report.guarantee_consensus
-    console.print("\n[bold]The other promise: compared with fresh randomness[/bold]")
-    console.print(
-        "  Against such requesters the comparison must be with training under new secrets. That costs more:\n"
-        f"  noisy answers, {report.noisy_predictions} predictions a generation: {report.guarantee_noisy}\n"
-        f"  consensus publishing with {consensus.parameters['num_shards']} shards, "
-        f"{consensus.parameters['max_queries']} predictions a generation on which at least "
-        f"{consensus.parameters['sure_release_share']:.0%} of the shards agree: {consensus}\n"
-        "  `expunge plan` says what can be promised for your own numbers."
-    )
-    _tell_certificate(report)
-
-
-def _tell_certificate(report: DemoReport) -> None:
-    certificate = report.certificate
-    verdict = "holds" if report.certificate_holds else "DOES NOT HOLD, which is a bug"
-    console.print("\n[bold]The certificate of the first request[/bold]")
-    console.print(
-        f"  {certificate.statements.headline}\n"
-        f"  Signed by {certificate.public_key.fingerprint}; checked with `expunge verify`: it [bold]{verdict}[/bold]."
-    )
-
-
-def _tell_promise(report: DemoReport) -> None:
-    found = "all are the same, bit for bit" if report.recomputation_agrees else "SOME DIFFER, which is a bug"
-    console.print(
-        f"\n[bold]What is promised[/bold]: exact deletion\n"
-        f"  {report.promise.statement}\n"
-        f"  What it does not say. {report.promise.limits}\n"
-        f"  Checked: {report.num_recomputed} of {report.num_shards} models were trained again from the records left, "
-        f"and compared with those in service: [bold]{found}[/bold]."
+    say(
+        f"Copies of the first deleted digit in the files of the folder: {report.traces_before} before, "
+        f"{report.traces_after} after."
     )
 
 
 def _tell_attack(report: DemoReport) -> None:
-    attack = report.attack
-    console.print(
-        f"\n[bold]What a hostile requester achieves[/bold] (Section 5.1 of the paper: {attack.num_pairs} points, "
-        "two copies each, three shards, lookup tables)\n"
-        f"  A requester deletes every point that the published labels got right, {attack.accuracy_before:.0%} of them; "
-        f"{attack.num_surviving_pairs} pairs survive."
+    sisa, exact, consensus = report.attack_sisa, report.attack_exact, report.attack_consensus
+    console.print("\n[bold]What a hostile requester achieves[/bold]")
+    say(
+        "The game of Section 5.1 of the paper: every point is there twice, and a model knows only the points of its "
+        "own shard. The requester reads the published labels, and has every point deleted that they got right. "
+        "How many labels are right at first, and then, on the points that are left: of the models in service, of "
+        "training from scratch by the same recipe, and of training from scratch with new secrets?"
     )
+    same = ", bit for bit" if exact.same_models else ", OTHER MODELS: a bug"
+    rows = [
+        ("(a) SISA", 3, sisa.accuracy_before, sisa.accuracy_unlearned, "–", sisa.accuracy_retrained),
+        (
+            *("(b) exact recipe", 3, exact.accuracy_before, exact.accuracy_unlearned),
+            *(f"{exact.accuracy_same_recipe:.0%}{same}", exact.accuracy_retrained),
+        ),
+        (
+            *("(c) consensus", consensus.num_shards, consensus.accuracy_before, consensus.accuracy_in_service),
+            *("–", consensus.accuracy_retrained),
+        ),
+    ]
     show_table(
         None,
-        ["on the surviving points", "accuracy"],
+        ["scheme", "shards", "at first", "in service", "by the same recipe", "by new secrets"],
         [
-            ("after the deletions, in service (SISA, or the exact recipe)", f"{attack.accuracy_unlearned:.1%}"),
-            ("the same recipe from scratch", f"{attack.accuracy_same_recipe:.1%}"),
-            ("full retraining with fresh randomness", f"{attack.accuracy_retrained:.1%}"),
+            (name, f"{shards:,}", f"{first:.0%}", f"{then:.0%}", recipe, f"{new:.0%}")
+            for name, shards, first, then, recipe, new in rows
         ],
     )
-    console.print(
-        "  The models in service are "
-        + ("those of the same recipe, bit for bit: " if attack.same_models else "NOT those of the same recipe: ")
-        + "no deleted record took part in their training.\n"
-        "  But they do not look like a fresh training, because the published labels decided the deletions."
+    say(
+        "(a) is far from a model trained with new secrets: the requester has left only points on which these shards "
+        "are wrong. That is why SISA alone promises nothing against such people (Theorem 5.1)."
     )
+    say(
+        "(b) is as wrong. But it is the very model that its recipe trains on the points left, and that can be checked: "
+        "no deleted point has a part in it. The exact promise protects deletion, not accuracy."
+    )
+    say(
+        f"(c) noticed that its shards disagree, and retrained {consensus.models_retrained:,} of "
+        f"{consensus.num_shards:,} models with new secrets. What is left is as good as fresh training: "
+        f"{consensus.guarantee}. This (α,β,γ) promise costs many shards and full retrainings; `expunge plan` says what "
+        f"it takes for your numbers. With noise instead, {report.num_shards} shards may publish "
+        f"{_predictions(report.noisy_predictions)}."
+    )
+
+
+def _predictions(count: int) -> str:
+    return "one prediction a generation" if count == 1 else f"{count:,} predictions a generation"
+
+
+def _tell_promise(report: DemoReport) -> None:
+    found = "all are the same, bit for bit" if report.recomputation_agrees else "SOME DIFFER, which is a bug"
+    verdict = "holds" if report.certificate_holds else "DOES NOT HOLD, which is a bug"
+    claimed = "in force" if report.promise.is_claimed else "NOT in force, which is a bug"
+    console.print(f"\n[bold]What these digits were promised[/bold]: exact deletion, {claimed}")
+    for line in EXACT_IN_SHORT:
+        say(line)
+    say(
+        f"Checked: {report.num_recomputed} of {report.num_shards} models were trained again from the records that are "
+        f"left, and compared with those in service: {found}."
+    )
+    certificate = report.certificate
+    say(f"The certificate of the first request: {certificate.statements.headline}")
+    say(f"It is signed by {certificate.public_key.fingerprint}. Checked as `expunge verify` does: it {verdict}.")

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -27,6 +28,11 @@ _SHORT_NAME = 24
 def complain(message: str) -> None:
     """Print one line on standard error."""
     _errors.print(f"expunge: {' '.join(message.split())}", markup=False, soft_wrap=True)
+
+
+def say(sentence: str) -> None:
+    """Print one indented sentence."""
+    console.print(Padding(sentence, (0, 0, 0, 2)), markup=False)
 
 
 def show_json(data: Any) -> None:

@@ -17,6 +17,7 @@ from expunge.core.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from expunge.folder import DurableDeployment
     from expunge.tables import Schema, Table
 
 
@@ -30,13 +31,16 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="Where the answers go, by its ending.  [default: CSV to standard output]"),
     ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add a column for each class; under the exact promise only.")
+    ] = False,
     jobs: Jobs = None,
     trust: Trust = None,
 ) -> None:
-    """Answer every row of a file with a released label, or with a number. The id column is copied if the file has it.
+    """Answer every row of a file with a label, or with a number. The id column is copied if the file has it.
 
-    Answers cost budget; equal rows are charged once in a command. A declined answer is empty. If --out cannot be
-    written, nothing is charged.
+    Under the exact promise answers cost nothing. Under the others they cost budget; equal rows are charged once in a
+    command. A declined answer is empty. If --out cannot be written, nothing is charged.
 
     Example: `expunge predict churn/ --data new.csv --out answers.csv`
     """
@@ -57,9 +61,10 @@ def predict(
         table = read_columns(data, schema)
         features = schema.unlabelled(table)
         with progress("predicting", 1) as advance:
+            more = _probabilities(deployment, features) if probabilities else None  # refused before anything is charged
             answers = deployment.predict(features)
             advance(1)
-        content = encode_answers(answers, format=form, **_ids(schema, table))
+        content = encode_answers(answers, format=form, probabilities=more, **_ids(schema, table))
         if draft is None:
             sys.stdout.buffer.write(content)
             sys.stdout.flush()
@@ -69,6 +74,12 @@ def predict(
             words = f"Wrote {len(answers):,} answers to {target}" + (f"; {declined:,} declined." if declined else ".")
             console.print(words, markup=False, soft_wrap=True)
         deployment.wait()  # answers may have used up the budget, so that a retraining runs
+
+
+def _probabilities(deployment: DurableDeployment, features: Any) -> dict[str, Any]:
+    """The probability of each class, by the name of its column."""
+    found = deployment.predict_proba(features)
+    return {f"probability_{label}": found[:, place] for place, label in enumerate(deployment.classes.tolist())}
 
 
 def _ids(schema: Schema, table: Table) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +12,16 @@ import typer
 from rich.markup import escape
 
 from expunge.cli.app import app
-from expunge.cli.create import advice_for, say, tell_promise
+from expunge.cli.costs import costs_of, tell_costs
+from expunge.cli.create import advice_for, count_shards, tell_promise
 from expunge.cli.folders import opened, settle
-from expunge.cli.output import AsJson, Folder, Trust, console, show_json
+from expunge.cli.output import AsJson, Folder, Trust, console, say, show_json
+from expunge.core.words import plural
 
 if TYPE_CHECKING:
     from expunge.folder import DeploymentView, DurableDeployment, DurableStatus, Request
     from expunge.serving.publishing import BudgetStatus
+    from expunge.training.environment import Origins
 
 _STATES = ("applied", "pending", "cancelled")
 _MOST_NAMED = 10
@@ -50,10 +54,17 @@ def status(
         if inside:
             with opened(folder, trust=trust) as deployment:
                 secret = _inside(deployment)
+        # How long trainings take is secret under (α,β,γ), as everything that depends on the key.
+        shows_costs = inside or view.promise_name == "exact"
         if as_json:
-            show_json(_as_data(view, facts, folder) | ({} if secret is None else {"inside": secret}))
+            found, costs = _as_data(view, facts, folder, tuple(trust or ())), {"costs": view.provenance.get("costs")}
+            if view.promise_name == "exact":
+                found |= costs
+            elif secret is not None:
+                secret |= costs
+            show_json(found | ({} if secret is None else {"inside": secret}))
         else:
-            _tell(view, facts, folder)
+            _tell(view, facts, folder, tuple(trust or ()), shows_costs=shows_costs)
             if secret is not None:
                 _tell_inside(secret)
 
@@ -67,7 +78,7 @@ def _pending(view: DeploymentView) -> list[str]:
     return [request.request for request in view.requests() if request.public_state == "pending"]
 
 
-def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[str, Any]:
+def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Sequence[str]) -> dict[str, Any]:
     guarantee = view.guarantee()
     return {
         "folder": str(folder),
@@ -82,6 +93,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path) -> dict[s
         "apply": facts.apply,
         "budget": None if facts.budget is None else _budget(facts.budget),
         "promise": [each.to_dict() for each in view.promise],
+        "environment": view.origins(trust=trust).to_dict(),
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
     }
@@ -95,12 +107,12 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
+def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Sequence[str], *, shows_costs: bool) -> None:
     counts = _counts(view)
     name = escape(str(folder))
     generation = "" if facts.generation is None else f"generation {facts.generation}, "
     console.print(f"[bold]{name}[/bold]: {generation}round {facts.round}", soft_wrap=True)
-    say(f"{facts.num_records:,} records in {facts.num_shards:,} shards")
+    say(f"{facts.num_records:,} records in {count_shards(facts.num_shards)}")
     say(
         f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "
         f"new ones are applied {_rule(facts.apply)}"
@@ -116,7 +128,23 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path) -> None:
         say("predictions: how many there were and what is left, and the generation, is for operators (--inside)")
     else:
         say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
+    _tell_environment(view.origins(trust=trust))
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
+    costs = costs_of(view.provenance) if shows_costs else None
+    if costs is not None:
+        console.print("\n[bold]What a deletion costs[/bold], as measured when the folder was created")
+        tell_costs(costs, num_shards=facts.num_shards, is_exact=view.promise_name == "exact")
+
+
+def _tell_environment(origins: Origins) -> None:
+    """Print what has changed since the models were trained, and what the next update does about it."""
+    for count, differences in origins.changes:
+        trained = f"{plural(count, 'model')} {'was' if count == 1 else 'were'} trained"
+        say(f"changed since {trained}: {', '.join(differences)}")
+    if origins.retrains_everything:
+        say("so the next update trains every one of these models again, or `expunge rekey` does now")
+    elif origins.changes:
+        say("the next updates train the shards that they touch: the exact promise then holds up to rounding (lenient)")
 
 
 def _rule(apply: str) -> str:

@@ -34,6 +34,7 @@ from expunge.core.features import (
     Features,
     as_features,
     cast_like,
+    codes_of,
     concatenate,
     copy_rows,
     describe,
@@ -45,6 +46,7 @@ from expunge.core.features import (
     standard_types,
 )
 from expunge.core.index import NOWHERE, IdIndex, RecordId, SubjectIndex
+from expunge.core.words import plural
 
 __all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
 
@@ -451,6 +453,57 @@ class Records:
         ones = [np.ones(len(rows)) if block.weights is None else block.weights[rows] for block, rows in parts]
         return features, labels, np.concatenate(ones)
 
+    def redeclared(
+        self, *, add_classes: Iterable[Any] = (), drop_classes: Iterable[Any] = (), allow_missing: bool = False
+    ) -> Records:
+        """Return the same records under another schema.
+
+        Parameters
+        ----------
+        add_classes
+            Labels that may occur from now on, of the type of the others.
+        drop_classes
+            Labels that may no longer occur. No record may have one.
+        allow_missing
+            True lets features hold NaN or infinity from now on. False changes nothing.
+
+        Returns
+        -------
+        Records
+            The records, with the codes of the new list of labels.
+
+        Raises
+        ------
+        InputError
+            If a label to add is there or has another type, or one to drop is unknown or in use.
+        """
+        listed, added, dropped = self.classes.tolist(), list(add_classes), list(drop_classes)
+        if self.is_regression:
+            if added or dropped:
+                raise InputError("the labels of these records are numbers to predict: there are no classes")
+            return replace(self, allow_missing=self.allow_missing or allow_missing)
+        for label in added:
+            if label in listed or added.count(label) > 1:
+                raise InputError(f"{label!r} is a class already")
+            if isinstance(label, str) != isinstance(listed[0], str) or isinstance(label, bool) != isinstance(
+                listed[0], bool
+            ):
+                raise InputError(f"a class is {'text' if isinstance(listed[0], str) else 'a number'}, got {label!r}")
+        counts = dict(zip(listed, self.class_counts().tolist(), strict=True))
+        for label in dropped:
+            if label not in counts or dropped.count(label) > 1:
+                raise InputError(f"there is no class {label!r} to drop")
+            if counts[label]:
+                count = plural(counts[label], "record")
+                raise InputError(f"{count} of class {label!r}: delete them before you drop it")
+        kept = [label for label in [*listed, *added] if label not in dropped]
+        if len(kept) < 2:
+            raise InputError("at least two classes must be left")
+        classes = np.unique(np.array(kept, dtype=object if self.classes.dtype == object else None))
+        codes = codes_of(self.classes, classes).astype(np.int32)  # of a class that is dropped: any, no record has it
+        blocks = tuple(replace(block, labels=codes[block.labels]) for block in self.blocks)
+        return replace(self, classes=classes, blocks=blocks, allow_missing=self.allow_missing or allow_missing)
+
     def class_counts(self) -> NDArray[np.int64]:
         """Count the records of each label."""
         counts = np.zeros(self.num_classes, dtype=np.int64)
@@ -608,7 +661,8 @@ class Records:
             raise RecordError(f"the features of record {first!r} cannot be used: {error}", first) from error
         for row in [] if self.allow_missing else missing_rows(features)[:1]:
             record = block.id_of(block.start + int(row))
-            raise RecordError(f"the features of record {record!r} hold NaN or infinity", record)
+            message = f"the features of record {record!r} hold NaN or infinity, and the records are made without"
+            raise RecordError(f"{message} allow_missing", record)
         return replace(block, features=features)
 
 

@@ -45,6 +45,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
         "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
+        "schema": frozenset({"generation", "round", "changed", "num_classes", "allow_missing"}),
         "round": frozenset({"round", "key_commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),
         "certificate": frozenset({"request", "kind", "digest"}),
@@ -56,7 +57,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 )
 
 #: Events that show the end of a retraining: their time is rounded up to the deployment's clock tick.
-TICKED: Final = frozenset({"applied", "generation", "round", "recomputed"})
+TICKED: Final = frozenset({"applied", "generation", "round", "schema", "recomputed"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from expunge.folder.disclosure import Disclosure, ModelCommitment, disclose, exp
 from expunge.folder.inspection import Contents, DeploymentView, contents, open_view
 from expunge.folder.opening import create, open
 from expunge.folder.policy import ApplyPolicy
+from expunge.folder.schema import Schema, SchemaFact
 from expunge.folder.store.requests import Request
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "DurableStatus",
     "ModelCommitment",
     "Request",
+    "Schema",
+    "SchemaFact",
     "contents",
     "create",
     "disclose",

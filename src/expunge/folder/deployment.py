@@ -18,14 +18,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
 from expunge.evidence import Certificate, KeyDraw
+from expunge.folder.codec import encode
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.inbox import Inbox
 from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
+from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Request
 from expunge.serving.deployment import Deployment, Receipt, Status
@@ -33,8 +36,9 @@ from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, StudentRound
 from expunge.training.ensemble import Advance, ignore_progress
+from expunge.training.environment import Origins
 from expunge.training.execution import Executor
-from expunge.training.learners import Learner, SlicedLearner
+from expunge.training.learners import Learner, SlicedLearner, as_learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,17 @@ class DurableDeployment:
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
+    def add_provenance(self, facts: dict[str, Any]) -> None:
+        """Keep more plain data with the deployment, beside what `create` was told.
+
+        Parameters
+        ----------
+        facts
+            The data by name. A name that is there already is replaced.
+        """
+        with self._store.database.transaction():
+            self._store.write_fact("provenance", {**self.provenance, **facts})
+
     @property
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""
@@ -162,9 +177,14 @@ class DurableDeployment:
         return self._deployment.is_exact
 
     @property
+    def origins(self) -> Origins:
+        """Which environments the models in service were trained in, and what has changed since."""
+        return self._deployment.origins
+
+    @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return make_statements(self.guarantee(), unclaimed=self._evidence.unclaimed)
+        return make_statements(self.guarantee(), self.origins, unclaimed=self._evidence.unclaimed)
 
     @property
     def key(self) -> KeyDraw:
@@ -361,6 +381,38 @@ class DurableDeployment:
         with self._working():
             self._raise_clock_error()
             return self._deployment.rekey(if_older_than=if_older_than, advance=advance)
+
+    @property
+    def schema(self) -> Schema:
+        """What is fixed in this deployment's recipe, and whether it was declared or taken from the first data."""
+        return Schema.read(self._store, self._deployment.inside.state.learner)
+
+    def redeclare(
+        self,
+        *,
+        add_classes: Iterable[Any] = (),
+        drop_classes: Iterable[Any] = (),
+        allow_missing: bool = False,
+        learner: Any = None,
+        advance: Advance = ignore_progress,
+    ) -> None:
+        """Change the schema and retrain everything; the log says so. See `Deployment.redeclare`.
+
+        Requests that are pending were checked against the schema in force. So there must be none.
+        """
+        made = None if learner is None else as_learner(learner)
+        encoded = None if made is None else encode(made, trusted=self._keeper.trusted)
+        with self._working(), self._inbox.lock:
+            self._raise_clock_error()
+            if self._evidence.requests.in_state("pending"):
+                raise RequestError("apply or cancel the pending requests before you declare the schema anew")
+            changes: dict[str, Any] = {
+                "add_classes": [*add_classes],
+                "drop_classes": [*drop_classes],
+                "allow_missing": allow_missing,
+            }
+            with self._keeper.redeclaring(Redeclared.of(changes, encoded)):
+                self._deployment.redeclare(**changes, learner=made, advance=advance)
 
     def wait(self) -> None:
         """Wait for a retraining in the background, if there is one. An error in it, or of the clock, is raised here."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from expunge.core.place import Place
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Records
 from expunge.core.version import __version__
+from expunge.core.words import plural
 from expunge.evidence import PublicKey, SigningKey
 from expunge.folder.codec import Encoded, decode
 from expunge.folder.configuration import load_settings
@@ -41,11 +43,12 @@ from expunge.folder.evidence import Evidence, read_signing_key
 from expunge.folder.inspection import read_unchanged
 from expunge.folder.store import Store, workshop
 from expunge.folder.store.columns import Form
-from expunge.folder.store.ensembles import load_classes, read_key, read_records
+from expunge.folder.store.ensembles import count_environments, load_classes, read_key, read_records
 from expunge.folder.store.files import explain_errors
 from expunge.folder.store.replacement import remove_abandoned
 from expunge.folder.store.slabs import RecordFolder, file_names
 from expunge.training.ensemble import EnsembleState
+from expunge.training.environment import Environment
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
@@ -150,7 +153,7 @@ class Disclosure:
     models
         Commitments to models in service, by shard. None stands for a model whose file is missing.
     environment
-        The environment that the models were trained in, if that is recorded.
+        The environment that the models were trained in. Where several differ, a fact tells how many models had which.
     signed_by
         The fingerprint of the key that signed a bundle; None for a folder.
     """
@@ -166,7 +169,7 @@ class Disclosure:
     sampler: Sampler
     learner: Encoded = field(repr=False)
     models: Mapping[int, ModelCommitment | None] = field(repr=False)
-    environment: Mapping[str, Any] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     signed_by: str | None = None
 
     @property
@@ -197,7 +200,7 @@ class Disclosure:
         ModelFormatError
             If the learner is made of code that is not trusted.
         """
-        learner = decode(self.learner.format, self.learner.data, trusted=tuple(trust))
+        learner = decode(self.learner.format, self.learner.data, trusted=tuple(trust), any_release=True)
         recipe = Recipe(learner, self.num_shards, self.sampler, self.key).for_classes(self.records.classes)
         return EnsembleState(self.records, recipe, recipe.members(self.records), ())
 
@@ -317,7 +320,7 @@ def _from_folder(store: Store, shards: Choose) -> Disclosure:
         sampler=settings.make_sampler(),
         learner=Encoded(*learner),
         models={shard: _committed(store, shard) for shard in shards(num_shards)},
-        environment=_recorded_environment(store),
+        environment=summarise_environments(count_environments(store)),
     )
 
 
@@ -345,10 +348,38 @@ def _recorded_commitment(store: Store) -> str | None:
     return None
 
 
-def _recorded_environment(store: Store) -> Mapping[str, Any] | None:
-    row = store.database.row("SELECT value FROM facts WHERE name = 'environment'")
-    found = None if row is None else json.loads(row[0])
-    return found if isinstance(found, dict) else None
+def summarise_environments(counts: Mapping[Environment, int]) -> dict[str, str]:
+    """The facts of all environments; a fact that differs between them tells how many models had which value.
+
+    Parameters
+    ----------
+    counts
+        The number of models by environment.
+
+    Returns
+    -------
+    dict of str
+        Values by name.
+
+    Examples
+    --------
+    >>> one, other = (Environment.of({"python": "3.11", "numpy": version}) for version in ("2.1", "2.2"))
+    >>> summarise_environments({one: 7, other: 3})
+    {'numpy': '2.1 (7 models), 2.2 (3 models)', 'python': '3.11'}
+    """
+    found: dict[str, Counter[str]] = {}
+    for environment, count in counts.items():
+        for name, value in environment.facts:
+            found.setdefault(name, Counter())[value] += count
+    total = sum(counts.values())
+    return {
+        name: next(iter(values)) if max(values.values()) == total else _counted(values)
+        for name, values in sorted(found.items())
+    }
+
+
+def _counted(values: Counter[str]) -> str:
+    return ", ".join(f"{value} ({plural(count, 'model')})" for value, count in values.most_common())
 
 
 def export_for_audit(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> Disclosure:
@@ -408,7 +439,7 @@ def export_for_audit(path: str | os.PathLike[str], out: str | os.PathLike[str]) 
 def _to_export(store: Store) -> tuple[Disclosure, Form, dict[str, Any]]:
     schema = {
         "classes": store.fact("classes"),
-        "classes_declared": store.fact("classes_declared"),
+        "classes_declared": "classes" not in store.fact("taken"),
         "columns": store.fact("provenance").get("columns"),
     }
     return _from_folder(store, every_shard), store.form, schema
@@ -552,7 +583,7 @@ def _from_bundle(path: Path, shards: Choose) -> Disclosure:
             sampler=_sampler_of(recipe),
             learner=Encoded(recipe["learner_format"], (place / _LEARNER).read_bytes()),
             models={shard: models[shard] for shard in shards(num_shards)},
-            environment=manifest["environment"],
+            environment=dict(Environment.from_text(json.dumps(manifest["environment"])).facts),
             signed_by=key.fingerprint,
         )
 

@@ -18,9 +18,10 @@ from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import read_key, read_key_draw
+from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
+from expunge.training.environment import describe_environments
 
 REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
 _TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
@@ -216,7 +217,12 @@ class Evidence:
                 predictions_published=now.predictions,
                 predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
-            exact=evidence.ExactFacts(learner=store.fact("learner"), num_shards=self._num_shards),
+            exact=evidence.ExactFacts(
+                learner=store.fact("learner"),
+                num_shards=self._num_shards,
+                numerics=store.fact("numerics"),
+                environments=describe_environments(count_environments(store)),
+            ),
             guarantee=evidence.GuaranteeFacts.of(guarantee),
             # On a tick, and not before the events in it: these may be dated by a tick that is still to come.
             issued_at=max(

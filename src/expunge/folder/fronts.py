@@ -32,7 +32,7 @@ def get_front(store: Store, trusted: Sequence[str]) -> Front:
     found = store.object(_FRONT)
     if found is None:
         raise FormatError(f"{store.folder} does not say what answers queries: it is damaged")
-    return cast("Front", decode(*found, trusted=trusted))
+    return cast("Front", decode(*found, trusted=trusted, any_release=True))
 
 
 def encode_round(front: Front, serving: Round, state: EnsembleState, trusted: Sequence[str]) -> Encoded | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from expunge.core.errors import FormatError, StoreError
+from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
 from expunge.evidence import Certificate, KeyDraw
@@ -18,12 +18,14 @@ from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.fronts import get_front
 from expunge.folder.opening import read_learner, restore_publisher
+from expunge.folder.schema import Schema
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import load_classes, read_records
+from expunge.folder.store.ensembles import count_environments, load_classes, read_records
 from expunge.folder.store.requests import Request
 from expunge.folder.store.store import Position
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, Publisher
+from expunge.training.environment import Environment, Origins
 from expunge.training.learners import Learner, SlicedLearner
 
 
@@ -112,12 +114,44 @@ class DeploymentView:
     @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return make_statements(self.guarantee(), unclaimed=self._evidence.unclaimed)
+        return make_statements(self.guarantee(), self.origins(), unclaimed=self._evidence.unclaimed)
+
+    def origins(self, *, trust: Sequence[str] = ()) -> Origins:
+        """Return which environments the models in service were trained in, and what has changed since.
+
+        Parameters
+        ----------
+        trust
+            The modules or classes of your own that the folder was created with. Without them, what only a learner of
+            your own says about its environment is not compared.
+        """
+        counts = count_environments(self._store)
+        try:
+            here = Environment.here(read_learner(self._store, tuple(trust)))
+        except ModelFormatError:
+            here = Environment.like(next(iter(counts)))
+        return Origins.of(counts, here=here, numerics=self._store.fact("numerics"))
 
     @property
     def promise_name(self) -> str:
         """The short name of the promise, such as "exact" or "router"."""
         return self._settings.name
+
+    def schema(self, *, trust: Sequence[str] = ()) -> Schema:
+        """Return what is fixed in the recipe, and whether it was declared or taken from the first data.
+
+        Parameters
+        ----------
+        trust
+            The modules or classes of your own that the folder was created with. Without them a learner of your own is
+            not described.
+        """
+        try:
+            learner = read_learner(self._store, tuple(trust))
+        except ModelFormatError:
+            learner = None
+        with self._store.database.snapshot():
+            return Schema.read(self._store, learner)
 
     def request(self, request: str) -> Request:
         """Return a request as it stands now, by its id."""

@@ -23,6 +23,7 @@ from expunge.core.randomness import Randomness
 from expunge.folder.evidence import Evidence
 from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
+from expunge.folder.schema import Redeclared
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable, write_key
 from expunge.folder.store.requests import Batch, Request, lasting_names
@@ -85,9 +86,10 @@ class FolderKeeper:
         self._evidence = evidence
         self._inbox = inbox
         self._front = front
-        self._trusted = trusted
+        self.trusted = trusted
         self._alignment = Alignment(store)
         self._stage: EnsembleWriter | None = None
+        self._redeclared: Redeclared | None = None
 
     def require_open(self) -> None:
         """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
@@ -105,6 +107,15 @@ class FolderKeeper:
         finally:
             self.under_way = ()
 
+    @contextmanager
+    def redeclaring(self, redeclared: Redeclared) -> Iterator[None]:
+        """The next round has another schema."""
+        self._redeclared = redeclared
+        try:
+            yield
+        finally:
+            self._redeclared = None
+
     def working(self) -> AbstractContextManager[None]:
         """Date what this thread does from now, which says nothing about how long a training takes."""
         return self._evidence.clock.work()
@@ -113,7 +124,7 @@ class FolderKeeper:
         """Get ready to stage a round: what is returned writes its records and models while they are made."""
         self.require_open()
         self._alignment.require(present)
-        self._stage = EnsembleWriter(self._store, trusted=self._trusted)
+        self._stage = EnsembleWriter(self._store, trusted=self.trusted)
         return self._stage
 
     def commit(self, present: RoundState, following: RoundState) -> RoundState:
@@ -138,8 +149,9 @@ class FolderKeeper:
     def _switch(self, present: RoundState, following: RoundState, staged: StagedEnsemble) -> None:
         store, evidence, state = self._store, self._evidence, following.state
         requests, generation, round_ = evidence.requests, following.generation, following.round
+        keep_readable(present.state, staged.files)
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
-        learned = encode_round(self._front, following.serving, state, self._trusted)
+        learned = encode_round(self._front, following.serving, state, self.trusted)
         with store.database.transaction():
             report_step("switch.open")
             put_round(store, learned)
@@ -150,6 +162,8 @@ class FolderKeeper:
                 write_key(store, state.key, at=done, reason=following.renewed)  # the old key is overwritten
             reason = "" if generation == present.generation else following.renewed
             evidence.write_switch(state.key, generation=generation, round=round_, reason=reason)
+            if self._redeclared is not None:
+                self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             requests.readmit(back)

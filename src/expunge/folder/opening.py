@@ -15,6 +15,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge.core.checks import require_choice
 from expunge.core.errors import FormatError, ParameterError, StoreError
 from expunge.core.features import Features, take
 from expunge.core.files import flush_file
@@ -48,9 +49,10 @@ from expunge.serving.promises import ONLY_CLASSES, Promise, SamplingName, as_pro
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
+from expunge.training.environment import NUMERICS, Numerics
 from expunge.training.execution import make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
-from expunge.training.learners.protocol import for_classes, predicts_values
+from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
 from expunge.training.recipe import Recipe
 
 _PROBE_ROWS = 50
@@ -71,6 +73,7 @@ def create(
     promise: str | Promise = "exact",
     sampling: SamplingName | None = None,
     inclusion_probability: float | None = None,
+    numerics: Numerics = "strict",
     apply: str | ApplyPolicy = "now",
     clock_seconds: int = 60,
     trust: Sequence[str] = (),
@@ -110,6 +113,9 @@ def create(
         "partition" or "independent"; what the promise needs if it is None.
     inclusion_probability
         The chance p of a record to be in a shard, for independent shards; 1/k if it is None.
+    numerics
+        What an update does when the environment (libraries, processor, device) has changed since models were trained:
+        "strict" trains them all again; "lenient" the touched shards only, and the promise then holds up to rounding.
     apply
         When requests are applied: "now", "every 3600s", "at 100" or "manual". See `ApplyPolicy`.
     clock_seconds
@@ -157,6 +163,7 @@ def create(
     clock = Clock(clock_seconds)
     clock.tick()  # refuses a tick that is out of range
     begun = clock.now()  # before the training: the time that it takes is secret
+    require_choice("numerics", numerics, NUMERICS)
     origin = _plain(provenance or {})
     promised, base = as_promise(promise), as_learner(learner)
     if predicts_values(base) and not promised.is_exact:
@@ -209,13 +216,20 @@ def create(
             executor=executor,
             advance=advance,
             key=key,
+            numerics=numerics,
         )
         facts = {
             "settings": found,
             "learner": describe_learner(base),
             "classes": labels,
-            "classes_declared": classes is not None,
+            "taken": [
+                *([] if classes is not None else ["classes"]),
+                *(["shards"] if n_shards == "auto" else []),
+                *origin.get("taken", ()),
+            ],
             "allow_missing": allow_missing,
+            "redeclared": {},
+            "numerics": numerics,
             "apply": str(policy),
             "clock_seconds": clock_seconds,
             "is_system": chance.is_system,
@@ -380,7 +394,7 @@ def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLear
     found = store.object("learner")
     if found is None:
         raise FormatError(f"{store.folder} does not say what it trains: it is damaged")
-    learner: Learner | SlicedLearner = decode(*found, trusted=trusted)
+    learner: Learner | SlicedLearner = decode(*found, trusted=trusted, any_release=True)
     return learner
 
 
@@ -458,6 +472,8 @@ def _stored_learner(learner: Any, records: Records, trusted: tuple[str, ...]) ->
 
 def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) -> None:
     """Train on a few records to find out whether models can be stored, before all shards are trained."""
+    if records.has_weights:
+        require_weights(learner)
     slots = np.arange(min(_PROBE_ROWS, len(records)), dtype=np.int64)
     X, y, weights = records.gather(slots)
     bound = for_classes(learner, records.classes)

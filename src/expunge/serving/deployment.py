@@ -49,6 +49,7 @@ from expunge.serving.publishing import (
     StudentRound,
 )
 from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
+from expunge.training.environment import Numerics, Origins
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import (
     Learner,
@@ -57,6 +58,7 @@ from expunge.training.learners import (
     ScikitRegression,
     SlicedLearner,
     SlicedModel,
+    as_learner,
 )
 from expunge.training.learners.protocol import predicts_values
 from expunge.training.recipe import Recipe
@@ -146,6 +148,9 @@ class Deployment:
         Called with the progress of the first training.
     key
         The recipe key ζ of the first generation. None takes one from `rng`.
+    numerics
+        What an update does when the environment has changed: "strict" retrains everything, "lenient" only the touched
+        shards, and needs the exact promise. See `Recipe`.
     keeper
         What keeps rounds and reserves predictions; nothing is kept if it is None.
     present
@@ -196,6 +201,7 @@ class Deployment:
         executor: Executor | None = None,
         advance: Advance = ignore_progress,
         key: RecipeKey | None = None,
+        numerics: Numerics = "strict",
         keeper: Keeper | None = None,
         present: RoundState | None = None,
     ) -> None:
@@ -216,7 +222,10 @@ class Deployment:
         self._background: threading.Thread | None = None
         self._background_error: BaseException | None = None
         if present is None:
-            recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng))
+            if numerics == "lenient" and not is_exact:
+                why = "it would show which shards an update touched"
+                raise ParameterError(f"numerics='lenient' needs promise='exact': {why}")
+            recipe = Recipe(learner, num_shards, sampler, key or RecipeKey.from_randomness(rng), numerics)
             state = learn(records, recipe, executor=self._executor, advance=advance).require_votes()
             serving = self._front.open_round(RoundContext(state, publisher, rng, self._executor))
             present = RoundState(state, publisher, rng, serving, num_shards)
@@ -282,7 +291,12 @@ class Deployment:
     @property
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
-        return make_statements(self.guarantee())
+        return make_statements(self.guarantee(), self.origins)
+
+    @property
+    def origins(self) -> Origins:
+        """Which environments the models in service were trained in, and what has changed since."""
+        return self._present.state.origins
 
     @property
     def student(self) -> StudentRound:
@@ -482,7 +496,8 @@ class Deployment:
         """Apply a batch of updates, all or nothing, as one round (Algorithm 3).
 
         The touched shards are retrained. Once the generation's budget is spent or `max_generations` are used up, all
-        shards are retrained with fresh randomness. Neither ever happens under the exact promise.
+        shards are retrained with fresh randomness. Neither ever happens under the exact promise. When the environment
+        has changed since the models were trained, all of them are trained again, unless the numerics are "lenient".
 
         Parameters
         ----------
@@ -611,6 +626,62 @@ class Deployment:
             self._make_round(partial(self._rekeyed, advance, reason))
             return True
 
+    def redeclare(
+        self,
+        *,
+        add_classes: Iterable[Any] = (),
+        drop_classes: Iterable[Any] = (),
+        allow_missing: bool = False,
+        learner: Any = None,
+        advance: Advance = ignore_progress,
+    ) -> None:
+        """Change the schema, and retrain everything on the records that are there, with a new key.
+
+        The schema is part of the recipe. This starts a new generation within the same round.
+
+        Parameters
+        ----------
+        add_classes, drop_classes
+            Labels that may occur from now on, and labels that may no longer. No record may have one that is dropped.
+        allow_missing
+            True lets features be missing (NaN) from now on. False changes nothing.
+        learner
+            What trains a shard's model from now on; the same as before if it is None.
+        advance
+            Called with the progress of the training.
+
+        Raises
+        ------
+        ParameterError
+            If nothing is to be changed, or the promise is not the exact one.
+        InputError
+            If a label to add is there or has another type, or one to drop is unknown or in use.
+        TrainingError
+            If a shard's model cannot be trained. Nothing is changed.
+        """
+        changes: dict[str, Any] = {
+            "add_classes": [*add_classes],
+            "drop_classes": [*drop_classes],
+            "allow_missing": allow_missing,
+        }
+        with self._keeper.working(), self._updating:
+            self._raise_background_error()
+            if not self.is_exact:
+                raise ParameterError(
+                    "only the exact promise lets a schema be declared anew: noise, consensus, router and student are "
+                    "designed for the classes that there are; create the deployment anew"
+                )
+            before = self._present.state.records
+            records = before.redeclared(**changes)
+            if learner is None and not any(changes.values()):
+                raise ParameterError("nothing is to be changed: name classes to add or drop, allow gaps, or a learner")
+            base, self._learner = self._learner, self._learner if learner is None else as_learner(learner)
+            try:
+                self._make_round(partial(self._redeclared, records, advance))
+            except BaseException:
+                self._learner = base
+                raise
+
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """The (α,β,γ) that the models of every round satisfy, over `max_generations` generations.
 
@@ -675,14 +746,16 @@ class Deployment:
     def _must_retrain(self) -> bool:
         """Whether the next update has to be a full retraining.
 
-        It has to be in a copy that was loaded: the other copies have books of their own on the same randomness. Under
-        the exact promise it never has to.
+        It has to be in a copy that was loaded: the other copies have books of their own on the same randomness. It also
+        has to be in another environment, where all models are trained again. Under the exact promise it never has to:
+        there the models of another environment are trained again with the same key.
         """
         if self.is_exact:
             return False
         present = self._present
         used_up = present.publisher.must_retrain or present.generation > self._max_generations
-        return used_up or (present.is_copy and not present.publisher.is_repeatable)
+        is_elsewhere = present.state.origins.retrains_everything
+        return used_up or is_elsewhere or (present.is_copy and not present.publisher.is_repeatable)
 
     def _make_round(self, train: Callable[[RoundState, StateWriter | None], RoundState]) -> RoundState:
         """Train the next round, keep it, put it in service, and erase what it replaced.
@@ -743,6 +816,14 @@ class Deployment:
         following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
         _hand_over(writer, following.state, _no_change(present, following))
         return replace(following, renewed=reason)
+
+    def _redeclared(
+        self, records: Records, advance: Advance, present: RoundState, writer: StateWriter | None
+    ) -> RoundState:
+        """Retrain everything on the same records under another schema, in a new generation of the same round."""
+        following = self._fresh_generation(present, records, advance, present.rng.renewed())
+        _hand_over(writer, following.state, None)
+        return replace(following, renewed="by hand")
 
     def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
         """Start a generation: fresh randomness, fresh models, empty books."""

@@ -31,6 +31,7 @@ from expunge.serving.publishing.publisher import require_limit
 from expunge.serving.publishing.student import Augment
 from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
+from expunge.training.environment import Origins
 from expunge.training.fallback import Fallback, RidgeFallback
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import Combination
@@ -93,7 +94,7 @@ EXACT_STATEMENT = Statement(
     "exact",
     "The models of the shards are, bit for bit, those that the recipe gives when it is run from scratch on the records "
     "that are left (T6). This holds after any history of questions, answers and requests.",
-    "retraining by the same recipe: learner, shards, columns, classes, software and key",
+    "retraining by the same recipe: learner, shards, columns, classes, key and environment",
     "It protects deletion, not accuracy: deletions that people choose after seeing the models may leave records behind "
     "on which this key does badly, and a fresh key would do better.",
 )
@@ -101,13 +102,26 @@ ONLY_CLASSES = "a regressor needs promise='exact': the other promises count vote
 _FRESH = "retraining from scratch with fresh randomness"
 
 
-def make_statements(guarantee: Guarantee, *, unclaimed: str = "") -> tuple[Statement, ...]:
+_ROUNDED = (
+    "The models of the shards are, up to rounding, those that the recipe gives when it is run from scratch on the "
+    "records that are left (T6), because they were trained in different environments: {origins}. Each of them is, bit "
+    "for bit, what the recipe gives in its own environment. This holds after any history of questions, answers and "
+    "requests."
+)
+
+
+def make_statements(
+    guarantee: Guarantee, origins: Origins | None = None, *, unclaimed: str = ""
+) -> tuple[Statement, ...]:
     """The promises in force, each as a statement of its own.
 
     Parameters
     ----------
     guarantee
         The (α,β,γ) that the deployment's publishing gives. If it is vacuous, it is not claimed.
+    origins
+        The environments that the models in service come from. If there are several, the exact promise holds up to
+        rounding only, and says how many models come from where. None names no environment.
     unclaimed
         Why the exact promise is not claimed; empty if it is.
 
@@ -123,7 +137,7 @@ def make_statements(guarantee: Guarantee, *, unclaimed: str = "") -> tuple[State
     exact True
     (α,β,γ) True
     """
-    exact, reason = EXACT_STATEMENT, guarantee.reason.rstrip(". ")
+    exact, reason = _exact_statement(origins), guarantee.reason.rstrip(". ")
     if unclaimed:
         exact = replace(exact, statement="not claimed", limits="", reason=unclaimed.rstrip(". "))
     if reason:
@@ -133,6 +147,15 @@ def make_statements(guarantee: Guarantee, *, unclaimed: str = "") -> tuple[State
         f"close to those of retraining, by {guarantee.theorem}, also for people who choose requests by what they saw."
     )
     return exact, Statement("(α,β,γ)", words, _FRESH)
+
+
+def _exact_statement(origins: Origins | None) -> Statement:
+    """The exact promise, for the environments that the models come from."""
+    if origins is None or not origins.counts:
+        return EXACT_STATEMENT
+    if origins.is_mixed:
+        return replace(EXACT_STATEMENT, statement=_ROUNDED.format(origins=origins))
+    return replace(EXACT_STATEMENT, compares_with=f"{EXACT_STATEMENT.compares_with} ({origins.counts[0][0]})")
 
 
 class Promise(ABC):

@@ -15,7 +15,7 @@ import io
 import sys
 import warnings
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -434,9 +434,14 @@ def _text(path: Path, name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def encode_answers(
-    answers: NDArray[Any], *, format: str, ids: pd.Series[Any] | None = None, id_name: str = "id"
+    answers: NDArray[Any],
+    *,
+    format: str,
+    ids: pd.Series[Any] | None = None,
+    id_name: str = "id",
+    probabilities: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> bytes:
-    """Encode answers as a file: the ids, if there are any, and the column `prediction`.
+    """Encode answers as a file: the ids, if there are any, the column `prediction`, and a column for each probability.
 
     A declined answer is an empty field in CSV and null in Parquet. NPZ knows neither. There, the array `declined` marks
     declined answers, and `prediction` holds "" or the smallest number in their place.
@@ -451,6 +456,8 @@ def encode_answers(
         The id column of the questions.
     id_name
         Its name.
+    probabilities
+        The probabilities by the names of their columns; NaN where there is none.
 
     Returns
     -------
@@ -472,17 +479,22 @@ def encode_answers(
     )
     name = id_name if id_name != "prediction" else "id"
     if format == "npz":
-        return _npz(answers, declined, ids, name)
+        return _npz(answers, declined, ids, name, probabilities or {})
     import pandas as pd
 
     columns: dict[str, Any] = {} if ids is None else {name: ids}
     if format == "csv":
-        frame = pd.DataFrame({**columns, "prediction": answers})
+        frame = pd.DataFrame({**columns, "prediction": answers, **(probabilities or {})})
         return frame.to_csv(index=False, lineterminator="\n").encode("utf-8")
-    return _parquet(answers, ids, name)
+    return _parquet(answers, ids, name, probabilities or {})
 
 
-def _parquet(answers: NDArray[Any], ids: pd.Series[Any] | None, name: str) -> bytes:
+def _parquet(
+    answers: NDArray[Any],
+    ids: pd.Series[Any] | None,
+    name: str,
+    probabilities: Mapping[str, NDArray[np.float64]],
+) -> bytes:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -490,12 +502,19 @@ def _parquet(answers: NDArray[Any], ids: pd.Series[Any] | None, name: str) -> by
         raise InputError(NEEDS_PYARROW) from error
     columns: dict[str, Any] = {} if ids is None else {name: pa.array(ids.astype(object).where(ids.notna(), None))}
     columns["prediction"] = pa.array(answers.tolist())
+    columns |= {each: pa.array(values, from_pandas=True) for each, values in probabilities.items()}
     stream = BytesIO()
     pq.write_table(pa.table(columns), stream)
     return stream.getvalue()
 
 
-def _npz(answers: NDArray[Any], declined: NDArray[np.bool_], ids: pd.Series[Any] | None, name: str) -> bytes:
+def _npz(
+    answers: NDArray[Any],
+    declined: NDArray[np.bool_],
+    ids: pd.Series[Any] | None,
+    name: str,
+    probabilities: Mapping[str, NDArray[np.float64]],
+) -> bytes:
     filled = answers
     if answers.dtype == object:
         kind = np.array([answer for answer in answers if answer is not None] or [""]).dtype
@@ -504,6 +523,7 @@ def _npz(answers: NDArray[Any], declined: NDArray[np.bool_], ids: pd.Series[Any]
             [blank if answer is None else answer for answer in answers], dtype=kind if kind.kind != "U" else None
         )
     columns = {} if ids is None else {name: np.array(ids.fillna("").tolist())}
+    columns |= probabilities
     stream = BytesIO()
     np.savez(stream, **columns, prediction=filled, declined=declined)  # type: ignore[arg-type]
     return stream.getvalue()

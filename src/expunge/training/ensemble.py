@@ -10,6 +10,7 @@ untouched shards keep the very same model objects.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -23,6 +24,7 @@ from expunge.core.errors import FormatError, ParameterError, TrainingError
 from expunge.core.features import Features
 from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
+from expunge.training.environment import Environment, Origins
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import protocol
 from expunge.training.learners.protocol import (
@@ -41,7 +43,7 @@ from expunge.training.learners.warnings import silenced
 from expunge.training.recipe import Recipe, first_slices
 from expunge.training.sampling import Sampler, Slots
 
-__all__ = ["EnsembleState", "UpdateReport", "learn", "retrain", "update"]
+__all__ = ["EnsembleState", "UpdateReport", "learn", "refit_without", "retrain", "update"]
 
 Advance = Callable[[int], None]
 _BATCHES_PER_WORKER = 8
@@ -80,12 +82,15 @@ class EnsembleState:
         The ascending slots of every shard's records.
     models
         The model of every shard. In a folder each is read when it is first asked for.
+    environments
+        The environment that every model was trained in.
     """
 
     records: Records
     recipe: Recipe
     members: tuple[Slots, ...]
     models: Sequence[Model]
+    environments: tuple[Environment, ...] = ()
 
     @property
     def num_shards(self) -> int:
@@ -106,6 +111,24 @@ class EnsembleState:
     def key(self) -> RecipeKey:
         """ζ."""
         return self.recipe.key
+
+    @property
+    def origins(self) -> Origins:
+        """How many models come from which environment."""
+        distinct = {id(each): each for each in self.environments}  # few: to compare every one takes longer
+        counts: Counter[Environment] = Counter()
+        for key, count in Counter(map(id, self.environments)).items():
+            counts[distinct[key]] += count
+        return Origins.of(counts, here=self.recipe.environment, numerics=self.recipe.numerics)
+
+    @property
+    def foreign_shards(self) -> frozenset[int]:
+        """The shards whose model was trained in another environment than this process's."""
+        distinct = {id(each): each for each in self.environments}  # few: to compare every one takes longer
+        foreign = {key for key, each in distinct.items() if each != self.recipe.environment}
+        return (
+            frozenset(n for n, each in enumerate(self.environments) if id(each) in foreign) if foreign else frozenset()
+        )
 
     def shards_of(self, slot: int) -> tuple[int, ...]:
         """The shards that hold the record in this slot, ascending."""
@@ -241,7 +264,8 @@ def learn(
     Raises
     ------
     ParameterError
-        If the learner learns numbers and the records' labels are classes, or the other way round.
+        If the learner learns numbers and the records' labels are classes, or the other way round; or if the records
+        have weights, and the learner cannot take any.
     TrainingError
         If the learner fails on a shard; the error names the shard.
 
@@ -255,12 +279,14 @@ def learn(
     array([[0, 1]])
     """
     _require_match(recipe.learner, records)
+    if records.has_weights:
+        protocol.require_weights(recipe.learner)
     records = records.compacted() if _has_too_many_dead(records) else records
     bound = recipe.for_classes(records.classes)
     blank = EnsembleState(records, bound, bound.members(records), ())
     every_shard = range(bound.num_shards)
     models = _train(blank, every_shard, (0,) * bound.num_shards, executor or Serial(), advance)
-    return replace(blank, models=tuple(models))
+    return replace(blank, models=tuple(models), environments=(bound.environment,) * bound.num_shards)
 
 
 def update(
@@ -272,6 +298,9 @@ def update(
     writer: StateWriter | None = None,
 ) -> tuple[EnsembleState, UpdateReport]:
     """R_A (Algorithm 3) for a batch of updates: retrain the touched shards, and only those.
+
+    If the environment has changed since a model was trained, the model is of another recipe. Then its shard is trained
+    from scratch: all such shards, or, if the recipe's numerics are "lenient", those among them that are touched.
 
     Parameters
     ----------
@@ -314,9 +343,10 @@ def update(
     recipe = state.recipe
     added = np.arange(change.added.start, change.added.stop, dtype=np.int64)
     leaving, coming = _by_shard(recipe, state.records, change.removed), _by_shard(recipe, records, added)
-    touched = tuple(sorted(leaving.keys() | coming.keys()))
+    changed, foreign = leaving.keys() | coming.keys(), state.foreign_shards
+    touched = tuple(sorted(changed | foreign if recipe.numerics == "strict" else changed))
     members = list(state.members)
-    for shard in touched:
+    for shard in changed:
         kept = members[shard]
         if shard in leaving:
             kept = np.delete(kept, np.searchsorted(kept, leaving[shard]))
@@ -328,30 +358,33 @@ def update(
             [id_names(whose.ids_of(slots[shard]), recipe.key) for whose, slots in came_or_went if shard in slots]
         )
 
-    firsts = first_slices(recipe, touched, changes)
+    resumable = [shard for shard in touched if shard not in foreign]
+    firsts = dict.fromkeys(touched, 0) | dict(zip(resumable, first_slices(recipe, resumable, changes), strict=True))
     blank = replace(state, records=records, members=tuple(members))
     renumbered = _has_too_many_dead(records)
     if renumbered:
         blank = blank.compacted()
     if writer is not None:
         writer.start(blank, None if renumbered else change)
-    refitted = _refit(state, records, leaving, coming)
+    refitted = _refit(state, records, resumable, leaving, coming)
     for shard, model in refitted.items():
         if writer is not None:
             writer.add(shard, model)
         advance(1)
-    left = [(shard, first) for shard, first in zip(touched, firsts, strict=True) if shard not in refitted]
-    rest = [shard for shard, _ in left]
-    trained = _train(blank, rest, [first for _, first in left], executor or Serial(), advance, writer)
+    rest = [shard for shard in touched if shard not in refitted]
+    trained = _train(blank, rest, [firsts[shard] for shard in rest], executor or Serial(), advance, writer)
     models = _with_changed(state.models, {**refitted, **dict(zip(rest, trained, strict=True))})
     report = UpdateReport(
         touched=touched,
-        slices_trained=sum(recipe.num_slices - first for first in firsts),
+        slices_trained=sum(recipe.num_slices - first for first in firsts.values()),
         removed=len(change.removed),
         added=len(change.added),
         change=None if renumbered else change,
     )
-    return replace(blank, models=models), report
+    environments = list(state.environments)
+    for shard in touched:
+        environments[shard] = recipe.environment
+    return replace(blank, models=models, environments=tuple(environments)), report
 
 
 def retrain(
@@ -405,6 +438,31 @@ def _with_changed(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequ
     return tuple(changed.get(shard, model) for shard, model in enumerate(models))
 
 
+def refit_without(state: EnsembleState, shard: int) -> Model | None:
+    """The model of a shard after one of its records has left, by the learner's `refit`.
+
+    It shows what a deletion costs; nothing is changed.
+
+    Parameters
+    ----------
+    state
+        The records, the recipe, the shards and the models.
+    shard
+        The number of a shard that has records.
+
+    Returns
+    -------
+    Model or None
+        The model; None if the learner has no `refit`, or has to train.
+
+    Raises
+    ------
+    TrainingError
+        If the learner fails; the error names the shard.
+    """
+    return _refit(state, state.records, [shard], {shard: state.members[shard][:1]}, {}).get(shard)
+
+
 def _require_match(learner: Any, records: Records) -> None:
     """Refuse a regressor for classes, and a classifier for numbers."""
     if protocol.predicts_values(learner) == records.is_regression:
@@ -416,14 +474,14 @@ def _require_match(learner: Any, records: Records) -> None:
 
 
 def _refit(
-    state: EnsembleState, records: Records, leaving: dict[int, Slots], coming: dict[int, Slots]
+    state: EnsembleState, records: Records, shards: Sequence[int], leaving: dict[int, Slots], coming: dict[int, Slots]
 ) -> dict[int, Model]:
-    """New models of touched shards by the learner's `refit`, where it has one; it gives what training would."""
+    """New models of these shards by the learner's `refit`, where it has one; it gives what training would."""
     found: dict[int, Model] = {}
     none, learner = np.empty(0, dtype=np.uint32), cast("Any", state.learner)
     if not hasattr(getattr(learner, "learner", learner), "refit"):  # one that may abstain stands before another
         return found
-    for shard in sorted(leaving.keys() | coming.keys()):
+    for shard in shards:
         removed = state.recipe.changed_rows(shard, state.records, leaving.get(shard, none))
         added = state.recipe.changed_rows(shard, records, coming.get(shard, none))
         old = _old_model(state, shard)
@@ -460,7 +518,7 @@ def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dic
 
 def _has_too_many_dead(records: Records) -> bool:
     """Whether the storage of deleted records is worth a copy of everybody else's."""
-    return records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 32
+    return records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 8
 
 
 def _train(
@@ -526,7 +584,7 @@ class _Tasks(Sequence[list[Any]]):
         data = state.contents(shard)
         if not isinstance(data, SlicedShard):
             return data
-        old = _old_model(state, shard)
+        old = _old_model(state, shard) if first else None  # one of another environment is not looked at
         if not isinstance(old, SlicedModel):
             return replace(data, first=0, checkpoints=())
         return replace(data, first=first, checkpoints=old.checkpoints)

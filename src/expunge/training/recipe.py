@@ -9,17 +9,19 @@ sees. Nothing is drawn, and so nothing has to be stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.checks import require_count
+from expunge.core.checks import require_choice, require_count
 from expunge.core.features import Features, digest_values, take
 from expunge.core.prf import Names, RecipeKey, id_names, unit_names
 from expunge.core.records import Records
+from expunge.training.environment import NUMERICS, Environment, Numerics
 from expunge.training.learners.protocol import (
     Codes,
     Learner,
@@ -42,7 +44,7 @@ class Recipe:
     """ϱ: the learner with its options, the number of shards, how they are drawn, and the key ζ.
 
     The schema (columns, number types, classes, whether records have weights) is part of the recipe too; `Records`
-    carries it.
+    carries it. So is the environment; every model carries the one that it was trained in.
 
     Parameters
     ----------
@@ -55,6 +57,9 @@ class Recipe:
         T4 need.
     key
         ζ, drawn before a record is read.
+    numerics
+        What an update does when the environment is no longer the one that models were trained in: "strict" trains all
+        of these again; "lenient" trains the touched shards only, and the state is the recipe's up to rounding.
 
     Examples
     --------
@@ -69,8 +74,10 @@ class Recipe:
     num_shards: int
     sampler: Sampler = field(default_factory=PartitionSampler)
     key: RecipeKey = field(default_factory=RecipeKey.from_system)
+    numerics: Numerics = "strict"
 
     def __post_init__(self) -> None:
+        require_choice("numerics", self.numerics, NUMERICS)
         object.__setattr__(self, "num_shards", require_count("the number of shards", self.num_shards))
 
     @property
@@ -82,6 +89,15 @@ class Recipe:
     def is_sliced(self) -> bool:
         """Whether a training can resume after a slice."""
         return isinstance(self.learner, SlicedLearner)
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The environment of this process, in which models are trained from now on."""
+        return Environment.here(self.learner)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled recipe leaves the environment of this process behind."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def renewed(self) -> Recipe:
         """The recipe of the next generation: the same, with a new key."""

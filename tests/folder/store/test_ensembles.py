@@ -61,7 +61,7 @@ def write_ensemble(store: Store, state: EnsembleState, touched: Any, change: Any
 @pytest.fixture
 def state(store: Store) -> EnsembleState:
     records = Records.build(X, np.arange(20) % 2)
-    for name, value in {"classes": dump_classes(records.classes), "allow_missing": False}.items():
+    for name, value in {"classes": dump_classes(records.classes), "allow_missing": False, "numerics": "strict"}.items():
         store.write_fact(name, value)
     recipe = Recipe(LEARNER, 4, SAMPLER, RecipeKey.from_seed(1))
     with FirstEnsembleWriter(store, trusted=()) as first:

@@ -17,6 +17,7 @@ from expunge.privacy.mechanisms import Majority
 from expunge.serving.promises import Router, Student
 from expunge.serving.publishing import NoisyPublisher, RoundContext
 from expunge.serving.publishing.front import throw_away_shares
+from expunge.training import environment
 from expunge.training.ensemble import learn
 from expunge.training.execution import Serial
 from expunge.training.learners import LookupTableLearner, ScikitLearner, ScikitModel
@@ -98,6 +99,15 @@ def test_only_touched_shards_are_trained_and_the_rest_is_what_training_from_scra
         # To keep every model instead, or to forget one of them, would not pass.
         stale = {i for i, (old, new) in enumerate(zip(contents(before), contents(fresh), strict=True)) if old != new}
         assert stale == touched
+
+
+def test_models_of_another_environment_are_not_used_again(data, monkeypatch):
+    records = Records.build(*data)
+    _, kept, _ = ensemble(records)
+    assert ensemble(records, kept)[2] == 0
+    facts = {**environment._common_facts(), "numpy": "99"}
+    monkeypatch.setattr(environment, "_common_facts", lambda: facts)
+    assert ensemble(records, kept)[2] == NUM_THROW_AWAY
 
 
 def test_nothing_of_a_deleted_record_is_kept(data):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.naive_bayes import CategoricalNB, GaussianNB
+from sklearn.preprocessing import OrdinalEncoder
 
 import expunge
 from expunge.core.errors import ModelFormatError, ParameterError, TrainingError
 from expunge.core.prf import RecipeKey
-from expunge.core.records import Add, Delete, Records
+from expunge.core.records import Add, AddMany, Delete, Records
 from expunge.folder.codec import decode_model, encode_model
 from expunge.training.ensemble import learn, update
 from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback
-from expunge.training.learners import ExactLearner
+from expunge.training.learners import ExactLearner, exact
 from expunge.training.learners.named import exact_names, named_learner
 from expunge.training.recipe import Recipe
 
@@ -21,6 +25,31 @@ def rows(count: int = 60):
     rng = np.random.default_rng(1)
     y = rng.integers(3, size=count)
     return rng.normal(size=(count, 4)) + y[:, None], y
+
+
+MIXED = {"age": "number", "town": "category", "spend": "number", "plan": "category"}
+
+
+def customers(count: int, seed: int = 0, towns: int = 12):
+    """A table with categories, rare ones too, and gaps in all columns."""
+    rng = np.random.default_rng(seed)
+    town = rng.choice([f"town-{number}" for number in range(towns)], count).astype(object)
+    plan = rng.choice(["basic", "plus"], count).astype(object)
+    age, spend = rng.integers(18, 80, count).astype(float), 1000 * rng.normal(size=count)
+    score = (age - 50) / 20 + spend / 1000 + (plan == "plus") + 0.5 * rng.normal(size=count)
+    age[rng.random(count) < 0.1], town[rng.random(count) < 0.1] = np.nan, np.nan
+    frame = pd.DataFrame({"age": age, "town": town, "spend": spend, "plan": plan})
+    return frame.astype({"town": object, "plan": object}), (score > 1).astype(int)
+
+
+def mixed_state(name: str, rows, ids=None):
+    X, y = rows
+    recipe = Recipe(named_learner(name, columns=MIXED), 1, key=RecipeKey.from_seed(0))
+    return learn(Records.build(X, y, ids=ids, classes=[0, 1], allow_missing=True), recipe)
+
+
+def stored(state):
+    return encode_model(state.learner, state.models[0]).data
 
 
 def state_of(name: str, count: int = 60):
@@ -62,6 +91,106 @@ def test_deletions_and_additions_train_nothing(name, trainings):
 
 
 @pytest.mark.parametrize("name", exact_names())
+def test_any_history_of_a_mixed_table_leaves_the_model_of_what_is_there(name, trainings):
+    """Categories come and go, gaps too, and a damaged variant that keeps an empty category would be caught here."""
+    X, y = customers(80, towns=40)
+    state = mixed_state(name, (X[:50], y[:50]))
+    trainings.clear()
+    rng = np.random.default_rng(1)
+    here, away = list(range(50)), list(range(50, 80))
+    for _ in range(25):
+        leaving = rng.choice(here, int(rng.integers(0, 6)), replace=False).tolist()
+        coming = rng.choice(away, min(len(away), int(rng.integers(1, 6))), replace=False).tolist()
+        added = AddMany(ids=coming, features=X.iloc[coming].reset_index(drop=True), labels=y[coming])
+        state, _ = update(state, [*(Delete(i) for i in leaving), added])
+        here = [i for i in here if i not in leaving] + coming
+        away = [i for i in away if i not in coming] + leaving
+        left = sorted(here)
+        fresh = mixed_state(name, (X.iloc[left].reset_index(drop=True), y[left]), ids=left)
+        assert stored(state) == stored(fresh)
+        assert (state.votes(X) == fresh.votes(X)).all()
+    assert len(trainings) == 25  # those of the fresh ones
+
+
+@pytest.mark.parametrize("name", exact_names())
+def test_a_category_leaves_with_its_last_record(name):
+    X, y = customers(60)
+    X.loc[7, "town"] = "atlantis"
+    state = mixed_state(name, (X, y))
+    code = np.float64(exact._hash("atlantis")).tobytes()
+    assert code in stored(state)
+    state, _ = update(state, [Delete(7)])
+    assert code not in stored(state)
+    assert b"town-" not in stored(state)  # codes, no texts
+
+
+@pytest.mark.parametrize("name", exact_names())
+def test_mixed_tables_are_learned(name):
+    X, y = customers(3000)
+    state = mixed_state(name, (X[:2000], y[:2000]))
+    answers = state.votes(X[2000:])[:, 0]
+    assert (answers == y[2000:]).mean() > max(y[2000:].mean(), 1 - y[2000:].mean()) + 0.1
+    loaded = decode_model(state.learner, "arrays", stored(state))
+    assert (loaded.predict(X[2000:]) == answers).all()
+    strange = X[2000:2003].assign(town="nowhere", age=np.nan)
+    assert (state.votes(strange) >= 0).all()
+
+
+def test_probabilities_rank():
+    X, y = customers(3000)
+    for name, opinion in (("naive-bayes-exact", "probabilities"), ("neighbours-exact", "probabilities")):
+        model = mixed_state(name, (X[:2000], y[:2000])).models[0]
+        found = getattr(model, opinion)(X[2000:], 2)
+        assert found.sum(axis=1) == pytest.approx(1)
+        assert roc_auc_score(y[2000:], found[:, 1]) > 0.8
+    ridge = mixed_state("ridge-exact", (X[:2000], y[:2000])).models[0]
+    assert roc_auc_score(y[2000:], ridge.scores(X[2000:], 2)[:, 1]) > 0.85
+
+
+@pytest.mark.parametrize("name", exact_names())
+def test_an_estimator_ranks_a_mixed_table(name):
+    X, y = customers(3000)
+    model = expunge.UnlearningClassifier(named_learner(name, columns=MIXED), n_shards=1, random_state=0)
+    model.fit(X[:2000], y[:2000], ids=list(range(2000))).delete([3])
+    assert roc_auc_score(y[2000:], model.decision_function(X[2000:])) > 0.8
+    assert model.predict_proba(X[2000:]).shape == (1000, 2)
+
+
+def test_naive_bayes_counts_what_scikit_learn_counts():
+    X, y = customers(500)
+    numbers, towns = X[["spend"]], X[["town"]].fillna("(missing)")
+    state = mixed_state("naive-bayes-exact", (X.assign(age=0.0, plan="all"), y))
+    gaussian = GaussianNB(var_smoothing=1e-9).fit(numbers, y)
+    coded = OrdinalEncoder().fit(towns)
+    categorical = CategoricalNB().fit(coded.transform(towns), y)
+    joint = gaussian.predict_joint_log_proba(numbers) + categorical.predict_joint_log_proba(coded.transform(towns))
+    joint -= np.log(np.bincount(y) / len(y))
+    wanted = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
+    assert state.models[0].probabilities(X.assign(age=0.0, plan="all"), 2) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_units_do_not_matter_to_a_scaled_ridge():
+    X, y = customers(400)
+    small = X.assign(spend=X["spend"] * 2.0**-40)
+    first, second = (mixed_state("ridge-exact", (each, y)).models[0] for each in (X, small))
+    assert first.scores(X, 2) == pytest.approx(second.scores(small, 2), abs=1e-6)
+
+
+def test_too_many_categories_are_refused_and_the_column_is_named(monkeypatch):
+    monkeypatch.setattr(exact, "_MOST_CATEGORIES", 10)
+    for name in ("ridge-exact", "neighbours-exact"):
+        with pytest.raises(TrainingError, match=r"there are 15 categories.*leave out column 'town'"):
+            mixed_state(name, customers(300))
+        X, y = customers(300)
+        few = X.assign(town=np.where(X["town"] == "town-1", "town-1", "town-2"))
+        state = mixed_state(name, (few[:280], y[:280]))
+        more = AddMany(ids=[*range(280, 300)], features=X[280:].reset_index(drop=True), labels=y[280:])
+        with pytest.raises(TrainingError, match="leave out column 'town'"):
+            update(state, [more])
+    assert mixed_state("naive-bayes-exact", customers(300)).models[0].num_records == 300
+
+
+@pytest.mark.parametrize("name", exact_names())
 def test_the_last_record_may_leave_and_another_come(name):
     X, y = rows(1)
     state = learn(Records.build(X, y, classes=[0, 1, 2]), Recipe(named_learner(name), 1))
@@ -99,17 +228,13 @@ def test_a_damaged_model_is_refused(kind: Fallback, change):
 
 
 def test_what_cannot_be_used_is_named():
-    with pytest.raises(ParameterError, match="'ridge-exact' uses numbers only, and column 'town' holds categories"):
-        named_learner("ridge-exact", columns={"age": "number", "town": "category"})
-    with pytest.raises(ParameterError, match="without gaps"):
-        named_learner("naive-bayes-exact", fills_gaps=True)
-    with pytest.raises(ParameterError, match="'ridge-exact' has no option 'depth': it has penalty"):
+    with pytest.raises(ParameterError, match="'ridge-exact' has no option 'depth': it has is_scaled, penalty"):
         named_learner("ridge-exact", depth=3)
     with pytest.raises(ParameterError, match="kind must be"):
         ExactLearner("ridge")  # type: ignore[arg-type]
     X, y = rows(4)
     records = Records.build(X, y, classes=[0, 1, 2], weights=[1, 1, 2, 1])
-    with pytest.raises(TrainingError, match="counts every record once, got the weight 2"):
+    with pytest.raises(ParameterError, match="counts every record once: leave the weights out"):
         learn(records, Recipe(named_learner("ridge-exact"), 1))
 
 

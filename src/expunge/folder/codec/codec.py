@@ -73,7 +73,7 @@ def encode(value: Any, *, trusted: Iterable[str] = ()) -> Encoded:
     return Encoded(writer.format, pack(tree, writer.arrays))
 
 
-def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
+def decode(format: str, data: bytes, *, trusted: Iterable[str] = (), any_release: bool = False) -> Any:
     """Load a value that `encode` stored. Only code of scikit-learn and expunge and trusted code can run.
 
     Parameters
@@ -84,6 +84,9 @@ def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
         The bytes.
     trusted
         Classes (`package.module:Class`) and modules whose code may run.
+    any_release
+        Whether it may come from another release of scikit-learn. Only for what was never trained, such as learners:
+        options that are new in this release have their default values.
 
     Returns
     -------
@@ -105,7 +108,7 @@ def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
     names = trust.as_trusted(trusted)
     try:
         tree, arrays = unpack(data)
-        _check_versions(tree)
+        _check_versions(tree, any_release=any_release)
         require_admitted(tree["value"], arrays, names)
         return Reader(arrays, format, names).read(tree["value"])
     except ModelFormatError:
@@ -117,11 +120,11 @@ def decode(format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Any:
         raise ModelFormatError(f"the stored model is malformed: {type(error).__name__}: {detail}") from error
 
 
-def _check_versions(tree: Any) -> None:
+def _check_versions(tree: Any, *, any_release: bool) -> None:
     if tree["version"] != _VERSION:
         raise ModelFormatError(f"the stored model has layout {tree['version']!r}, this version reads {_VERSION}")
     stored = tree.get("scikit-learn")
-    if stored is not None and _release(stored) != _release(sklearn.__version__):
+    if stored is not None and not any_release and _release(stored) != _release(sklearn.__version__):
         raise ModelFormatError(
             f"the stored model is of scikit-learn {stored}, here is {sklearn.__version__}: train it again"
         )

@@ -8,6 +8,7 @@ again from the points.
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,20 @@ def restore(value: Any, state: dict[str, Any]) -> None:
     if "__setstate__" in kind.__dict__ and issubclass(kind, BaseEstimator):
         value.__setstate__({**state, "_sklearn_version": sklearn.__version__})
     else:
-        vars(value).update(state)
+        vars(value).update(_new_options(kind, state) | state)
     if kind.__module__.startswith("sklearn."):
         for name, check in _CHECKS.items():
             if name in state:
                 check(value)
+
+
+def _new_options(kind: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """The default values of options that an older release of scikit-learn did not have."""
+    if not issubclass(kind, BaseEstimator) or not kind.__module__.startswith("sklearn."):
+        return {}
+    options = signature(kind).parameters
+    missing = [name for name in kind._get_param_names() if name not in state]
+    return {name: options[name].default for name in missing if options[name].default is not Parameter.empty}
 
 
 def is_tree(value: Any) -> bool:

@@ -36,10 +36,12 @@ _SCHEMA = (
     # it was drawn, and why the key before it was replaced.
     "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL, "
     "drawn_at TEXT NOT NULL, reason TEXT NOT NULL)",
-    # The file of each shard's model, and the salt of the commitment to it that auditors are given. A salt is erased
-    # with its model: then the commitment cannot be opened any more.
+    # The file of each shard's model, the salt of the commitment to it that auditors are given, and the environment that
+    # it was trained in. A salt is erased with its model: then the commitment cannot be opened any more.
     "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
-    "salt BLOB NOT NULL)",
+    "salt BLOB NOT NULL, environment INTEGER NOT NULL)",
+    # The environments that models in service were trained in, as JSON.
+    "CREATE TABLE environments (number INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE)",
     # Slots whose record was deleted, and whether their bytes have been overwritten.
     "CREATE TABLE dead (slot INTEGER PRIMARY KEY, erased INTEGER NOT NULL)",
     # The requests. `content` holds ids in clear until the request is in force; `file` names the records to be added.

@@ -34,6 +34,7 @@ from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
 from expunge.folder.store.threads import ThreadGroup
 from expunge.training.ensemble import EnsembleState
+from expunge.training.environment import Environment
 from expunge.training.learners import Learner, Model, SlicedLearner
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import Sampler
@@ -241,8 +242,10 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
         store.write_fact("form", staged.form.to_json())
         database.execute("DELETE FROM dead")
     database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
-    rows = [(shard, *file) for shard, file in staged.files.items()]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?)", rows)
+    environment = _environment_number(store, state.recipe.environment)  # of this process, which made the files
+    rows = [(shard, *file, environment) for shard, file in staged.files.items()]
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)", rows)
+    database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
 
 
 def write_key(store: Store, key: RecipeKey, *, at: str, reason: str) -> None:
@@ -257,6 +260,33 @@ def read_key_draw(store: Store) -> tuple[str, str]:
     if row is None:
         raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
     return str(row[0]), str(row[1])
+
+
+def _environment_number(store: Store, environment: Environment) -> int:
+    facts = environment.to_text()
+    store.database.execute("INSERT OR IGNORE INTO environments (facts) VALUES (?)", (facts,))
+    row = store.database.row("SELECT number FROM environments WHERE facts = ?", (facts,))
+    assert row is not None
+    return int(row[0])
+
+
+def read_environments(store: Store) -> dict[int, Environment]:
+    """Read the environments that the models in service were trained in, by their number in `shards`."""
+    rows = store.database.rows("SELECT number, facts FROM environments")
+    return {number: Environment.from_text(facts) for number, facts in rows}
+
+
+def count_environments(store: Store) -> dict[Environment, int]:
+    """Count the models in service by their environment, without reading them."""
+    found = read_environments(store)
+    rows = store.database.rows("SELECT environment, COUNT(*) FROM shards GROUP BY environment")
+    return {_known(store, found, number): count for number, count in rows}
+
+
+def _known(store: Store, environments: dict[int, Environment], number: int) -> Environment:
+    if number not in environments:
+        raise FormatError(f"{store.folder} does not say in which environment a model was trained: it is damaged")
+    return environments[number]
 
 
 def erase(store: Store) -> None:
@@ -290,12 +320,14 @@ def read_state(
     """
     with store.explain_errors():
         records = read_records(store)
-        rows = store.database.rows("SELECT shard, file, format, digest FROM shards ORDER BY shard")
+        rows = store.database.rows("SELECT shard, file, format, digest, environment FROM shards ORDER BY shard")
         if not rows or [row[0] for row in rows] != [*range(len(rows))]:
             raise FormatError(f"{store.folder} does not name a model for each shard: it is damaged")
-        recipe = Recipe(learner, len(rows), sampler, read_key(store)).for_classes(records.classes)
-        models = StoredModels.find(store.place, [row[1:] for row in rows], recipe.learner, trusted=trusted)
-        return EnsembleState(records, recipe, recipe.members(records), models)
+        numerics, known = store.fact("numerics"), read_environments(store)
+        recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
+        models = StoredModels.find(store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted)
+        environments = tuple(_known(store, known, row[4]) for row in rows)
+        return EnsembleState(records, recipe, recipe.members(records), models, environments)
 
 
 def keep_readable(state: EnsembleState, shards: Iterable[int]) -> None:

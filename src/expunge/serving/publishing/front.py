@@ -192,9 +192,9 @@ def throw_away_shares(
 
 
 def _digest(state: EnsembleState, shard: int) -> bytes:
-    """A digest of all that decides the model of a shard, under one learner and key."""
-    data = state.contents(shard)
-    parts = [digest_contents(data.X, data.y, data.weights), digest_values(state.records.classes)]
+    """A digest of all that decides the model of a shard, under one learner and key: the environment decides too."""
+    data, environment = state.contents(shard), state.recipe.environment.digest.encode()
+    parts = [digest_contents(data.X, data.y, data.weights), digest_values(state.records.classes), environment]
     if isinstance(data, SlicedShard):
         parts.append(digest_values(data.slice_of))
     return b"".join(parts)

@@ -16,7 +16,6 @@ from expunge.training.fallback.protocol import Assessment, Fallback, Floats, Row
 from expunge.training.fallback.statistics import CountedModel, ExactArray
 
 _LARGEST_DEVIATION = 1e150  # standard deviations; its square can still be summed
-_LEAST_VARIANCE = 2.0**-1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +99,15 @@ class GaussianNaiveBayesModel(CountedModel):
         """The model of these statistics; only the means and variances of `touched` classes are computed anew."""
         means, variances = means.copy(), variances.copy()
         for code in touched:
-            means[code], variances[code] = _moments(int(counts[code]), sums.row(code), squares.row(code))
+            means[code], variances[code] = moments(int(counts[code]), sums.row(code), squares.row(code))
         return cls(recipe, counts, sums, squares, means, variances)
 
     @cached_property
     def smoothing(self) -> float:
         """The number that is added to every variance: a share of the largest variance over all of D^t."""
-        _, overall = _moments(self.num_records, self.sums.total(axis=0), self.squares.total(axis=0))
+        _, overall = moments(self.num_records, self.sums.total(axis=0), self.squares.total(axis=0))
         largest = float(overall.max())
-        return max(self.recipe.var_smoothing * (largest if largest > 0 else 1.0), _LEAST_VARIANCE)
+        return max(self.recipe.var_smoothing * (largest if largest > 0 else 1.0), statistics.LEAST_VARIANCE)
 
     def _with(self, rows: Rows) -> Self:
         sums, squares = statistics.class_moments(rows, self.num_classes)
@@ -141,16 +140,19 @@ class GaussianNaiveBayesModel(CountedModel):
         return scores
 
 
-def _moments(count: int, sums: ExactArray, squares: ExactArray) -> tuple[Floats, Floats]:
-    """Mean and variance of every feature, each the nearest float to the exact value: S/n and (n Σx² − S²)/n²."""
-    if count == 0:
-        return np.zeros(sums.shape), np.zeros(sums.shape)
+def moments(count: Any, sums: ExactArray, squares: ExactArray) -> tuple[Floats, Floats]:
+    """Mean and variance of every feature, each the nearest float to the exact value: S/n and (n Σx² − S²)/n².
+
+    `count` is n, or n for each feature; both are 0 where n is.
+    """
+    counts = np.broadcast_to(np.asarray(count), sums.shape).astype(object)
+    counts[counts == 0] = 1
     lowest = min(sums.lowest(), squares.lowest() // 2, 0)
     unit = 1 << (-statistics.LIMB_BITS * lowest)
     first, second = sums.to_integers(lowest), squares.to_integers(2 * lowest)
     # A quotient of Python integers is rounded correctly, however long they are.
-    means = first / (count * unit)
-    variances = (count * second - first * first) / (count * count * unit * unit)
+    means = first / (counts * unit)
+    variances = (counts * second - first * first) / (counts * counts * unit * unit)
     return means.astype(np.float64), variances.astype(np.float64)
 
 

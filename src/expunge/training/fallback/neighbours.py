@@ -347,14 +347,14 @@ class NearestNeighboursModel(FallbackModel):
         voting = self.recipe.num_neighbours
         asked = voting if self.recipe.margin_neighbours is None else self.recipe.margin_neighbours
         codes = self.neighbours(table, min(max(voting, asked), self.num_records)).codes
-        answers = self._votes(codes[:, :voting]).argmax(axis=1).astype(np.int64)
-        votes = self._votes(codes[:, :asked])
+        answers = self.votes(codes[:, :voting]).argmax(axis=1).astype(np.int64)
+        votes = self.votes(codes[:, :asked])
         chosen = np.take_along_axis(votes, answers[:, None], axis=1)[:, 0]
         np.put_along_axis(votes, answers[:, None], 0, axis=1)
         lead = (chosen - votes.max(axis=1)) / codes[:, :asked].shape[1]
         return Assessment(answers, np.maximum(lead, 0.0))
 
-    def _votes(self, codes: Codes) -> Codes:
+    def votes(self, codes: Codes) -> Codes:
         """How often each class occurs in every row."""
         offsets = np.arange(len(codes))[:, None] * self.num_classes
         cells = np.bincount((codes + offsets).ravel(), minlength=len(codes) * self.num_classes)

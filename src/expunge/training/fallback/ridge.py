@@ -32,6 +32,9 @@ class RidgeFallback(Fallback):
     ----------
     penalty
         The weight of the squared coefficients, > 0.
+    is_scaled
+        Whether the penalty is on coefficients of features that are divided by their standard deviations, so that units
+        do not matter. The answer is then that of the scaled features, and the statistics stay exact.
 
     Raises
     ------
@@ -46,6 +49,7 @@ class RidgeFallback(Fallback):
     """
 
     penalty: float = 1.0
+    is_scaled: bool = False
 
     def __post_init__(self) -> None:
         require_number("penalty", self.penalty, above=0)
@@ -95,7 +99,9 @@ class RidgeModel(CountedModel):
         centred = self.products.scaled(count) - total.outer_square()
         towards = self.sums.scaled(count) - _spread(total, self.counts)
         matrix = centred.to_float() / count
-        matrix[np.diag_indices_from(matrix)] += self.recipe.penalty
+        diagonal = np.diag_indices_from(matrix)
+        variances = matrix[diagonal] / count
+        matrix[diagonal] += self.recipe.penalty * np.where(self.recipe.is_scaled & (variances > 0), variances, 1.0)
         return _solve(matrix, 2.0 * towards.to_float().T / count).T.copy()
 
     @cached_property
@@ -113,10 +119,14 @@ class RidgeModel(CountedModel):
         sums = self.sums - class_sums(rows, self.num_classes)
         return type(self)(self.recipe, counts, sums, self.products - gram(rows))
 
-    def _assess(self, table: Floats) -> Assessment:
+    def scores(self, table: Floats) -> Floats:
+        """Each class against the rest: about 1 for the class of a row, and about -1 for the others."""
         # einsum, unlike a matrix product, gives a row the same bits no matter which rows are asked together with it.
         scores = np.einsum("ij,cj->ic", table - self.means, self.coefficients)
-        scores += 2.0 * self.counts / self.num_records - 1.0
+        return np.asarray(scores + (2.0 * self.counts / self.num_records - 1.0))
+
+    def _assess(self, table: Floats) -> Assessment:
+        scores = self.scores(table)
         scores[:, self.counts == 0] = -np.inf
         codes, lead = decide(scores)
         return Assessment(codes, np.minimum(lead / 2.0, 1.0))

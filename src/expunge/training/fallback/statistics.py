@@ -28,6 +28,7 @@ from expunge.training.fallback.protocol import Codes, FallbackModel, Floats, Row
 
 DIGIT_BITS = 18
 LIMB_BITS = 2 * DIGIT_BITS
+LEAST_VARIANCE = 2.0**-1000
 MAX_FACTOR = 1 << 27  # a limb multiplied by it still fits into 63 bits
 
 Integers = NDArray[np.int64]
@@ -104,6 +105,15 @@ class ExactArray:
         """One row."""
         limbs = {limb_place: limb[place] for limb_place, limb in self.limbs.items() if limb[place].any()}
         return ExactArray(self.shape[1:], limbs)
+
+    def rearranged(self, places: Integers, *, axis: int) -> ExactArray:
+        """The rows or columns at these places; zeros for -1. What is left out must be all zeros."""
+        limbs = {}
+        for limb_place, limb in self.limbs.items():
+            found = np.take(limb, np.maximum(places, 0), axis=axis)
+            found[(slice(None),) * axis + (places < 0,)] = 0
+            limbs[limb_place] = found
+        return ExactArray((*self.shape[:axis], len(places), *self.shape[axis + 1 :]), limbs)
 
     def outer_square(self) -> ExactArray:
         """v vᵀ of a vector v."""

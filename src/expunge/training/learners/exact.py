@@ -1,15 +1,21 @@
 """Learners whose models unlearn exactly: a deletion changes the model itself, and nothing is trained from scratch.
 
-Their models are the exactly unlearnable ones of `expunge.training.fallback`, in a form that is a function of the rows
-alone: exact sums, or the rows in an order that their values decide. So `refit` gives, bit for bit, what `fit` gives
-on the rows that are left, and one shard is enough. The short names are `ridge-exact`, `naive-bayes-exact` and
-`neighbours-exact`.
+Their models are functions of the rows alone: exact sums and counts, or the rows in an order that their values decide.
+So `refit` gives, bit for bit, what `fit` gives on the rows that are left, and one shard is enough. The short names are
+`ridge-exact`, `naive-bayes-exact` and `neighbours-exact`.
+
+Rows are read by a fixed rule that no data can change. A number stays a number, and a gap is a value of its own. A
+category becomes the first 52 bits of a hash of its text, so a model holds no text. What a model needs beyond that (the
+list of categories, means and scales) it computes from the rows that are there: a category leaves with its last row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -17,21 +23,29 @@ from numpy.typing import NDArray
 
 from expunge.core.checks import require_count
 from expunge.core.errors import InputError, ParameterError
-from expunge.core.features import Features
-from expunge.training.fallback import Fallback, FallbackModel, GaussianNaiveBayes, NearestNeighbours, RidgeFallback
-from expunge.training.fallback.naive_bayes import GaussianNaiveBayesModel
-from expunge.training.fallback.protocol import Rows, read_rows, read_table
+from expunge.core.features import Features, is_frame, num_rows
+from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback, statistics
+from expunge.training.fallback.naive_bayes import moments
+from expunge.training.fallback.neighbours import NearestNeighboursModel
+from expunge.training.fallback.protocol import Rows, read_table
 from expunge.training.fallback.ridge import RidgeModel
 from expunge.training.fallback.statistics import LIMB_BITS, ExactArray
-from expunge.training.learners.protocol import Codes, Model, ShardData, Weights
+from expunge.training.learners.protocol import Codes, Floats, Model, ShardData, Weights
+
+Vocabulary = tuple[Floats, ...]  # for each column of categories the codes that occur, ascending
+
+_MOST_CATEGORIES = 2000  # of all columns together, each a column of its own in sums of products or distances
+_SMOOTHING = 1.0  # Laplace's rule: added to the count of every category
+_MISSING = "(missing)"
 
 
 @dataclass(frozen=True)
 class ExactLearner:
     """Train a model that rows can be added to and deleted from, bit for bit as if it were trained from scratch.
 
-    It uses numbers without gaps, and counts every record once. Nearest neighbours and the penalty of ridge regression
-    compare columns with one another, so give those in like units.
+    It counts every record once. Ridge regression and nearest neighbours give every category a column of its own.
+    Nearest neighbours scale numbers by their standard deviations and take the mean for a gap. Naive Bayes leaves gaps
+    out, and counts categories.
 
     Parameters
     ----------
@@ -39,6 +53,10 @@ class ExactLearner:
         `RidgeFallback`, `GaussianNaiveBayes` or `NearestNeighbours`, with its options.
     num_classes
         The number of classes. `learn` sets it; by default as many as the rows show.
+    categories
+        The names of the columns that hold categories; all others hold numbers.
+    has_gaps
+        Whether numbers may be missing.
 
     Raises
     ------
@@ -55,6 +73,8 @@ class ExactLearner:
 
     kind: Fallback
     num_classes: int | None = None
+    categories: tuple[str, ...] = ()
+    has_gaps: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, RidgeFallback | GaussianNaiveBayes | NearestNeighbours):
@@ -68,94 +88,554 @@ class ExactLearner:
         """The same learner, told how many classes there are."""
         return replace(self, num_classes=len(classes))
 
+    def check_weights(self) -> None:
+        """Raise a `ParameterError`: an exact model counts every record once."""
+        raise ParameterError(
+            "an exact model counts every record once: leave the weights out, or choose another learner"
+        )
+
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """The model of these rows. It draws nothing, so the seed has no effect.
 
-        Raises `InputError` if a row has a gap, a value that is no number, or a weight other than 1.
+        Raises `InputError` if a row cannot be used, has a weight other than 1, or there are too many categories.
         """
         num_classes = self.num_classes if self.num_classes is not None else int(np.max(y)) + 1
-        rows = _read(X, y, weights, num_classes)
-        return self._model(_in_order(rows) if isinstance(self.kind, NearestNeighbours) else rows, num_classes)
+        return self._model.of(self, self._read(X, y, weights), num_classes)
 
     def refit(self, model: Model, removed: ShardData, added: ShardData) -> Model | None:
         """The model after rows were removed and added; None if it has to be trained, because it holds no rows.
 
         Raises `InputError` if a row cannot be used, or a removed row is not in the model.
         """
-        found: FallbackModel | None = getattr(model, "model", None)
-        if not isinstance(model, ExactModel) or found is None:
+        if not isinstance(model, ExactModel):
             return None
-        gone, new = (_read(part.X, part.y, part.weights, found.num_classes) for part in (removed, added))
-        if found.num_records + len(new) == len(gone):
+        gone, new = (self._read(part.X, part.y, part.weights) for part in (removed, added))
+        if model.num_records + len(new) == len(gone):
             return None
-        if isinstance(self.kind, NearestNeighbours):
-            return self._model(_merged(model.rows, gone, new), found.num_classes)
-        changed = found._without(gone) if len(gone) else found
-        return ExactModel(changed._with(new) if len(new) else changed)
+        model = model.without(gone) if len(gone) else model
+        return model.with_rows(new) if len(new) else model
 
     def dump_model(self, model: Model) -> dict[str, Any]:
         """Arrays and numbers of a model."""
         assert isinstance(model, ExactModel)
-        found = model.model
-        if isinstance(found, RidgeModel):
-            return {"counts": found.counts, "sums": _dumped(found.sums), "products": _dumped(found.products)}
-        if isinstance(found, GaussianNaiveBayesModel):
-            return {"counts": found.counts, "sums": _dumped(found.sums), "squares": _dumped(found.squares)}
-        return {"table": model.rows.table, "codes": model.rows.codes, "classes": found.num_classes}
+        return model.dump()
 
     def load_model(self, parts: Mapping[str, Any]) -> Model:
         """The model that `dump_model` took apart. Raises an error if the parts do not fit together."""
-        if isinstance(self.kind, NearestNeighbours):
-            rows = read_rows(parts["table"], parts["codes"], None, num_classes=parts["classes"])
-            return self._model(rows, require_count("classes", parts["classes"]))
-        counts = np.asarray(parts["counts"], dtype=np.int64)
-        sums = _loaded(parts["sums"])
-        second = _loaded(parts["products" if isinstance(self.kind, RidgeFallback) else "squares"])
-        width = sums.shape[1]
-        shape = (width, width) if isinstance(self.kind, RidgeFallback) else sums.shape
-        if sums.shape != (len(counts), width) or second.shape != shape or (counts < 0).any():
-            raise InputError("the sums of a stored model do not fit together")
-        if isinstance(self.kind, RidgeFallback):
-            return ExactModel(RidgeModel(self.kind, counts, sums, second))
-        assert isinstance(self.kind, GaussianNaiveBayes)
-        none, touched = np.zeros(sums.shape), range(len(counts))
-        return ExactModel(
-            GaussianNaiveBayesModel._of(self.kind, counts, sums, second, means=none, variances=none, touched=touched)
-        )
+        return self._model.load(self, parts)
 
-    def _model(self, rows: Rows, num_classes: int) -> ExactModel:
-        return ExactModel(self.kind._fit(rows, num_classes))
+    @property
+    def _model(self) -> type[ExactModel]:
+        if isinstance(self.kind, RidgeFallback):
+            return ExactRidge
+        return ExactNaiveBayes if isinstance(self.kind, GaussianNaiveBayes) else ExactNeighbours
+
+    def _read(self, X: Features, y: Codes, weights: Weights | None) -> Rows:
+        if weights is not None and (weights != 1).any():
+            raise InputError(f"an exact model counts every record once, got the weight {weights[weights != 1][0]}")
+        return _numbered(self.table(X), np.asarray(y, dtype=np.int32))
+
+    def table(self, X: Features) -> Floats:
+        """Rows of features by the fixed rule: numbers, NaN for a gap, and then the codes of categories.
+
+        Raises `InputError` if a value cannot be used.
+        """
+        if not num_rows(X):
+            return np.empty((0, 0))
+        if not self.categories:
+            return self._numbers(X)
+        if not is_frame(X):
+            raise InputError(f"the rows must be a table with the columns {', '.join(self.categories)}")
+        names = [name for name in X.columns if name not in self.categories]
+        codes = [_category_codes(X[name]) for name in self.categories]
+        return np.column_stack([*([self._numbers(X[names])] if names else []), *codes])
+
+    def _numbers(self, X: Features) -> Floats:
+        if not self.has_gaps:
+            return read_table(X) + 0.0  # -0.0 and 0.0 are the same value
+        try:
+            found = X.to_numpy(np.float64, na_value=np.nan) if is_frame(X) else np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"an exact model needs numbers and declared categories: {error}") from error
+        is_gap = np.isnan(found)
+        table = read_table(np.where(is_gap, 0.0, found)) + 0.0
+        table[is_gap.reshape(table.shape)] = np.nan
+        return table
+
+
+def _category_codes(column: Any) -> Floats:
+    """The codes of a column's texts. A gap is a text of its own, as in the pipelines of the other learners."""
+    import pandas as pd
+
+    values = column.astype(object).to_numpy()
+    known: dict[str, float] = {}
+    codes = np.empty(len(values))
+    for place, (value, is_gap) in enumerate(zip(values, pd.isna(values), strict=True)):
+        text = _MISSING if is_gap else str(value)
+        if text not in known:
+            known[text] = _hash(text)
+        codes[place] = known[text]
+    return codes
+
+
+def _hash(text: str) -> float:
+    """52 bits, which a float holds exactly."""
+    return float(int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()) >> 12)
+
+
+class ExactModel(ABC):
+    """A model that is a function of its rows, whatever came and went. `ExactLearner` makes it.
+
+    Its parameters are the learner that made it, and what it keeps of the rows.
+
+    Examples
+    --------
+    >>> learner = ExactLearner(GaussianNaiveBayes(), num_classes=2)
+    >>> model = learner.fit(np.array([[0.0], [1.0], [8.0], [9.0]]), np.array([0, 0, 1, 1]), seed=0)
+    >>> isinstance(model, ExactModel), model.num_records
+    (True, 4)
+    """
+
+    learner: ExactLearner
+
+    @classmethod
+    @abstractmethod
+    def of(cls, learner: ExactLearner, rows: Rows, num_classes: int) -> ExactModel:
+        """The model of these rows."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, learner: ExactLearner, parts: Mapping[str, Any]) -> ExactModel:
+        """The model that `dump` took apart."""
+
+    @property
+    @abstractmethod
+    def num_records(self) -> int:
+        """How many rows the model is of."""
+
+    @abstractmethod
+    def with_rows(self, rows: Rows) -> ExactModel:
+        """The model with more rows."""
+
+    @abstractmethod
+    def without(self, rows: Rows) -> ExactModel:
+        """The model without some of its rows. Raises `InputError` if it finds that they are not in it."""
+
+    @abstractmethod
+    def dump(self) -> dict[str, Any]:
+        """Arrays and numbers that determine the model, and that the rows determine."""
+
+    @abstractmethod
+    def predict(self, X: Features) -> Codes:
+        """A class code for every row."""
+
+    @property
+    def num_categories(self) -> int:
+        """How many columns hold categories; they stand behind the numbers."""
+        return len(self.learner.categories)
+
+
+def _numbered(table: Floats, codes: NDArray[np.int32]) -> Rows:
+    return Rows(table, codes, np.arange(len(codes), dtype=np.int64))
+
+
+def _split(table: Floats, num_categories: int) -> tuple[Floats, Floats]:
+    """The columns of numbers, and those of categories."""
+    at = table.shape[1] - num_categories
+    return table[:, :at], table[:, at:]
+
+
+def _vocabulary(codes: Floats) -> Vocabulary:
+    return tuple(np.unique(codes[:, place]) for place in range(codes.shape[1]))
+
+
+def _widened(table: Floats, vocabulary: Vocabulary, *, has_gaps: bool) -> Floats:
+    """Numbers with zeros for gaps, marks of gaps, and a column for each category; zeros for an unknown one."""
+    numbers, codes = _split(table, len(vocabulary))
+    is_gap = np.isnan(numbers)
+    parts = [np.where(is_gap, 0.0, numbers)]
+    if has_gaps:
+        parts.append(is_gap.astype(np.float64))
+    for place, known in enumerate(vocabulary):
+        parts.append((codes[:, place, np.newaxis] == known).astype(np.float64))
+    return np.concatenate(parts, axis=1)
+
+
+def _require_few(vocabulary: Vocabulary, names: Sequence[str]) -> None:
+    found = sum(map(len, vocabulary))
+    if found > _MOST_CATEGORIES:
+        most = names[int(np.argmax([len(known) for known in vocabulary]))]
+        raise InputError(
+            f"there are {found:,} categories, and this exact learner holds at most {_MOST_CATEGORIES:,}: leave out "
+            f"column {most!r}, which has the most of them, or use naive-bayes-exact"
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class ExactModel:
-    """A model of exact sums, or of rows in an order that their values decide. `ExactLearner` makes it.
+class ExactRidge(ExactModel):
+    """Exact sums of products over the numbers and a column for each category.
 
     Parameters
     ----------
-    model
-        The exactly unlearnable model.
+    learner
+        What made it.
+    vocabulary
+        The categories that occur.
+    sums
+        The ridge model of the wide rows.
     """
 
-    model: FallbackModel
+    learner: ExactLearner
+    vocabulary: Vocabulary
+    sums: RidgeModel
+
+    @classmethod
+    def of(cls, learner: ExactLearner, rows: Rows, num_classes: int) -> ExactRidge:
+        """The model of these rows."""
+        vocabulary = _vocabulary(_split(rows.table, len(learner.categories))[1])
+        _require_few(vocabulary, learner.categories)
+        assert isinstance(learner.kind, RidgeFallback)
+        wide = replace(rows, table=_widened(rows.table, vocabulary, has_gaps=learner.has_gaps))
+        return cls(learner, vocabulary, learner.kind._fit(wide, num_classes))
 
     @property
-    def rows(self) -> Rows:
-        """The rows of a model of nearest neighbours."""
-        rows: Rows = self.model.blocks[0].rows  # type: ignore[attr-defined]
-        return rows
+    def num_records(self) -> int:
+        """How many rows the model is of."""
+        return self.sums.num_records
+
+    def with_rows(self, rows: Rows) -> ExactRidge:
+        """The model with more rows; new categories get columns of zeros first."""
+        new = _vocabulary(_split(rows.table, self.num_categories)[1])
+        vocabulary = tuple(np.union1d(old, more) for old, more in zip(self.vocabulary, new, strict=True))
+        _require_few(vocabulary, self.learner.categories)
+        grown = self._with_vocabulary(vocabulary)
+        return replace(grown, sums=grown.sums._with(grown._wide(rows)))
+
+    def without(self, rows: Rows) -> ExactRidge:
+        """The model without some of its rows, and without the categories that no row has any more."""
+        gone = _vocabulary(_split(rows.table, self.num_categories)[1])
+        if any(not np.isin(codes, known).all() for codes, known in zip(gone, self.vocabulary, strict=True)):
+            raise InputError("the rows to delete are not in the model")
+        left = replace(self, sums=self.sums._without(self._wide(rows)))
+        if not self.vocabulary:
+            return left
+        counts = left.sums.sums.total(axis=0).to_float()[-sum(map(len, self.vocabulary)) :]
+        ends = np.cumsum([len(known) for known in self.vocabulary])[:-1]
+        kept = np.split(counts > 0, ends)
+        return left._with_vocabulary(tuple(known[has] for known, has in zip(self.vocabulary, kept, strict=True)))
+
+    def _wide(self, rows: Rows) -> Rows:
+        return replace(rows, table=_widened(rows.table, self.vocabulary, has_gaps=self.learner.has_gaps))
+
+    def _with_vocabulary(self, vocabulary: Vocabulary) -> ExactRidge:
+        """The same sums with columns for these categories; columns that go are zeros, and new ones too."""
+        if all(np.array_equal(old, new) for old, new in zip(self.vocabulary, vocabulary, strict=True)):
+            return self
+        start = self.sums.num_features - sum(map(len, self.vocabulary))
+        places = [np.arange(start)]
+        for old, new in zip(self.vocabulary, vocabulary, strict=True):
+            at = np.minimum(np.searchsorted(old, new), max(len(old) - 1, 0))
+            known = old[at] == new if len(old) else np.zeros(len(new), dtype=np.bool_)
+            places.append(np.where(known, start + at, -1))
+            start += len(old)
+        chosen = np.concatenate(places)
+        sums = self.sums.sums.rearranged(chosen, axis=1)
+        products = self.sums.products.rearranged(chosen, axis=0).rearranged(chosen, axis=1)
+        return replace(self, vocabulary=vocabulary, sums=replace(self.sums, sums=sums, products=products))
+
+    def dump(self) -> dict[str, Any]:
+        """Counts, sums, sums of products and the codes of the categories."""
+        found = self.sums
+        return {
+            "counts": found.counts,
+            "sums": _dumped(found.sums),
+            "products": _dumped(found.products),
+            "vocabulary": list(self.vocabulary),
+        }
+
+    @classmethod
+    def load(cls, learner: ExactLearner, parts: Mapping[str, Any]) -> ExactRidge:
+        """The model that `dump` took apart."""
+        vocabulary = _loaded_vocabulary(parts, learner)
+        counts, sums, products = _loaded_sums(parts, "products")
+        if products.shape != (sums.shape[1],) * 2 or sums.shape[1] < sum(map(len, vocabulary)):
+            raise InputError("the sums of a stored model do not fit together")
+        assert isinstance(learner.kind, RidgeFallback)
+        return cls(learner, vocabulary, RidgeModel(learner.kind, counts, sums, products))
 
     def predict(self, X: Features) -> Codes:
-        """A class code for every row."""
-        return self.model.predict(X)
+        """The class of the highest score."""
+        return self.sums.predict(self._queries(X))
+
+    def scores(self, X: Features, num_classes: int) -> Floats:
+        """The scores of the classes, between about -1 and 1."""
+        return self.sums.scores(self._queries(X))
+
+    def _queries(self, X: Features) -> Floats:
+        return _widened(self.learner.table(X), self.vocabulary, has_gaps=self.learner.has_gaps)
 
 
-def _read(X: Features, y: Codes, weights: Weights | None, num_classes: int) -> Rows:
-    if weights is not None and (weights != 1).any():
-        raise InputError(f"an exact model counts every record once, got the weight {weights[weights != 1][0]}")
-    if len(y) == 0:
-        return Rows(np.empty((0, 0)), np.empty(0, np.int32), np.empty(0, np.int64))
-    return read_rows(read_table(X) + 0.0, y, None, num_classes=num_classes)  # -0.0 and 0.0 are the same value
+@dataclass(frozen=True, eq=False)
+class ExactNaiveBayes(ExactModel):
+    """Exact sums and sums of squares of the numbers, and counts of gaps and categories, in each class.
+
+    A gap of a query is left out, and so is a category that no row has. The variance of a number gets a small share of
+    its variance over all rows added; a number that no row of a class has counts with the moments of all rows.
+
+    Parameters
+    ----------
+    learner
+        What made it.
+    counts
+        How many rows each class has.
+    present
+        How many rows of each class have each number: shape (classes, numbers).
+    sums, squares
+        Σ x and Σ x² over these: shape (classes, numbers).
+    vocabulary
+        The categories that occur.
+    tallies
+        For each column of categories, how many rows of each class have each of them.
+    """
+
+    learner: ExactLearner
+    counts: NDArray[np.int64]
+    present: NDArray[np.int64]
+    sums: ExactArray
+    squares: ExactArray
+    vocabulary: Vocabulary
+    tallies: tuple[NDArray[np.int64], ...]
+
+    @classmethod
+    def of(cls, learner: ExactLearner, rows: Rows, num_classes: int) -> ExactNaiveBayes:
+        """The model of these rows."""
+        numbers, categories = _split(rows.table, len(learner.categories))
+        is_here = ~np.isnan(numbers)
+        present = np.zeros((num_classes, numbers.shape[1]), dtype=np.int64)
+        np.add.at(present, rows.codes, is_here)
+        sums = squares = ExactArray.zeros(*present.shape)
+        if numbers.shape[1]:
+            filled = replace(rows, table=np.where(is_here, numbers, 0.0))
+            sums, squares = statistics.class_moments(filled, num_classes)
+        vocabulary, tallies = _vocabulary(categories), []
+        for place, known in enumerate(vocabulary):
+            cells = rows.codes * len(known) + np.searchsorted(known, categories[:, place])
+            tallies.append(np.bincount(cells, minlength=num_classes * len(known)).reshape(num_classes, len(known)))
+        return cls(learner, rows.counts(num_classes), present, sums, squares, vocabulary, tuple(tallies))
+
+    @property
+    def num_records(self) -> int:
+        """How many rows the model is of."""
+        return int(self.counts.sum())
+
+    def with_rows(self, rows: Rows) -> ExactNaiveBayes:
+        """The model with more rows."""
+        return self._changed(rows, 1)
+
+    def without(self, rows: Rows) -> ExactNaiveBayes:
+        """The model without some of its rows, and without the categories that no row has any more."""
+        return self._changed(rows, -1)
+
+    def _changed(self, rows: Rows, sign: int) -> ExactNaiveBayes:
+        change = self.of(self.learner, rows, len(self.counts))
+        if change.present.shape != self.present.shape:
+            raise InputError(f"rows must have {self.present.shape[1]} numbers, got {change.present.shape[1]}")
+        found, tallies = [], []
+        pairs = zip(self.vocabulary, self.tallies, change.vocabulary, change.tallies, strict=True)
+        for known, tally, others, more in pairs:
+            union = np.union1d(known, others)
+            total = np.zeros((len(self.counts), len(union)), dtype=np.int64)
+            total[:, np.searchsorted(union, known)] = tally
+            total[:, np.searchsorted(union, others)] += sign * more
+            kept = total.any(axis=0)
+            found.append(union[kept])
+            tallies.append(np.ascontiguousarray(total[:, kept]))
+        made = replace(
+            self,
+            counts=self.counts + sign * change.counts,
+            present=self.present + sign * change.present,
+            sums=self.sums + change.sums if sign > 0 else self.sums - change.sums,
+            squares=self.squares + change.squares if sign > 0 else self.squares - change.squares,
+            vocabulary=tuple(found),
+            tallies=tuple(tallies),
+        )
+        if any((each < 0).any() for each in (made.counts, made.present, *made.tallies)):
+            raise InputError("the rows to delete are not in the model")
+        return made
+
+    def dump(self) -> dict[str, Any]:
+        """Counts, sums, sums of squares, and the codes of the categories with their counts."""
+        return {
+            "counts": self.counts,
+            "present": self.present,
+            "sums": _dumped(self.sums),
+            "squares": _dumped(self.squares),
+            "vocabulary": list(self.vocabulary),
+            "tallies": list(self.tallies),
+        }
+
+    @classmethod
+    def load(cls, learner: ExactLearner, parts: Mapping[str, Any]) -> ExactNaiveBayes:
+        """The model that `dump` took apart."""
+        vocabulary = _loaded_vocabulary(parts, learner)
+        counts, sums, squares = _loaded_sums(parts, "squares")
+        present = np.asarray(parts["present"], dtype=np.int64)
+        tallies = tuple(np.asarray(each, dtype=np.int64) for each in parts["tallies"])
+        shapes = [(len(counts), len(known)) for known in vocabulary]
+        fits = squares.shape == sums.shape == present.shape and [each.shape for each in tallies] == shapes
+        if not fits or any((each < 0).any() for each in (present, *tallies)):
+            raise InputError("the sums of a stored model do not fit together")
+        return cls(learner, counts, present, sums, squares, vocabulary, tallies)
+
+    @cached_property
+    def _normals(self) -> tuple[Floats, Floats]:
+        """Mean and variance of every number in every class."""
+        whole = self.present.sum(axis=0)
+        mean, variance = moments(whole, self.sums.total(axis=0), self.squares.total(axis=0))
+        assert isinstance(self.learner.kind, GaussianNaiveBayes)
+        added = self.learner.kind.var_smoothing * np.where(variance > 0, variance, 1.0)
+        means, variances = np.empty(self.present.shape), np.empty(self.present.shape)
+        for code, present in enumerate(self.present):
+            own = moments(present, self.sums.row(code), self.squares.row(code))
+            means[code], variances[code] = np.where(present > 0, own, (mean, variance))
+        return means, np.maximum(variances + added, statistics.LEAST_VARIANCE)
+
+    def _log_likelihoods(self, X: Features) -> Floats:
+        """log prior + Σ log P(value | class), up to a constant; -∞ for a class without rows."""
+        numbers, categories = _split(self.learner.table(X), self.num_categories)
+        means, variances = self._normals
+        is_here = ~np.isnan(numbers)
+        scores = np.full((len(numbers), len(self.counts)), -np.inf)
+        for code in np.flatnonzero(self.counts):
+            with np.errstate(over="ignore", invalid="ignore"):
+                deviations = (numbers - means[code]) / np.sqrt(variances[code])
+            deviations = np.clip(np.where(is_here, deviations, 0.0), -1e150, 1e150)
+            scores[:, code] = np.log(self.counts[code]) - 0.5 * np.einsum("ij,ij->i", deviations, deviations)
+            scores[:, code] -= 0.5 * np.einsum("ij,j->i", is_here.astype(np.float64), np.log(variances[code]))
+        for place, (known, tally) in enumerate(zip(self.vocabulary, self.tallies, strict=True)):
+            at = np.minimum(np.searchsorted(known, categories[:, place]), len(known) - 1)
+            shares = (tally + _SMOOTHING) / (self.counts[:, np.newaxis] + _SMOOTHING * len(known))
+            found = np.log(shares)[:, at].T
+            scores += np.where((known[at] == categories[:, place])[:, np.newaxis], found, 0.0)
+        return scores
+
+    def predict(self, X: Features) -> Codes:
+        """The most likely class."""
+        return np.asarray(self._log_likelihoods(X).argmax(axis=1), dtype=np.int64)
+
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """The posterior probability of every class."""
+        scores = self._log_likelihoods(X)
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, eq=False)
+class ExactNeighbours(ExactModel):
+    """The rows, in the order of their classes and values, in which ties among neighbours are decided.
+
+    Parameters
+    ----------
+    learner
+        What made it.
+    num_classes
+        The number of classes.
+    rows
+        The rows.
+    """
+
+    learner: ExactLearner
+    num_classes: int
+    rows: Rows
+
+    @classmethod
+    def of(cls, learner: ExactLearner, rows: Rows, num_classes: int) -> ExactNeighbours:
+        """The model of these rows."""
+        _require_few(_vocabulary(_split(rows.table, len(learner.categories))[1]), learner.categories)
+        return cls(learner, num_classes, _in_order(rows))
+
+    @property
+    def num_records(self) -> int:
+        """How many rows the model is of."""
+        return len(self.rows)
+
+    def with_rows(self, rows: Rows) -> ExactNeighbours:
+        """The model with more rows: one pass over memory."""
+        table, codes, new = self.rows.table, self.rows.codes, _in_order(rows)
+        if table.shape[1] != new.num_features:
+            raise InputError(f"rows must have {table.shape[1]} columns, got {new.num_features}")
+        places = np.searchsorted(_keys(self.rows), _keys(new)) if len(codes) else np.zeros(len(new), int)
+        table, codes = np.insert(table, places, new.table, axis=0), np.insert(codes, places, new.codes)
+        _require_few(_vocabulary(_split(table, self.num_categories)[1]), self.learner.categories)
+        return replace(self, rows=_numbered(table, codes))
+
+    def without(self, rows: Rows) -> ExactNeighbours:
+        """The model without some of its rows: one pass over memory."""
+        keys, wanted = _keys(self.rows), _keys(_in_order(rows))
+        firsts = np.searchsorted(keys, wanted)
+        # Of equal rows take one after another.
+        places = firsts + np.arange(len(wanted)) - np.searchsorted(wanted, wanted)
+        if (places >= len(keys)).any() or (keys[places] != wanted).any():
+            raise InputError("the rows to delete are not in the model")
+        table, codes = np.delete(self.rows.table, places, axis=0), np.delete(self.rows.codes, places)
+        return replace(self, rows=_numbered(table, codes))
+
+    def dump(self) -> dict[str, Any]:
+        """The rows and the number of classes."""
+        return {"table": self.rows.table, "codes": self.rows.codes, "classes": self.num_classes}
+
+    @classmethod
+    def load(cls, learner: ExactLearner, parts: Mapping[str, Any]) -> ExactNeighbours:
+        """The model that `dump` took apart."""
+        num_classes = require_count("classes", parts["classes"])
+        table, codes = np.asarray(parts["table"]), np.asarray(parts["codes"])
+        fits = table.dtype == np.float64 and table.ndim == 2 and table.shape[1] >= len(learner.categories)
+        if not fits or codes.shape != table.shape[:1] or codes.dtype != np.int32:
+            raise InputError("the rows of a stored model are damaged")
+        rows, bad = _numbered(table, codes), np.isinf(table) | (np.isnan(table) & (not learner.has_gaps))
+        is_ordered = (np.diff(np.argsort(_keys(rows), kind="stable")) > 0).all()
+        if bad.any() or (codes < 0).any() or (codes >= num_classes).any() or not is_ordered:
+            raise InputError("the rows of a stored model are damaged")
+        return cls(learner, num_classes, rows)
+
+    @cached_property
+    def _scales(self) -> tuple[Floats, Floats]:
+        """The mean of every number, and one over its standard deviation (1 where it does not vary)."""
+        numbers, _ = _split(self.rows.table, self.num_categories)
+        is_here = ~np.isnan(numbers)
+        count = np.maximum(is_here.sum(axis=0), 1)
+        with np.errstate(over="ignore"):
+            mean = np.where(is_here, numbers, 0.0).sum(axis=0) / count
+            deviations = np.where(is_here, numbers - mean, 0.0)
+            spread = np.sqrt((deviations**2).sum(axis=0) / count)
+        return mean, 1.0 / np.where(spread > 0, spread, 1.0)
+
+    @cached_property
+    def _categories(self) -> Vocabulary:
+        return _vocabulary(_split(self.rows.table, self.num_categories)[1])
+
+    @cached_property
+    def _search(self) -> NearestNeighboursModel:
+        """What finds neighbours, made when first asked: a deletion need not."""
+        assert isinstance(self.learner.kind, NearestNeighbours)
+        return self.learner.kind._fit(_numbered(self._scaled(self.rows.table), self.rows.codes), self.num_classes)
+
+    def _scaled(self, table: Floats) -> Floats:
+        mean, scale = self._scales
+        numbers, codes = _split(table, self.num_categories)
+        scaled = np.concatenate([(numbers - mean) * scale, codes], axis=1)
+        return _widened(scaled, self._categories, has_gaps=self.learner.has_gaps)
+
+    def predict(self, X: Features) -> Codes:
+        """The majority among the nearest rows."""
+        return self._search.predict(self._scaled(self.learner.table(X)))
+
+    def probabilities(self, X: Features, num_classes: int) -> Floats:
+        """The share of every class among the nearest rows."""
+        assert isinstance(self.learner.kind, NearestNeighbours)
+        width = min(self.learner.kind.num_neighbours, self.num_records)
+        found = self._search.neighbours(self._scaled(self.learner.table(X)), width)
+        return self._search.votes(found.codes) / width
 
 
 def _keys(rows: Rows) -> NDArray[np.void]:
@@ -164,38 +644,23 @@ def _keys(rows: Rows) -> NDArray[np.void]:
     return np.ascontiguousarray(wide).view(np.dtype((np.void, 8 * wide.shape[1])))[:, 0]
 
 
-def _numbered(table: NDArray[np.float64], codes: NDArray[np.int32]) -> Rows:
-    return Rows(table, codes, np.arange(len(codes), dtype=np.int64))
-
-
 def _in_order(rows: Rows) -> Rows:
-    """The rows in the order of their classes and values, in which ties among neighbours are decided."""
     order = np.argsort(_keys(rows), kind="stable")
     return _numbered(rows.table[order], rows.codes[order])
-
-
-def _merged(rows: Rows, gone: Rows, new: Rows) -> Rows:
-    """Ordered rows without some and with others: one pass over memory."""
-    table, codes = rows.table, rows.codes
-    if len(gone):
-        keys, wanted = _keys(rows), _keys(_in_order(gone))
-        firsts = np.searchsorted(keys, wanted)
-        # Of equal rows take one after another.
-        places = firsts + np.arange(len(wanted)) - np.searchsorted(wanted, wanted)
-        if (places >= len(keys)).any() or (keys[places] != wanted).any():
-            raise InputError("the rows to delete are not in the model")
-        table, codes = np.delete(table, places, axis=0), np.delete(codes, places)
-    if len(new):
-        new = _in_order(new)
-        places = np.searchsorted(_keys(_numbered(table, codes)), _keys(new)) if len(codes) else np.zeros(len(new), int)
-        table, codes = np.insert(table, places, new.table, axis=0), np.insert(codes, places, new.codes)
-    return _numbered(table, codes)
 
 
 def _dumped(sums: ExactArray) -> dict[str, Any]:
     places = sorted(sums.limbs)
     limbs = np.stack([sums.limbs[place] for place in places]) if places else np.empty((0, *sums.shape), np.int64)
     return {"places": np.array(places, dtype=np.int64), "limbs": limbs}
+
+
+def _loaded_sums(parts: Mapping[str, Any], second: str) -> tuple[NDArray[np.int64], ExactArray, ExactArray]:
+    counts = np.asarray(parts["counts"], dtype=np.int64)
+    sums, others = _loaded(parts["sums"]), _loaded(parts[second])
+    if counts.ndim != 1 or sums.shape[0] != len(counts) or (counts < 0).any():
+        raise InputError("the sums of a stored model do not fit together")
+    return counts, sums, others
 
 
 def _loaded(parts: Mapping[str, Any]) -> ExactArray:
@@ -208,3 +673,11 @@ def _loaded(parts: Mapping[str, Any]) -> ExactArray:
     if any(abs(place) > 64 for place in places):
         raise InputError("the sums of a stored model are damaged")
     return ExactArray(limbs.shape[1:], dict(zip(places, limbs, strict=True)))
+
+
+def _loaded_vocabulary(parts: Mapping[str, Any], learner: ExactLearner) -> Vocabulary:
+    found = tuple(np.asarray(each) for each in parts["vocabulary"])
+    is_plain = all(each.dtype == np.float64 and each.ndim == 1 and (np.diff(each) > 0).all() for each in found)
+    if len(found) != len(learner.categories) or not is_plain:
+        raise InputError("the categories of a stored model are damaged")
+    return found

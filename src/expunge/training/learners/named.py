@@ -97,27 +97,27 @@ _REGRESSORS: Mapping[str, _Recipe] = {
 }
 
 
-_EXACT: Mapping[str, Callable[..., Any]] = {
-    "ridge-exact": RidgeFallback,
-    "naive-bayes-exact": GaussianNaiveBayes,
-    "neighbours-exact": partial(NearestNeighbours, num_neighbours=5),
+_EXACT: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "ridge-exact": (partial(RidgeFallback, is_scaled=True), "least squares with a penalty, from exact sums"),
+    "naive-bayes-exact": (GaussianNaiveBayes, "naive Bayes, from exact sums and counts"),
+    "neighbours-exact": (partial(NearestNeighbours, num_neighbours=15), "the fifteen nearest neighbours"),
 }
 
 
-def exact_names() -> tuple[str, ...]:
-    """Short names of the learners that delete without any training: for numbers without gaps, in one shard.
+def exact_names() -> dict[str, str]:
+    """Short names of the learners that delete without any training; one shard is enough for them.
 
     Returns
     -------
-    tuple of str
-        The names. They are no pipelines, so they are not among `learner_names()`.
+    dict
+        A line about each, by name. They are no pipelines, so they are not among `learner_names()`.
 
     Examples
     --------
-    >>> exact_names()
-    ('ridge-exact', 'naive-bayes-exact', 'neighbours-exact')
+    >>> [*exact_names()]
+    ['ridge-exact', 'naive-bayes-exact', 'neighbours-exact']
     """
-    return tuple(_EXACT)
+    return {name: words for name, (_, words) in _EXACT.items()}
 
 
 def regressor_names() -> dict[str, str]:
@@ -139,18 +139,15 @@ def regressor_names() -> dict[str, str]:
 def _make_exact(
     name: str, columns: Mapping[str, ColumnKind] | None, fills_gaps: bool, options: Mapping[str, Any]
 ) -> ExactLearner:
-    for column, kind in (columns or {}).items():
-        if kind != "number":
-            raise ParameterError(f"learner {name!r} uses numbers only, and column {column!r} holds categories")
-    if fills_gaps:
-        raise ParameterError(f"learner {name!r} uses numbers without gaps, and values may be missing here")
+    kind = _EXACT[name][0]
+    categories = tuple(column for column, each in (columns or {}).items() if each == "category")
     try:
-        return ExactLearner(_EXACT[name](**options))
+        made = kind(**options)
     except TypeError:
-        made = _EXACT[name]()
-        known = ", ".join(sorted(each.name for each in fields(made)))
-        wrong = next(option for option in options if not hasattr(made, option))
-        raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {known}") from None
+        known = [each.name for each in fields(kind())]
+        wrong = next(option for option in options if option not in known)
+        raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {', '.join(sorted(known))}") from None
+    return ExactLearner(made, categories=categories, has_gaps=fills_gaps or bool(categories))
 
 
 def learner_names() -> dict[str, str]:
@@ -242,7 +239,8 @@ def named_learner(
         The kind of every column of a table, in order; None for arrays and tables of numbers.
     fills_gaps
         Whether missing numbers are replaced by the median of the shard's own numbers. A classifier that accepts
-        missing numbers gets them as they are. A table with categories has its gaps filled in any case.
+        missing numbers gets them as they are, and so does an exact learner. A table with categories may have gaps in
+        any case.
     **options
         Settings of the classifier.
 
@@ -254,8 +252,7 @@ def named_learner(
     Raises
     ------
     ParameterError
-        If there is no such learner, an exact learner is asked for categories or gaps, the classifier has no
-        such option or refuses its value, or a column has no kind.
+        If there is no such learner, the classifier has no such option or refuses its value, or a column has no kind.
 
     Examples
     --------
@@ -327,6 +324,8 @@ def takes_gaps(learner: Learner | SlicedLearner) -> bool:
     >>> takes_gaps(named_learner("boosting")), takes_gaps(named_learner("ridge"))
     (True, False)
     """
+    if isinstance(learner, ExactLearner):
+        return learner.has_gaps
     if not isinstance(learner, ScikitLearner):
         return False
     estimator = learner.estimator

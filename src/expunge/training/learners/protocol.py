@@ -14,6 +14,9 @@ A learner may also have the following attributes. They are optional and found by
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
 - `for_classes(classes)` returns the learner that trains on the labels themselves instead of their codes.
+- `check_weights()` raises a `ParameterError` if the learner cannot take weights. It is asked before training.
+- `environment()` names what else the bits of its models depend on, as texts by name: for example a device. See
+  `expunge.training.environment`.
 - `dump_model(model)` and `load_model(parts)` turn a model into a dictionary of arrays, numbers and texts, and back, so
   that a deployment on disk can store it.
 
@@ -338,6 +341,12 @@ def fit_many(learner: Learner, shards: Iterable[ShardData | SharedShard]) -> lis
         trained = [_fit_one(learner, data) for data in filled]
     models = iter(trained)
     return [next(models) if len(data.y) else Abstainer() for data in batch]
+
+
+def require_weights(learner: Any) -> None:
+    """Raise a `ParameterError` if the learner says that it cannot take weights."""
+    if hasattr(learner, "check_weights"):
+        learner.check_weights()
 
 
 def shards_at_once(learner: Any) -> int:

@@ -238,6 +238,10 @@ class ScikitLearner:
         estimator = self.seeded(seed).fit(X, self.labels(y), **weight_arguments(self.estimator, weights))
         return ScikitModel(estimator, self.classes)
 
+    def check_weights(self) -> None:
+        """Raise a `ParameterError` if the estimator does not take weights."""
+        weight_arguments(self.estimator, np.ones(1))
+
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
         """A voter that takes one matrix product for linear models, and asks other models one after another."""
         from expunge.training.learners.tabular import table_voter  # it needs the named learners, which need this module
@@ -349,5 +353,7 @@ def weight_arguments(estimator: Any, weights: Weights | None) -> dict[str, Weigh
         name, last = estimator.steps[-1]
         return {f"{name}__{keyword}": value for keyword, value in weight_arguments(last, weights).items()}
     if not has_fit_parameter(estimator, "sample_weight"):
-        raise ParameterError(f"{type(estimator).__name__} does not support sample weights")
+        raise ParameterError(
+            f"{type(estimator).__name__} cannot take weights: leave the weights out, or choose another learner"
+        )
     return {"sample_weight": weights}

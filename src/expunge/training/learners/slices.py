@@ -195,6 +195,10 @@ class SlicedScikitLearner:
             return self
         return replace(self, classes=np.asarray(classes))
 
+    def check_weights(self) -> None:
+        """Raise a `ParameterError` if the estimator does not take weights."""
+        self._base.check_weights()
+
     def extend(self, checkpoint: Any, X: Features, y: Codes, seed: int, *, weights: Weights | None) -> Any:
         """A copy of the checkpoint, trained on one more slice; the checkpoint itself does not change."""
         arguments = weight_arguments(self.estimator, weights)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -155,6 +156,12 @@ class JaxLearner:
         """The same learner for as many classes as there are labels, its validation labels read as these."""
         validation = None if self.validation is None else self.validation.for_classes(classes)
         return replace(self, num_classes=len(classes), validation=validation)
+
+    def environment(self) -> dict[str, str]:
+        """The versions of JAX and XLA, and the device: other ones may give other bits."""
+        device = jax.devices()[0]
+        words = dict.fromkeys([device.platform, device.device_kind, device.client.platform_version])
+        return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "jax device": " ".join(words)}
 
     def is_constant(self, y: NDArray[Any]) -> bool:
         """Whether a shard with these labels needs no training."""

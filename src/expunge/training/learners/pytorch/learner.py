@@ -249,6 +249,10 @@ class TorchLearner:
         """The same learner, which then checks that modules have one output per class."""
         return replace(self, num_classes=len(classes))
 
+    def environment(self) -> dict[str, str]:
+        """The version of PyTorch, and the device: other ones may give other bits."""
+        return {"torch": import_extra("torch").__version__, "torch device": self.network.place_name()}
+
     def is_constant(self, y: Codes) -> bool:
         """Whether a shard with these labels needs no training."""
         return self.privacy is None and bool((y == y[0]).all())

@@ -126,6 +126,17 @@ class Network:
             raise ParameterError(f"device {self.device!r} is not available here")
         return torch.device(self.device)
 
+    def place_name(self) -> str:
+        """The kind of the device, with the libraries that compute on it; "not available" where there is none."""
+        torch = import_extra("torch")
+        try:
+            place = self.place()
+        except ParameterError:
+            return "not available"
+        if place.type == "cpu":
+            return "cpu"
+        return f"{torch.cuda.get_device_name(place)}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+
     def number_type(self) -> Any:
         """The torch type in which to train."""
         return getattr(import_extra("torch"), self.dtype)

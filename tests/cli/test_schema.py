@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+
+@pytest.fixture
+def exact(tmp_path, expunge):
+    """A deployment under the exact promise, of numbers without gaps."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"id": range(90), "age": rng.integers(18, 80, 90), "churned": rng.choice(["no", "yes"], 90)})
+    table.to_csv(tmp_path / "train.csv", index=False)
+    more = pd.DataFrame({"id": [900, 901], "age": [30.0, None], "churned": ["maybe", "yes"]})
+    more.to_csv(tmp_path / "more.csv", index=False)
+    folder = tmp_path / "exact"
+    columns = ("--label", "churned", "--id", "id")
+    done = expunge("create", folder, "--data", tmp_path / "train.csv", *columns, "--shards", "3")
+    assert "classes no, yes (taken from this file; public, and fixed from now on)" in done.words
+    return folder
+
+
+def test_it_is_shown_in_words_and_as_json(exact, expunge):
+    words = expunge("schema", exact).words
+    assert "features: age (float64) (taken from the first data)" in words
+    assert "label: churned id: id classes: no, yes (taken from the first data) weights: none gaps: refused" in words
+    assert "First data: 90 records" in words
+    found = expunge("schema", exact, "--json").json
+    assert found["first_data"] == {"records": 90}
+    facts = found["facts"]
+    assert facts["classes"] == {
+        "value": ["no", "yes"],
+        "words": "no, yes",
+        "origin": "first data",
+        "redeclared_at": None,
+    }
+    assert facts["learner"]["value"]["name"] == "logistic"
+    assert list(facts)[-3:] == ["learner", "promise", "numerics"]
+
+
+def test_it_is_declared_anew(exact, expunge):
+    more = exact.parent / "more.csv"
+    assert "which is not a class" in expunge("add", exact, "--data", more, code=2).err
+    done = expunge("schema", exact, "--add-class", "maybe", "--allow-missing")
+    assert "classes: maybe, no, yes (declared anew, 20" in done.words
+    assert "SimpleImputer" in done.words
+    expunge("add", exact, "--data", more)
+    assert "1 record of class 'maybe'" in expunge("schema", exact, "--drop-class", "maybe", code=2).err
+    assert "lets numbers be missing already" in expunge("schema", exact, "--allow-missing", code=2).err
+    expunge("delete", exact, "--id", "900")
+    found = expunge("schema", exact, "--drop-class", "maybe", "--json").json
+    assert found["facts"]["classes"]["value"] == ["no", "yes"]
+    assert "agrees" in expunge("audit", "recompute", exact, "--shards", "all").words
+
+
+def test_a_promise_with_a_target_keeps_its_schema(churn, expunge):
+    assert "only the exact promise" in expunge("schema", churn, "--add-class", "maybe", code=2).err
+    assert expunge("schema", churn, "--json").json["facts"]["weights"]["origin"] == "declared"
+
+
+def test_status_names_a_changed_environment(exact, expunge):
+    import json
+    import sqlite3
+
+    assert "changed since" not in expunge("status", exact).words
+    with sqlite3.connect(exact / "state.db") as database:
+        ((text,),) = database.execute("SELECT facts FROM environments").fetchall()
+        facts = json.dumps(json.loads(text) | {"numpy": "1.26.4"}, sort_keys=True)
+        database.execute("UPDATE environments SET facts = ?", (facts,))
+    database.close()
+    words = expunge("status", exact).words
+    assert f"changed since 3 models were trained: numpy 1.26.4 -> {np.__version__}" in words
+    assert "the next update trains every one of these models again" in words
+    found = expunge("status", exact, "--json").json["environment"]
+    assert found["next_update_retrains_everything"] is True
+    assert found["models"][0]["count"] == 3
+    expunge("delete", exact, "--id", "1")
+    assert "changed since" not in expunge("status", exact).words

@@ -1,0 +1,211 @@
+"""The schema of a folder: shown with its origin, fixed, and declared anew by a full retraining that survives a kill."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.naive_bayes import GaussianNB
+
+import expunge
+from expunge.audit import recompute
+from expunge.core.errors import InputError, ParameterError, RecordError, RequestError
+from expunge.core.prf import RecipeKey
+from expunge.core.records import Records
+from expunge.evidence import verify
+from expunge.folder import Schema, open_view
+from expunge.folder.codec import encode_model
+from expunge.training.ensemble import learn
+from expunge.training.learners import SlicedScikitLearner, as_learner
+from expunge.training.recipe import Recipe
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+Y = np.where(X[:, 0] > 0, "yes", "no").astype("U4")
+Y[5] = "rare"
+
+
+def make(folder: Path, learner: Any = None, **options: Any) -> expunge.DurableDeployment:
+    return expunge.create(folder, learner or LogisticRegression(), X, Y, **{"n_shards": 4, **options})
+
+
+def schema(folder: Path) -> Schema:
+    with open_view(folder) as view:
+        return view.schema()
+
+
+def test_it_tells_what_is_fixed_and_what_the_first_data_decided(folder: Path) -> None:
+    with make(folder, weights=np.ones(60)) as deployment:
+        own = deployment.schema
+        deployment.delete([5, 6])
+    found = schema(folder)
+    assert found == own
+    assert found.num_records == 60  # those of the beginning
+    assert found["features"].value == [["array of 3 columns", "float64"]]
+    assert (found["classes"].value, found["classes"].origin) == (["no", "rare", "yes"], "first data")
+    assert found["weights"].value is True
+    assert found["gaps"].value is False
+    assert (found["shards"].value, found["shards"].origin) == (4, "declared")
+    assert found["learner"].words == "LogisticRegression()"
+    assert found["promise"].value == {"name": "exact", "options": {"combine": "mean"}}
+    assert {fact.origin for fact in found.facts if fact.name not in ("features", "classes")} == {"declared"}
+
+
+def test_declared_classes_and_planned_shards(folder: Path, tmp_path: Path) -> None:
+    make(folder, classes=["no", "rare", "yes", "more"]).close()
+    assert schema(folder)["classes"].origin == "declared"
+    options: dict[str, Any] = {"promise": expunge.Consensus(max_predictions=100, max_generations=1), "n_shards": "auto"}
+    make(tmp_path / "planned", GaussianNB(), **options).close()
+    assert schema(tmp_path / "planned")["shards"].origin == "first data"
+
+
+def test_columns_of_a_data_frame(folder: Path) -> None:
+    """Categories become plain values, and integers float64: no list of values outlives its records."""
+    table = pd.DataFrame({"age": np.arange(60), "town": pd.Categorical(["Oslo", "Bergen"] * 30), "x": np.float32(1)})
+    with expunge.create(folder, HistGradientBoostingClassifier(), table[["age", "x"]], Y, n_shards=1) as deployment:
+        assert deployment.schema["features"].value == [["age", "float64"], ["x", "float32"]]
+    records = Records.build(table, Y)
+    assert records.blocks[0].features["town"].dtype == object
+
+
+def test_a_label_is_fixed_even_when_its_last_record_is_gone(folder: Path) -> None:
+    with make(folder) as deployment:
+        deployment.delete([5])
+    with expunge.open(folder) as deployment:
+        assert deployment.classes.tolist() == ["no", "rare", "yes"]
+        with pytest.raises(RecordError, match="not a known class"):
+            deployment.add(X[:1], ["strange"], [100])
+        deployment.add(X[:1], ["rare"], [100])
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_what_is_declared_anew_is_what_the_recipe_gives(folder: Path, slices: int) -> None:
+    learner = SlicedScikitLearner(GaussianNB(), num_slices=slices) if slices > 1 else as_learner(LogisticRegression())
+    with make(folder, learner) as deployment:
+        deployment.delete([5, 9])
+        before = deployment.inside
+        deployment.redeclare(add_classes=["a first one"], drop_classes=["rare"])
+        assert deployment.classes.tolist() == ["a first one", "no", "yes"]
+        assert (deployment.status.generation, deployment.status.round) == (2, before.round)
+        assert deployment.inside.state.key != before.state.key
+        deployment.add(X[:2], ["a first one", "no"], [100, 101])
+        answers = deployment.predict(X)
+    assert recompute(folder, shards="all").agrees
+    with expunge.open(folder) as deployment:
+        assert deployment.predict(X).tolist() == answers.tolist()
+        key = deployment.inside.state.key
+        kept = np.delete(np.arange(60), [5, 9])
+        ids, labels = [*kept.tolist(), 100, 101], [*Y[kept].tolist(), "a first one", "no"]
+        rows = np.concatenate([X[kept], X[:2]])
+        records = Records.build(rows, np.array(labels), ids=ids, classes=["a first one", "no", "yes"])
+        fresh = learn(records, Recipe(learner, 4, key=RecipeKey(key.secret, is_system=True)))
+        state = deployment.inside.state
+        for mine, own in zip(state.models, fresh.models, strict=True):
+            assert encode_model(state.learner, mine).data == encode_model(fresh.learner, own).data
+
+
+def test_the_log_and_certificates_tell_it(folder: Path) -> None:
+    with make(folder, clock_seconds=1) as deployment:
+        deployment.redeclare(add_classes=["maybe"])
+        certificate = deployment.certificate()
+    (entry,) = [each for each in certificate.ledger.entries if each.event == "schema"]
+    expected = {"generation": 2, "round": 0, "changed": ["classes"], "num_classes": 4, "allow_missing": False}
+    assert dict(entry.facts) == expected
+    assert verify(certificate.to_json()).wrong == ()
+    assert schema(folder)["classes"].redeclared_at == entry.at
+    assert schema(folder)["gaps"].redeclared_at is None
+
+
+def test_gaps_may_be_allowed_with_a_learner_that_takes_them(folder: Path) -> None:
+    gap = np.array([[np.nan, 1.0, 2.0]])
+    with make(folder) as deployment:
+        with pytest.raises(RecordError, match=r"NaN|missing"):
+            deployment.add(gap, ["no"], [100])
+        deployment.redeclare(allow_missing=True, learner=HistGradientBoostingClassifier())
+        deployment.add(gap, ["no"], [100])
+    with expunge.open(folder) as deployment:
+        assert deployment.schema["learner"].words == "HistGradientBoostingClassifier()"
+        assert deployment.schema["learner"].redeclared_at
+        deployment.delete([100])
+    assert recompute(folder, shards="all").agrees
+
+
+def test_what_cannot_be_declared_is_one_line_and_changes_nothing(folder: Path, tmp_path: Path) -> None:
+    with make(folder, apply="manual") as deployment:
+        before = deployment.schema
+        for options, error, words in [
+            ({}, ParameterError, "nothing is to be changed"),
+            ({"add_classes": ["no"]}, InputError, "'no' is a class already"),
+            ({"add_classes": ["new", "new"]}, InputError, "'new' is a class already"),
+            ({"add_classes": [3]}, InputError, "a class is text, got 3"),
+            ({"drop_classes": ["never"]}, InputError, "there is no class 'never' to drop"),
+            ({"drop_classes": ["rare"]}, InputError, "1 record of class 'rare': delete them before you drop it"),
+            ({"learner": object()}, ParameterError, "or a Learner, got"),
+        ]:
+            with pytest.raises(error, match=words) as caught:
+                deployment.redeclare(**options)
+            assert "\n" not in str(caught.value)
+        deployment.delete([7])
+        with pytest.raises(RequestError, match="apply or cancel the pending requests"):
+            deployment.redeclare(add_classes=["maybe"])
+        assert deployment.schema == before
+        assert deployment.status.generation == 1
+    with make(tmp_path / "noisy", promise="noise") as deployment, pytest.raises(ParameterError, match="only the exact"):
+        deployment.redeclare(add_classes=["maybe"])
+
+
+def test_a_failed_training_changes_nothing(folder: Path) -> None:
+    class Failing:
+        def fit(self, X: Any, y: Any, seed: int, *, weights: Any = None) -> Any:
+            raise ValueError("no")
+
+    with make(folder) as deployment:
+        with pytest.raises(expunge.core.errors.ExpungeError):
+            deployment.redeclare(learner=Failing())
+        deployment.delete([7])
+        assert deployment.schema["learner"].words == "LogisticRegression()"
+    assert recompute(folder, shards="all").agrees
+
+
+_KILLED = """
+import os, signal, sys
+import expunge
+from expunge.folder.store import steps
+deployment = expunge.open(sys.argv[1])
+steps.on_step = lambda step: step == sys.argv[2] and os.kill(os.getpid(), signal.SIGKILL)
+deployment.redeclare(add_classes=["maybe"], drop_classes=["rare"])
+"""
+
+
+@pytest.mark.parametrize(
+    "step", ["rewrite.done", "stage.model", "stage.done", "switch.open", "switch.done", "sweep.listed"]
+)
+def test_a_process_killed_half_way_leaves_the_old_schema_or_the_new_one(folder: Path, step: str) -> None:
+    with make(folder) as deployment:
+        deployment.delete([5])
+    found = subprocess.run([sys.executable, "-c", _KILLED, str(folder), step], check=False, capture_output=True)
+    assert found.returncode == -9
+    has_switched = step in ("switch.done", "sweep.listed")
+    with expunge.open(folder) as deployment:
+        assert deployment.classes.tolist() == (["maybe", "no", "yes"] if has_switched else ["no", "rare", "yes"])
+        assert deployment.status.generation == (2 if has_switched else 1)
+        deployment.delete([7])
+        assert deployment.predict(X).shape == (60,)
+        assert len(list((folder / "models").iterdir())) == 4
+    assert recompute(folder, shards="all").agrees
+
+
+def test_a_regressor_has_no_classes(folder: Path) -> None:
+    with expunge.create(folder, Ridge(), X, X[:, 0] * 2.0, n_shards=3) as deployment:
+        assert deployment.schema["classes"].words == "none: labels are numbers"
+        with pytest.raises(InputError, match="there are no classes"):
+            deployment.redeclare(add_classes=["maybe"])
+        deployment.redeclare(allow_missing=True, learner=HistGradientBoostingRegressor())
+        assert deployment.predict(np.full((1, 3), np.nan)).shape == (1,)
+    assert recompute(folder, shards="all").agrees
