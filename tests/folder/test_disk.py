@@ -335,8 +335,12 @@ def test_the_flag_is_of_one_generation(tmp_path):
     assert not second.is_set
     second.prepare()
     assert not first.is_set
-    (tmp_path / "dirty").write_bytes(b"cut")
-    assert not second.is_set
+    for damaged in (b"cut", bytes(13), (tmp_path / "dirty").read_bytes()[:-1] + b"?"):
+        (tmp_path / "dirty").write_bytes(damaged)
+        assert second.is_damaged
+        second.prepare()
+        assert second.is_set  # rather once too often than forgotten
+    (tmp_path / "dirty").unlink()
     second.prepare()
     assert second.set()
     assert second.is_set

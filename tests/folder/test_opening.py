@@ -37,7 +37,7 @@ def files_in(folder: Path) -> list[str]:
 def test_what_a_folder_holds(folder: Path) -> None:
     make(folder).close()
     assert files_in(folder.parent) == ["deployment"]
-    assert files_in(folder) == ["design", "dirty", "keys", "lock", "models", "records", "state.db", "waiting"]
+    assert files_in(folder) == ["design", "dirty", "keys", "lock", "models", "moment", "records", "state.db", "waiting"]
     assert len(files_in(folder / "models")) == 3
     assert (folder.stat().st_mode & 0o777) == 0o700
     private = [path for path in folder.rglob("*") if path.is_file() and path.name != "public.pem"]

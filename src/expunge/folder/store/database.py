@@ -18,6 +18,7 @@ from typing import Any
 from expunge.core.errors import FormatError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.files import explain_errors, keep_for_good, own, require_not_inherited, require_own
+from expunge.folder.store.tally import TALLY, Tally
 
 VERSION = 1
 _SCHEMA = (
@@ -58,6 +59,7 @@ _SCHEMA = (
     "CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID",
     # The hash-chained ledger of public facts.
     "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, link BLOB NOT NULL)",
+    TALLY,
 )
 
 NAME = "state.db"
@@ -99,6 +101,7 @@ class Database:
             self._connection = sqlite3.connect(
                 target, uri=True, isolation_level=None, check_same_thread=False, timeout=_PATIENCE
             )
+            self._tally = Tally(self._connection, place)
             try:
                 self._prepare(is_new=is_new, read_only=read_only)
                 self._require_same_file()
@@ -133,6 +136,9 @@ class Database:
             raise _foreign(self._folder)
         if not is_new and version != VERSION:
             raise FormatError(f"{self._folder} has format {version}; this version of expunge reads format {VERSION}")
+        if not is_new:
+            for line in self._damage():
+                raise FormatError(line)
         if read_only:
             return
         for pragma in _PRAGMAS:
@@ -142,6 +148,25 @@ class Database:
                 for statement in _SCHEMA:
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")
+                self._tally.start()
+        self._tally.watch()
+
+    def damage(self) -> list[str]:
+        """Read everything, and return a line for each thing that is not as it was written."""
+        with self._held():
+            return list(self._damage())
+
+    def _damage(self) -> Iterator[str]:
+        try:
+            moment = self._tally.moment()
+            with self.snapshot():
+                yield from self._tally.damage(moment, _SCHEMA)
+        except FormatError as error:
+            yield str(error)
+        except sqlite3.OperationalError:  # the disk, or another process
+            raise
+        except sqlite3.DatabaseError as error:
+            yield f"{self._path} is damaged: {error}. Put the folder back from a copy, as a whole; nothing was changed"
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -165,13 +190,16 @@ class Database:
             self._depth = 1
             try:
                 yield
+                self._tally.write()
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
             else:
                 self._commit()
+                self._tally.committed()
             finally:
+                self._tally.forget()
                 self._depth = 0
 
     @contextlib.contextmanager
@@ -193,12 +221,12 @@ class Database:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run a statement and return the number of rows that it changed."""
-        with self._held():
+        with self.transaction():
             return self._connection.execute(statement, values).rowcount
 
     def execute_many(self, statement: str, rows: Any) -> None:
         """Run a statement for each row."""
-        with self._held():
+        with self.transaction():
             self._connection.executemany(statement, rows)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -29,10 +29,11 @@ from expunge.core.files import flush_file
 from expunge.core.place import Place, is_private
 from expunge.folder.store.database import NAME, is_database
 from expunge.folder.store.files import FolderLock, explain_errors
+from expunge.folder.store.tally import MOMENT
 
 _LAST = (NAME, "lock")  # what is removed last: it says what the folder was
 _PARTS = frozenset({"records", "models", "waiting", "design", "keys"})
-_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty"})
+_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", MOMENT})
 _BUNDLE = frozenset({"manifest.json", "signature.json", "learner", "records"})
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,10 @@ _ROWS_AT_ONCE = 1 << 14
 RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|checksums)\.(slab|heap)")
 _NAMED = 8  # files that an error names one by one
 _Spans = NDArray[np.int64]
+
+
+def _pass_by(_: int) -> None:
+    pass
 
 
 class RecordFolder:
@@ -183,7 +187,9 @@ class RecordFolder:
         """The total of some records, from their stored checksums."""
         return total(np.array(self._map(_SUMS, num_slots)[slots]))
 
-    def verify(self, num_slots: int, dead: Sequence[int], erased: Sequence[int]) -> Iterator[str]:
+    def verify(
+        self, num_slots: int, dead: Sequence[int], erased: Sequence[int], advance: Callable[[int], None] = _pass_by
+    ) -> Iterator[str]:
         """Read everything, and yield one line for each thing that is not as it was written. Nothing is changed.
 
         Parameters
@@ -192,6 +198,8 @@ class RecordFolder:
             The committed number of rows.
         dead, erased
             Slots whose record was deleted, and those of them that have been overwritten.
+        advance
+            Called with the number of rows read since the last call.
         """
         short = [line for column in self._columns for line in self._too_short(column, num_slots)]
         yield from short
@@ -212,6 +220,7 @@ class RecordFolder:
                 how = column if column.dtype else replace(column, dtype="<i8", shape=(2,))
                 for row in np.flatnonzero(_is_written(self._map(how, num_slots)[gone])).tolist():
                     yield str(self._returned(column, int(gone[row])))
+            advance(len(slots))
         for column in self._columns:
             if column.dtype is None:
                 yield from self._stray_bytes(column, is_dead & ~is_erased)

@@ -7,6 +7,7 @@
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
+    moment                    the number of the last transaction of state.db (`tally`)
     dirty                     whether a consensus failed, for when state.db has no room (`DirtyFlag`)
 
 Everything in it but the public key, and the certificates made from it, is inside the trust boundary.
@@ -20,7 +21,8 @@ import os
 import re
 import sqlite3
 import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from expunge.folder.store.database import Database, require_deployment, require_
 from expunge.folder.store.files import FolderLock, explain_errors, flush_files, remove_places, require_own
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
+from expunge.folder.store.tally import MOMENT
 from expunge.folder.store.threads import for_each
 
 _FOLDERS = ("records", "models", "waiting", "design", "keys")
@@ -242,14 +245,14 @@ class Store:
                     "another moment. Put the folder back as a whole; nothing was changed"
                 )
 
-    def verify_records(self) -> Iterator[str]:
+    def verify_records(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[str]:
         """Read all records in pieces, and yield one line for each thing that is not as it was written.
 
-        Nothing is changed. The folder may be open for reading only.
+        Nothing is changed. The folder may be open for reading only. `advance` is called with numbers of rows.
         """
         with self.explain_errors():
             dead, erased = self.deleted_slots()
-            yield from self.records.verify(self.position.num_slots, dead, erased)
+            yield from self.records.verify(self.position.num_slots, dead, erased, advance)
             try:
                 self.require_total()
             except FormatError as error:
@@ -369,7 +372,7 @@ def _require_own_files(place: Place) -> None:
     """
     with explain_errors(place.path):
         require_sound_files(place)
-        for name in ("lock", "dirty"):
+        for name in ("lock", "dirty", MOMENT):
             if (place / name).exists():
                 (place / name).stat()
         for name in _FOLDERS:
@@ -455,7 +458,14 @@ class DurableJournal:
             raise StoreError(f"{self._store.folder} has been closed")
 
 
-_FORM = struct.Struct("<QB")  # the generation, and whether it is dirty
+_FORM = struct.Struct("<QBI")  # the generation, whether it is dirty, and a checksum of the two
+
+
+_MOST_FLAG = 100  # bytes
+
+
+def _flag_bytes(generation: int, dirty: int) -> bytes:
+    return _FORM.pack(generation, dirty, zlib.crc32(_FORM.pack(generation, dirty, 0)))
 
 
 class DirtyFlag:
@@ -471,9 +481,10 @@ class DirtyFlag:
 
     @property
     def is_set(self) -> bool:
-        """Whether this generation is dirty. A file that cannot be read counts as set."""
+        """Whether this generation is dirty. A file that cannot be read, or is damaged, counts as set."""
         try:
-            return self._read() == (self._generation, 1)
+            found = self._read()
+            return found is None or found == (self._generation, 1)
         except FileNotFoundError:  # the disk had no room for it
             return False
         except OSError:
@@ -482,7 +493,8 @@ class DirtyFlag:
     def prepare(self) -> None:
         """Set the byte aside unless it is there. If the disk has no room for it, go on without."""
         with contextlib.suppress(OSError):
-            if not self._place.exists() or self._read()[0] != self._generation:
+            found = self._read() if self._place.exists() else (-1, 0)
+            if found is not None and found[0] != self._generation:
                 self._write(dirty=False)
 
     def set(self) -> bool:
@@ -493,16 +505,26 @@ class DirtyFlag:
             return False
         return True
 
-    def _read(self) -> tuple[int, int]:
-        """Read the generation and the flag; (-1, -1) from a file that is cut short."""
-        content = self._place.read_bytes()[: _FORM.size]
-        return _FORM.unpack(content) if len(content) == _FORM.size else (-1, -1)
+    @property
+    def is_damaged(self) -> bool:
+        """Whether there is a file, and it is not as it was written."""
+        return self._place.exists() and self._read() is None
+
+    def _read(self) -> tuple[int, int] | None:
+        """Read the generation and the flag; None from a file that is damaged."""
+        content = self._place.read_bytes(most=_MOST_FLAG)
+        if not content:
+            return -1, 0  # it was made, and the disk had no room for the rest
+        if len(content) != _FORM.size:
+            return None
+        generation, dirty, _ = _FORM.unpack(content)
+        return (generation, dirty) if content == _flag_bytes(generation, dirty) else None
 
     def _write(self, *, dirty: bool) -> None:
         is_new = not self._place.exists()
         descriptor = self._place.open(os.O_WRONLY | os.O_CREAT)
         try:
-            content = _FORM.pack(self._generation, dirty)
+            content = _flag_bytes(self._generation, dirty)
             if os.pwrite(descriptor, content, 0) != len(content):
                 raise OSError("the flag was not written whole")
             os.fsync(descriptor)
