@@ -91,6 +91,7 @@ def everything(folder: Path) -> dict[str, Any]:
         features, labels, weights = records.gather(live)
         requests = deployment.requests()
         store = deployment._store
+        pending = [one.request for one in requests if one.state == "pending"]
         return {
             "features": plain(features),
             "labels": labels.tobytes(),
@@ -101,9 +102,7 @@ def everything(folder: Path) -> dict[str, Any]:
             "models": [hashlib.sha256(repr(model).encode()).hexdigest() for model in state.models],
             "status": deployment.status,
             "requests": requests,
-            "asked": [
-                repr(deployment._evidence.requests.batch_of(r.request)) for r in requests if r.state == "pending"
-            ],
+            "asked": [repr(deployment._evidence.requests.batch_of(one)) for one in pending],
             "books": store.database.rows("SELECT * FROM generations"),
             "guard": store.database.rows("SELECT * FROM forgotten ORDER BY hash"),
             "log": store.database.rows("SELECT * FROM ledger ORDER BY sequence"),
@@ -159,8 +158,9 @@ def test_every_flipped_bit_is_noticed_or_harmless(sound: Path) -> None:
         else:
             assert found == expected, f"silent: {where}"
             told["harmless"] += 1
+            told[f"harmless in {path.parts[0]}"] += 1
         shutil.rmtree(twin)
-    assert told["noticed"] > 0.5 * told.total()
+    assert told["noticed"] > told["harmless"]
     assert sorted(path.name for path in sound.parent.iterdir()) == sorted([sound.name, "outside"])
     assert outside.read_bytes() == b"keep"
     print(dict(told))

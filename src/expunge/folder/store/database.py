@@ -87,6 +87,8 @@ class Database:
         else:
             place = require_deployment(folder, read_only=read_only)
             require_sound_files(place)
+            if not read_only:  # closing a connection that may write would change a damaged log
+                Database(place, read_only=True).close()
         self._place, self._folder = place, place.path
         self._path = self._folder / NAME
         self._process = os.getpid()
@@ -136,7 +138,7 @@ class Database:
             raise _foreign(self._folder)
         if not is_new and version != VERSION:
             raise FormatError(f"{self._folder} has format {version}; this version of expunge reads format {VERSION}")
-        if not is_new:
+        if read_only:
             for line in self._damage():
                 raise FormatError(line)
         if read_only:
@@ -163,9 +165,11 @@ class Database:
                 yield from self._tally.damage(moment, _SCHEMA)
         except FormatError as error:
             yield str(error)
-        except sqlite3.OperationalError:  # the disk, or another process
-            raise
-        except sqlite3.DatabaseError as error:
+        except sqlite3.OperationalError as error:
+            if "malformed" not in str(error) and "decode" not in str(error):  # the disk, or another process
+                raise
+            yield f"{self._path} is damaged: {error}. Put the folder back from a copy, as a whole; nothing was changed"
+        except (sqlite3.DatabaseError, ValueError) as error:
             yield f"{self._path} is damaged: {error}. Put the folder back from a copy, as a whole; nothing was changed"
 
     @contextlib.contextmanager

@@ -28,6 +28,7 @@ from expunge.core.place import Place
 #: The table that holds the tally itself.
 TALLY = "CREATE TABLE tally (only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL, sums TEXT NOT NULL)"
 MOMENT: Final = "moment"
+_OWN: Final = "tally"  # what stands for the number among the sums
 _FORM: Final = struct.Struct("<QI")  # the number of the last transaction, and the checksum of these bytes
 _BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _BYTES)
@@ -84,7 +85,7 @@ class Tally:
             before = sums.get(table, [0, "0"])
             sums[table] = [before[0] + rows, f"{(int(before[1], 16) + total) % _MODULUS:x}"]
         self._number = number + 1
-        text = json.dumps(sums, sort_keys=True)
+        text = json.dumps({**sums, _OWN: [self._number, "0"]}, sort_keys=True)
         self._connection.execute("UPDATE tally SET number = ?, sums = ? WHERE only = 1", (self._number, text))
 
     def committed(self) -> None:
@@ -126,6 +127,14 @@ class Tally:
         schema
             The statements that made the tables.
         """
+        factory = self._connection.text_factory
+        self._connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")  # damaged texts too
+        try:
+            yield from self._damage(moment, schema)
+        finally:
+            self._connection.text_factory = factory
+
+    def _damage(self, moment: int, schema: Sequence[str]) -> Iterator[str]:
         file = self._place.parent / "state.db"
         expected = sorted([*schema, "CREATE TABLE sqlite_sequence(name,seq)"])
         found = self._connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
@@ -142,18 +151,13 @@ class Tally:
                 f"{file} is of another moment than the other files: it ends with transaction {number:,}, and "
                 f"{moment:,} were made. {_REMEDY}"
             )
-        factory = self._connection.text_factory
-        self._connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-        try:
-            for table in self._tables():
-                rows, total = 0, 0
-                for row in self._connection.execute(f"SELECT * FROM main.{table}"):
-                    rows += 1
-                    total += _row_sum(table, row)
-                if sums.get(table, [0, "0"]) != [rows, f"{total % _MODULUS:x}"]:
-                    yield f"{file} is damaged: a row of its table {table!r} is not what was written. {_REMEDY}"
-        finally:
-            self._connection.text_factory = factory
+        for table in self._tables():
+            rows, total = 0, 0
+            for row in self._connection.execute(f"SELECT * FROM main.{table}"):
+                rows += 1
+                total += _row_sum(table, row)
+            if sums.get(table, [0, "0"]) != [rows, f"{total % _MODULUS:x}"]:
+                yield f"{file} is damaged: a row of its table {table!r} is not what was written. {_REMEDY}"
 
     def _tables(self) -> list[str]:
         query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name != 'tally'"
@@ -163,9 +167,10 @@ class Tally:
         row = self._connection.execute("SELECT number, sums FROM tally").fetchone()
         try:
             number, sums = row[0], json.loads(row[1])
-            if type(number) is int and all(type(rows) is int and int(total, 16) >= 0 for rows, total in sums.values()):
+            is_known = sums.pop(_OWN, [0])[0] == number and type(number) is int
+            if is_known and all(type(rows) is int and int(total, 16) >= 0 for rows, total in sums.values()):
                 return number, sums
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, LookupError):
             pass
         raise FormatError(f"{self._place.parent / 'state.db'} is damaged: its tally cannot be read. {_REMEDY}")
 
