@@ -220,4 +220,3 @@ def _check_flag(store: Store, checked: Counter[str], _: Advance) -> Iterator[str
             f"{store.place / 'dirty'} is not what was written: the generation counts as used up. Put the file back "
             "from a copy, or open the folder and renew the key, with expunge rekey"
         )
-    checked["budgets"] = len(store.database.rows("SELECT 1 FROM generations"))
