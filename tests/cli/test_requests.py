@@ -213,3 +213,24 @@ def test_many_pending_requests_are_counted_in_words(churn, expunge):
         expunge("delete", churn, "--id", number, "--later")
     assert len(expunge("status", churn, "--json").json["pending_requests"]) == 12
     assert "and 2 more, all of them with --json" in expunge("status", churn).words
+
+
+def test_requests_are_listed(batched, expunge):
+    assert "There are no requests." in expunge("requests", batched).words
+    asked = [expunge("delete", batched, "--id", number, "--json").json["request"] for number in ("3", "4")]
+    expunge("apply", batched)
+    asked.append(expunge("delete", batched, "--id", "9", "--json").json["request"])
+    listed = expunge("requests", batched, "--json").json
+    assert [(each["request"], each["state"], each["deletions"], each["round"]) for each in listed] == [
+        (asked[0], "applied", 1, 1),
+        (asked[1], "applied", 1, 1),
+        (asked[2], "pending", 1, None),
+    ]
+    assert [each["request"] for each in expunge("requests", batched, "--state", "pending", "--json").json] == asked[2:]
+    shown = expunge("requests", batched, "--last", "1").words
+    assert asked[2] in shown
+    assert asked[1] not in shown
+    assert "and 2 before these: --last 3" in shown
+    assert "There are no cancelled requests." in expunge("requests", batched, "--state", "cancelled").words
+    refused = expunge("requests", batched, "--state", "lost", code=2)
+    assert "--state must be one of pending, applied, cancelled, got 'lost'" in refused.err

@@ -1,4 +1,4 @@
-"""`expunge add`, `delete`, `apply` and `cancel`.
+"""`expunge add`, `delete`, `apply`, `cancel` and `requests`.
 
 A request is accepted first, and then applied if it is due. Its id is printed even if applying it fails.
 """
@@ -13,8 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import Interrupted, app, without_shard
-from expunge.cli.folders import opened, read_columns, schema_of
-from expunge.cli.output import AsJson, Data, Folder, Jobs, Key, Trust, When, console, progress, show_json
+from expunge.cli.folders import opened, read_columns, schema_of, settle
+from expunge.cli.output import (
+    AsJson,
+    Data,
+    Folder,
+    Jobs,
+    Key,
+    Trust,
+    When,
+    console,
+    progress,
+    show_json,
+    show_table,
+)
 from expunge.core.errors import ExpungeError, InputError, UnknownRecordError
 
 if TYPE_CHECKING:
@@ -242,3 +254,61 @@ def cancel(
         show_json({"request": request, "state": "cancelled"})
     else:
         console.print(f"Request {request}: cancelled.", markup=False, soft_wrap=True)
+
+
+@app.command()
+def requests(
+    folder: Folder,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Only those that are pending, applied or cancelled.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many, the newest.  [default: 20; all with --json]")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the requests of a deployment, newest last. It only reads, so it works while another process serves it.
+
+    Example: `expunge requests churn/ --state pending`
+    """
+    from expunge.folder import open_view
+
+    if state not in (None, *STATES):
+        raise InputError(f"--state must be one of {', '.join(STATES)}, got {state!r}")
+    settle(folder)
+    with open_view(folder) as view:
+        found = [request_facts(each) for each in view.requests() if state in (None, each.public_state)]
+    most = last if last is not None or as_json else _SHOWN
+    shown = found[-most:] if most else found
+    if as_json:
+        show_json(shown)
+    elif not found:
+        console.print(f"There are no {'requests' if state is None else f'{state} requests'}.")
+    else:
+        columns = ("request", "state", "deletes", "adds", "accepted", "applied by", "round")
+        rows = [
+            [each["request"], each["state"], each["deletions"], each["additions"], each["accepted_at"]]
+            + ["" if each[name] is None else each[name] for name in ("applied_by", "round")]
+            for each in shown
+        ]
+        more = len(found) - len(shown)
+        show_table(None, columns, rows, caption=f"and {more:,} before these: --last {len(found)}" if more else "")
+
+
+STATES = ("pending", "applied", "cancelled")
+_SHOWN = 20
+
+
+def request_facts(request: Request) -> dict[str, Any]:
+    """What a requester may know about a request, as plain data."""
+    is_applied = request.public_state == "applied"
+    return {
+        "request": request.request,
+        "state": request.public_state,
+        "kind": request.kind,
+        "deletions": request.deletions,
+        "additions": request.additions,
+        "accepted_at": request.accepted_at,
+        "applied_by": request.applied_by if is_applied else None,
+        "round": request.round if is_applied else None,
+    }

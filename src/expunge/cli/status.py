@@ -16,6 +16,7 @@ from expunge.cli.costs import costs_of, tell_costs
 from expunge.cli.create import advice_for, count_shards, tell_promise
 from expunge.cli.folders import opened, settle
 from expunge.cli.output import AsJson, Folder, Trust, console, say, show_json
+from expunge.cli.requests import request_facts
 from expunge.core.words import plural
 
 if TYPE_CHECKING:
@@ -166,16 +167,7 @@ def _left(budget: BudgetStatus) -> str:
 
 
 def _show_request(request: Request, *, as_json: bool) -> None:
-    facts = {
-        "request": request.request,
-        "state": request.public_state,
-        "kind": request.kind,
-        "deletions": request.deletions,
-        "additions": request.additions,
-        "accepted_at": request.accepted_at,
-        "applied_by": request.applied_by if request.public_state == "applied" else None,
-        "round": request.round if request.public_state == "applied" else None,
-    }
+    facts = request_facts(request)
     if as_json:
         show_json(facts)
         return

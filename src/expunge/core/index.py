@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -131,13 +132,37 @@ def _make_base(ids: NDArray[Any] | None, slots: NDArray[np.int64]) -> _Base:
 
 
 @dataclass(frozen=True)
+class SlotSet:
+    """A set of slots that grows. Growing costs the square root of its size: most slots are in a part that is shared."""
+
+    bulk: frozenset[int] = frozenset()
+    recent: frozenset[int] = frozenset()
+
+    def __contains__(self, slot: object) -> bool:
+        return slot in self.recent or slot in self.bulk
+
+    def __len__(self) -> int:
+        return len(self.bulk) + len(self.recent)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain(self.bulk, self.recent)
+
+    def extended(self, slots: Iterable[int]) -> SlotSet:
+        """Return the set with more slots, which it does not hold yet."""
+        recent = self.recent.union(slots)
+        if len(recent) > 64 + 8 * math.isqrt(len(self.bulk)):
+            return SlotSet(self.bulk | recent)
+        return SlotSet(self.bulk, recent)
+
+
+@dataclass(frozen=True)
 class IdIndex:
     """A map from id to slot for the live records of a dataset."""
 
     base: _Base
     base_size: int
     added: Mapping[Any, int] = field(default_factory=dict)
-    gone: frozenset[int] = frozenset()  # all emptied slots
+    gone: SlotSet = SlotSet()  # all emptied slots
 
     @classmethod
     def build(cls, ids: NDArray[Any] | None, size: int) -> IdIndex:
@@ -145,7 +170,7 @@ class IdIndex:
         return cls(_make_base(ids, np.arange(size, dtype=np.int64)), size)
 
     @classmethod
-    def restored(cls, ids: NDArray[Any] | None, live: NDArray[np.int64], gone: frozenset[int]) -> IdIndex:
+    def restored(cls, ids: NDArray[Any] | None, live: NDArray[np.int64], gone: SlotSet) -> IdIndex:
         """Index a dataset with some emptied slots, whose ids are ignored."""
         if ids is None or (ids.dtype.kind == "i" and np.array_equal(ids[live], live)):
             return cls(_RangeBase(len(live) + len(gone)), len(live), {}, gone)
@@ -198,7 +223,7 @@ class IdIndex:
         names = {record for slot, record in removed.items() if added.get(record) == slot} if added else set()
         if names:
             added = {record: slot for record, slot in self.added.items() if record not in names}
-        return IdIndex(self.base, self.base_size, added, self.gone | removed.keys())
+        return IdIndex(self.base, self.base_size, added, self.gone.extended(removed))
 
     def extended(self, ids: NDArray[Any] | None, start: int) -> IdIndex:
         """Return the index after records with these ids were put into slots start, start+1, …"""

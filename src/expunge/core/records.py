@@ -45,7 +45,7 @@ from expunge.core.features import (
     settle,
     standard_types,
 )
-from expunge.core.index import NOWHERE, IdIndex, RecordId, SubjectIndex
+from expunge.core.index import NOWHERE, IdIndex, RecordId, SlotSet, SubjectIndex
 from expunge.core.words import plural
 
 __all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
@@ -532,7 +532,7 @@ class Records:
         layout: tuple[str, tuple[Any, ...]],
     ) -> Records:
         """Restore a stored dataset from one block of all its slots; `dead` lists the emptied ones."""
-        gone = frozenset(dead)
+        gone = SlotSet(frozenset(dead))
         live = np.delete(np.arange(len(block), dtype=np.int64), sorted(gone))
         return cls(
             classes=classes,

@@ -327,13 +327,12 @@ class DurableDeployment:
 
         An "at" policy does not count requests that are being applied.
         """
-        requests, clock = self._evidence.requests, self._evidence.clock
-        under_way = {one.request for one, _ in self._keeper.under_way} if self._policy.mode == "at" else set()
+        requests, under_way = self._evidence.requests, self._keeper.under_way if self._policy.mode == "at" else ()
         if not under_way and requests.in_state("switched"):
             return True
-        waiting = [one for one in requests.in_state("pending") if one.request not in under_way]
-        oldest = clock.age(waiting[0].accepted_at) if waiting else 0.0
-        return self._policy.is_due(len(waiting), oldest)
+        last = under_way[-1][0].request if under_way else None
+        count, oldest = requests.num_waiting(at_most=self._policy.enough, after=last)
+        return self._policy.is_due(count, 0.0 if oldest is None else self._evidence.clock.age(oldest))
 
     def apply(self, *, advance: Advance = ignore_progress) -> int | None:
         """Apply all pending requests as one round. Return its number, or None if nothing was pending."""

@@ -66,7 +66,8 @@ class Inbox:
         self._is_current = False
         request = self._accept(asked, key, now)
         report_step("accept.done")
-        self._expected, self._leaving = expected, self._leaving | set(asked.deleted)
+        self._expected = expected
+        self._leaving.update(asked.deleted)
         self._is_current = True
         return request
 

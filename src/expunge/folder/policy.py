@@ -54,16 +54,14 @@ class ApplyPolicy:
             return cls("every", _positive(float(found[2]), text))
         return cls("at", _positive(float(found[3]), text))
 
+    @property
+    def enough(self) -> int:
+        """How many pending requests are enough to apply them; 0 if no number is."""
+        return {"now": 1, "every": 1, "at": math.ceil(self.amount), "manual": 0}[self.mode]
+
     def is_due(self, pending: int, seconds_waiting: float) -> bool:
         """Return whether to apply, given the number of pending requests and the age of the oldest in seconds."""
-        match self.mode:
-            case "now":
-                return pending > 0
-            case "every":
-                return pending > 0 and seconds_waiting >= self.amount
-            case "at":
-                return pending >= self.amount
-        return False
+        return 0 < self.enough <= pending and (self.mode != "every" or seconds_waiting >= self.amount)
 
     def beats(self, now: Callable[[], float]) -> Iterator[float]:
         """Yield the seconds until the next beat of the clock, again and again. A beat comes every `amount` seconds.

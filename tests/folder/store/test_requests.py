@@ -195,3 +195,14 @@ def test_the_guard_keeps_no_name_in_clear(store: Store, book: RequestBook) -> No
     book.remember([("record", "somebody in particular")])
     store.database.checkpoint()
     assert b"somebody" not in (store.folder / "state.db").read_bytes()
+
+
+def test_waiting_requests_are_counted_as_far_as_is_needed(book: RequestBook) -> None:
+    assert book.num_waiting(at_most=3, after=None) == (0, None)
+    accepted = [book.accept(addition(number), key=None, now=f"2030-01-0{number}T00:00:00Z") for number in range(1, 6)]
+    assert book.num_waiting(at_most=3, after=None) == (3, accepted[0].accepted_at)
+    assert book.num_waiting(at_most=9, after=None) == (5, accepted[0].accepted_at)
+    assert book.num_waiting(at_most=9, after=accepted[1].request) == (3, accepted[2].accepted_at)
+    book.mark_switched(accepted[0].request, generation=1, round=1)
+    assert book.num_waiting(at_most=9, after=None) == (4, accepted[1].accepted_at)
+    assert book.num_waiting(at_most=0, after=None) == (0, None)

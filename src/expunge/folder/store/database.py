@@ -51,7 +51,7 @@ _SCHEMA = (
     "accepted_at TEXT NOT NULL, applied_by TEXT, "
     "generation INTEGER, round INTEGER, deletions INTEGER NOT NULL, additions INTEGER NOT NULL, "
     "content TEXT, file TEXT)",
-    "CREATE INDEX requests_by_state ON requests (state)",
+    "CREATE INDEX requests_by_state ON requests (state, number)",
     # The keyed hashes of a request's records, in a table of their own: a change of the request's state does not write
     # them again.
     "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",

@@ -452,6 +452,18 @@ class RequestBook:
         row = self._store.database.row("SELECT COUNT(*) FROM requests WHERE state IN ('pending', 'switched')")
         return 0 if row is None else int(row[0])
 
+    def num_waiting(self, *, at_most: int, after: str | None) -> tuple[int, str | None]:
+        """Count the pending requests, or those accepted after one of them. Also return when the oldest was accepted.
+
+        Counting stops at `at_most`: there may be very many.
+        """
+        rows = self._store.database.rows(
+            "SELECT accepted_at FROM requests WHERE state = 'pending' AND number > "
+            "COALESCE((SELECT number FROM requests WHERE request = ?), 0) ORDER BY number LIMIT ?",
+            (after, at_most),
+        )
+        return len(rows), rows[0][0] if rows else None
+
     def batch_of(self, request: str) -> Batch:
         """Return what a pending request asks for, exactly as it was accepted."""
         row = self._store.database.row("SELECT content, file, fingerprint FROM requests WHERE request = ?", (request,))
