@@ -6,11 +6,12 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Extras stay in the lock: without them pip takes the newest release for `name[extra]`, and stops at its missing hash.
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-strip-extras --generate-hashes --python-version 3.11 pyproject.toml
 DEMO_FLAGS ?=
+SECONDS ?= 600
 # Workers that each start a thread per core for small matrices only wait for one another.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock bench clean
+.PHONY: help setup demo test fuzz check format lock bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +38,9 @@ demo: $(VENV)/base.stamp  ## train, predict, delete, add, and watch plain SISA f
 
 test: $(VENV)/all.stamp  ## the whole test suite
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+fuzz: $(VENV)/all.stamp  ## flip bits in folders for SECONDS=600, longer than the tests do
+	EXPUNGE_FUZZ_SECONDS=$(SECONDS) $(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto -s tests/folder/test_flips.py
 
 check: $(VENV)/all.stamp  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .

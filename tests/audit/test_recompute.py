@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import re
-import sqlite3
 import tempfile
 from contextlib import closing
 from fractions import Fraction
@@ -29,6 +28,7 @@ from expunge.folder import export_for_audit, open_view
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import disclose
 from expunge.folder.store import Store
+from expunge.folder.store.database import Database
 from expunge.folder.store.ensembles import read_records
 from expunge.training import ensemble
 from expunge.training.learners import LookupTableLearner, SlicedScikitLearner
@@ -54,10 +54,9 @@ def make(folder, learner=None, *, sampling="partition", size=120, **options):
 
 def write_model(folder, shard, data):
     """Replace a model's file, and the digest that the folder keeps of it."""
-    with sqlite3.connect(folder / "state.db") as database:
-        (name,) = database.execute("SELECT file FROM shards WHERE shard = ?", (shard,)).fetchone()
+    with closing(Database(folder)) as database:
+        (name,) = database.row("SELECT file FROM shards WHERE shard = ?", (shard,))
         database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (hashlib.sha256(data).digest(), shard))
-    database.close()
     (folder / "models" / name).write_bytes(data)
 
 
@@ -204,7 +203,7 @@ def test_a_record_that_was_changed_in_the_store_is_found(folder):
         recompute(folder, shards="all")
     # An operator who does it on purpose makes the checksums fit.
     records._sums_on_disk(np.arange(len(table))).tofile(records.path / "checksums.slab")
-    with closing(sqlite3.connect(folder / "state.db")) as database, database:
+    with closing(Database(folder)) as database:
         database.execute("UPDATE position SET total = ?", (str(records.total(len(table))),))
     assert recompute(folder, shards="all").different == (touched,)
 
@@ -217,9 +216,8 @@ def test_another_key_than_the_one_that_was_committed_to_is_found(folder, monkeyp
     state = type(found)(**{**found.__dict__, "key": chosen}).state()
     for shard, model in enumerate(ensemble.retrain(state, range(SHARDS))):
         write_model(folder, shard, encode_model(state.learner, model).data)
-    with sqlite3.connect(folder / "state.db") as database:
+    with closing(Database(folder)) as database:
         database.execute("UPDATE recipe SET secret = ?", (chosen.secret,))
-    database.close()
     result = recompute(folder, shards="all")
     assert result.different == ()
     assert result.key == "differs"
@@ -229,9 +227,8 @@ def test_another_key_than_the_one_that_was_committed_to_is_found(folder, monkeyp
 
 def test_an_old_log_has_no_commitment(folder):
     make(folder, LookupTableLearner()).close()
-    with sqlite3.connect(folder / "state.db") as database:
+    with closing(Database(folder)) as database:
         database.execute("UPDATE ledger SET entry = json_remove(entry, '$.facts.key_commitment')")
-    database.close()
     result = recompute(folder, shards=1)
     assert (result.agrees, result.key) == (True, "not recorded")
 
@@ -432,10 +429,9 @@ def test_the_environment_is_compared(folder, tmp_path, recorded, from_bundle):
 
 def pretend(folder, **facts):
     """Change what is recorded about the environment that the models were trained in."""
-    with sqlite3.connect(folder / "state.db") as database:
-        ((text,),) = database.execute("SELECT facts FROM environments").fetchall()
+    with closing(Database(folder)) as database:
+        ((text,),) = database.rows("SELECT facts FROM environments")
         database.execute("UPDATE environments SET facts = ?", (json.dumps(json.loads(text) | facts, sort_keys=True),))
-    database.close()
 
 
 def test_several_environments_are_told_with_their_numbers(folder):

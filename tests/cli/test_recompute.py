@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,15 +10,15 @@ from sklearn.linear_model import LogisticRegression
 
 import expunge as package
 from expunge.audit import choose_shards
+from expunge.folder.store.database import Database
 
 
 def make_stale(folder, shard):
     """Put another shard's model in the place of one, with its digest."""
-    with sqlite3.connect(folder / "state.db") as database:
-        names = dict(database.execute("SELECT shard, file FROM shards").fetchall())
+    with closing(Database(folder)) as database:
+        names = dict(database.rows("SELECT shard, file FROM shards"))
         data = (folder / "models" / names[(shard + 1) % 10]).read_bytes()
         database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (hashlib.sha256(data).digest(), shard))
-    database.close()
     (folder / "models" / names[shard]).write_bytes(data)
 
 

@@ -4,10 +4,10 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from sklearn.naive_bayes import GaussianNB
 import expunge as package
 from expunge.evidence import verify
 from expunge.folder import open_view
+from expunge.folder.store.database import Database
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,8 @@ def clinic(made, tmp_path):
 def grow_old(folder, days):
     """Date the key in force back."""
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - days * 86400))
-    with sqlite3.connect(folder / "state.db") as database:
+    with closing(Database(folder)) as database:
         database.execute("UPDATE recipe SET drawn_at = ?", (at,))
-    database.close()
     return at
 
 

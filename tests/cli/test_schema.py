@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import pandas as pd
 import pytest
+
+from expunge.folder.store.database import Database
 
 
 @pytest.fixture
@@ -60,14 +64,12 @@ def test_a_promise_with_a_target_keeps_its_schema(churn, expunge):
 
 def test_status_names_a_changed_environment(exact, expunge):
     import json
-    import sqlite3
 
     assert "changed since" not in expunge("status", exact).words
-    with sqlite3.connect(exact / "state.db") as database:
-        ((text,),) = database.execute("SELECT facts FROM environments").fetchall()
+    with closing(Database(exact)) as database:
+        ((text,),) = database.rows("SELECT facts FROM environments")
         facts = json.dumps(json.loads(text) | {"numpy": "1.26.4"}, sort_keys=True)
         database.execute("UPDATE environments SET facts = ?", (facts,))
-    database.close()
     words = expunge("status", exact).words
     assert f"changed since 3 models were trained: numpy 1.26.4 -> {np.__version__}" in words
     assert "the next update trains every one of these models again" in words

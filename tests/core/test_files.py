@@ -2,11 +2,12 @@
 
 import os
 import stat
+import threading
 
 import pytest
 
 from expunge.core.errors import InputError
-from expunge.core.files import Draft, flush_file, write_all, write_new, write_whole
+from expunge.core.files import Draft, flush_file, read_bounded, write_all, write_new, write_whole
 
 
 def test_the_old_file_stays_until_the_end(tmp_path):
@@ -62,3 +63,27 @@ def test_at_a_place(tmp_path):
     write_all(descriptor, b"12", 1)
     os.close(descriptor)
     assert path.read_bytes() == b"0120"
+
+
+def test_reading_stops_at_the_limit(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"0123456789")
+    assert read_bounded(path, most=10) == b"0123456789"
+    assert read_bounded(path, most=3) == b"0123"
+    assert read_bounded("/dev/zero", most=3) == bytes(4)
+
+
+def test_a_pipe_is_read_and_an_idle_one_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("expunge.core.files._PATIENCE", 0.1)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(TimeoutError, match="nothing comes through the pipe"):
+        read_bounded(path, most=10)
+    reader, writer = os.pipe()
+    os.write(writer, b"content")
+    with pytest.raises(TimeoutError, match="nothing comes through the pipe"):
+        read_bounded(f"/dev/fd/{reader}", most=100)
+    os.write(writer, b"content")
+    threading.Timer(0.05, os.close, [writer]).start()
+    assert read_bounded(f"/dev/fd/{reader}", most=100) == b"content"
+    os.close(reader)

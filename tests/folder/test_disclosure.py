@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -158,7 +159,7 @@ def bad_label(bundle: Path) -> None:
     sums = RecordFolder(bundle / "records", form)._sums_on_disk(np.arange(SIZE - 3))
     sums.tofile(bundle / "records/checksums.slab")
     names = ["records/labels.slab", "records/checksums.slab"]
-    digests = {name: disclosure._digest_of(bundle / name) for name in names}
+    digests = {name: hashlib.sha256((bundle / name).read_bytes()).hexdigest() for name in names}
     signed(lambda found: found["files"].update(digests))(bundle)
 
 
@@ -166,7 +167,7 @@ def swapped_rows(bundle: Path) -> None:
     features = np.fromfile(bundle / "records/features.slab", dtype=np.uint8).reshape(SIZE - 3, -1)
     features[[0, 1]] = features[[1, 0]]
     features.tofile(bundle / "records/features.slab")
-    digest = disclosure._digest_of(bundle / "records/features.slab")
+    digest = hashlib.sha256((bundle / "records/features.slab").read_bytes()).hexdigest()
     signed(lambda found: found["files"].update({"records/features.slab": digest}))(bundle)
 
 
@@ -178,7 +179,7 @@ BROKEN = [
     (flip("signature.json"), "bundle"),
     (drop("signature.json"), "cannot be read: No such file"),
     (drop("records/labels.slab"), "cannot be read: No such file"),
-    (link, "is a link: a bundle has none"),
+    (link, "is a link; expunge does not follow links"),
     (bad_label, "a record has a label that is no class"),
     (swapped_rows, "the record in row 0 is not what was written: features.slab"),
     (signed(lambda found: found.update(format=2)), "has format 2; this version of expunge reads 1"),

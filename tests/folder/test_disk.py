@@ -21,6 +21,7 @@ import expunge
 import expunge.folder.store.database as database
 from expunge import AddMany
 from expunge.core.errors import ExpungeError, FolderBusyError, FormatError, StoreError
+from expunge.core.place import Place
 from expunge.folder import open_view
 from expunge.folder.codec import encode_model
 from expunge.folder.store.slabs import RecordFolder
@@ -323,7 +324,7 @@ def test_a_consensus_that_failed_on_a_full_disk_is_remembered_by_a_killed_proces
 
 
 def test_the_flag_is_of_one_generation(tmp_path):
-    first, second = (DirtyFlag(tmp_path, generation) for generation in (1, 2))
+    first, second = (DirtyFlag(Place.hold(tmp_path), generation) for generation in (1, 2))
     assert not first.is_set
     first.prepare()
     first.prepare()
@@ -334,12 +335,16 @@ def test_the_flag_is_of_one_generation(tmp_path):
     assert not second.is_set
     second.prepare()
     assert not first.is_set
-    (tmp_path / "dirty").write_bytes(b"cut")
-    assert not second.is_set
+    for damaged in (b"cut", bytes(13), (tmp_path / "dirty").read_bytes()[:-1] + b"?"):
+        (tmp_path / "dirty").write_bytes(damaged)
+        assert second.is_damaged
+        second.prepare()
+        assert second.is_set  # rather once too often than forgotten
+    (tmp_path / "dirty").unlink()
     second.prepare()
     assert second.set()
     assert second.is_set
-    nowhere = DirtyFlag(tmp_path / "nowhere", 1)
+    nowhere = DirtyFlag(Place.hold(tmp_path) / "nowhere", 1)
     nowhere.prepare()
     assert not nowhere.set()
 
@@ -363,6 +368,7 @@ def test_dirt_that_could_not_be_written_is_written_before_the_next_answer(tmp_pa
     class OneDatabase:
         database = FullDatabase()
         folder = tmp_path / "nowhere"  # nor is there a flag
+        place = Place.hold(tmp_path) / "nowhere"
 
         def require_own(self) -> None:
             pass

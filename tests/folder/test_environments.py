@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import expunge
 from expunge.core.errors import FormatError, ModelFormatError, ParameterError
 from expunge.evidence import verify
 from expunge.folder import open_view
+from expunge.folder.store.database import Database
 from expunge.training import ensemble, environment
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -30,19 +31,17 @@ def make(folder: Path, **options: Any) -> None:
 
 def pretend(folder: Path, **facts: str) -> None:
     """Change what is recorded about the environment that the models were trained in."""
-    with sqlite3.connect(folder / "state.db") as database:
-        ((text,),) = database.execute("SELECT facts FROM environments").fetchall()
+    with closing(Database(folder)) as database:
+        ((text,),) = database.rows("SELECT facts FROM environments")
         database.execute("UPDATE environments SET facts = ?", (json.dumps(json.loads(text) | facts, sort_keys=True),))
-    database.close()
 
 
 def recorded(folder: Path) -> list[int]:
     """The numbers of models, by environment."""
-    with sqlite3.connect(folder / "state.db") as database:
-        rows = database.execute(
+    with closing(Database(folder)) as database:
+        rows = database.rows(
             "SELECT COUNT(shard) FROM environments LEFT JOIN shards ON environment = number GROUP BY number"
-        ).fetchall()
-    database.close()
+        )
     return sorted(count for (count,) in rows)
 
 
@@ -138,9 +137,8 @@ def test_lenient_needs_the_exact_promise(folder: Path, promise: str) -> None:
 @pytest.mark.parametrize("change", ["UPDATE environments SET facts = '[]'", "DELETE FROM environments"])
 def test_damage_is_named(folder: Path, change: str) -> None:
     make(folder)
-    with sqlite3.connect(folder / "state.db") as database:
+    with closing(Database(folder)) as database:
         database.execute(change)
-    database.close()
     with pytest.raises(FormatError, match=r"environment .*damaged"):
         expunge.open(folder)
     with open_view(folder) as view, pytest.raises(FormatError, match=r"environment .*damaged"):

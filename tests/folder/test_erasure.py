@@ -29,6 +29,7 @@ import expunge.folder.store.ensembles
 import expunge.training.ensemble
 from expunge import AddMany, Delete
 from expunge.core.errors import StoreError
+from expunge.core.place import Place
 from expunge.folder.store import Store, steps
 from expunge.folder.store.slabs import RecordFolder
 from expunge.training.learners import LookupTableLearner
@@ -294,16 +295,16 @@ def test_a_request_that_could_not_be_applied_and_is_cancelled_leaves_nothing(fol
     request = deployment.submit([addition(kind, [80])])
     written = []
 
-    def write_some(path: Path, content: bytes, *, write: Any = expunge.folder.store.ensembles.write_new) -> None:
-        written.append(path)
-        write(path, content) if len(written) < 3 else full_disk()
+    def write_some(place: Place, content: bytes, *, write: Any = Place.write_new, **options: Any) -> None:
+        written.append(place)
+        write(place, content, **options) if len(written) < 3 else full_disk()
 
     for switched in (False, True):  # full before the switch, and at the very commit of it
         with monkeypatch.context() as patch:
             if switched:
                 patch.setattr(expunge.folder.store.database.Database, "_commit", fail_to_commit)
             else:
-                patch.setattr(expunge.folder.store.ensembles, "write_new", write_some)
+                patch.setattr(Place, "write_new", write_some)
             with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
                 deployment.apply()
     assert deployment.request(request.request).state == "pending"

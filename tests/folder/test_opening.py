@@ -37,7 +37,7 @@ def files_in(folder: Path) -> list[str]:
 def test_what_a_folder_holds(folder: Path) -> None:
     make(folder).close()
     assert files_in(folder.parent) == ["deployment"]
-    assert files_in(folder) == ["design", "dirty", "keys", "lock", "models", "records", "state.db", "waiting"]
+    assert files_in(folder) == ["design", "dirty", "keys", "lock", "models", "moment", "records", "state.db", "waiting"]
     assert len(files_in(folder / "models")) == 3
     assert (folder.stat().st_mode & 0o777) == 0o700
     private = [path for path in folder.rglob("*") if path.is_file() and path.name != "public.pem"]
@@ -202,7 +202,7 @@ def test_missing_files_are_named(folder: Path, missing: str) -> None:
 
 def test_leftovers_of_what_never_happened_are_removed(folder: Path) -> None:
     make(folder).close()
-    for name in ("models/00001-dead.bin", "waiting/gone.block", "records/000009/features.slab"):
+    for name in ("models/00001-0123456789abcdef.arrays", f"waiting/{'e' * 32}.block", "records/000009/features.slab"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"somebody's data")
     with (folder / "records/000001/features.slab").open("ab") as slab:

@@ -15,6 +15,7 @@ import pytest
 import expunge
 from expunge import Add, Delete
 from expunge.core.errors import ExpungeError, StoreError
+from expunge.core.place import Place
 from expunge.folder import DurableDeployment
 from expunge.folder.store import Store, ensembles, files, slabs, steps
 from expunge.folder.store.database import Database
@@ -78,10 +79,10 @@ class FailsAtTheThird:
 
 ON_ITS_WAY = {
     "training": (LookupTableLearner, "fit"),
-    "a model's file": (ensembles, "write_new"),
+    "a model's file": (Place, "write_new"),
     "a model's bytes": (ensembles, "encode_model"),
     "the records": (slabs, "_append"),
-    "a folder's list": (ensembles, "flush_file"),
+    "a folder's list": (ensembles, "flush_files"),
 }
 
 
@@ -113,7 +114,7 @@ WHILE_ERASING = {
     "overwriting": (RecordFolder, "erase"),
     "cutting": (RecordFolder, "cut"),
     "removing": (Store, "remove"),
-    "removing one": (files, "_remove_path"),
+    "removing one": (files, "_remove_place"),
     "emptying the log": (Database, "checkpoint"),
     "flushing": (os, "fsync"),
 }

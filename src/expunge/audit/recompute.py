@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from expunge.core.checks import require_count
 from expunge.core.errors import InputError, ParameterError
+from expunge.core.files import read_bounded
 from expunge.core.words import percent_at_least, plural
 from expunge.evidence import detection_chance
 from expunge.folder.codec import encode_model
@@ -312,8 +312,7 @@ def digest_checkpoint(path: str | os.PathLike[str]) -> str:
         If the file cannot be read, is empty, or is larger than a checkpoint can be.
     """
     try:
-        with Path(path).open("rb") as stream:
-            data = stream.read(_MOST_CHECKPOINT + 1)
+        data = read_bounded(path, most=_MOST_CHECKPOINT)
     except OSError as error:
         raise InputError(f"the checkpoint {path} cannot be read: {error.strerror or error}") from None
     if not data or len(data) > _MOST_CHECKPOINT:

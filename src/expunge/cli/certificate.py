@@ -14,6 +14,7 @@ from expunge.cli.app import app
 from expunge.cli.folders import refuse_inside, settle
 from expunge.cli.output import Folder, complain, console, show_json, show_table
 from expunge.core.errors import InputError
+from expunge.core.files import read_bounded
 
 if TYPE_CHECKING:
     from expunge.evidence import Certificate, Check, Verification
@@ -103,8 +104,7 @@ def _read(file: Path) -> bytes:
     from expunge.evidence import MAX_BYTES
 
     try:
-        with file.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+        return read_bounded(file, most=MAX_BYTES)
     except FileNotFoundError:
         raise InputError(f"there is no file {file}") from None
     except OSError as error:

@@ -7,7 +7,6 @@ and check where outputs may go.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,15 +54,12 @@ def settle(folder: Path) -> None:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    from expunge.folder.store import FolderLock, Store, hidden_name, replace_folder
+    from expunge.folder.store import Store, replace_folder, workshop
 
     Store.open(folder).close()  # refuses a folder that is no deployment, or that another process has open
     home = folder.resolve()
-    workshop = hidden_name(home, "new")
-    workshop.mkdir(mode=0o700)
-    lock = FolderLock(workshop)
-    try:
-        place = workshop / home.name
+    with workshop(home, "new") as beside:
+        place = beside / home.name
         try:
             yield place
         except StoreError as error:  # name the folder that the user asked for
@@ -71,9 +67,6 @@ def _beside(folder: Path) -> Iterator[Path]:
                 raise
             raise type(error)(str(error).replace(str(place), str(folder))) from error
         replace_folder(place, home)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
-        lock.release()
 
 
 def make_learner(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from expunge.core.errors import InputError
+
+_PATIENCE = 10.0  # seconds to wait for a pipe
+_PIECE = 1 << 20
 
 
 class Draft:
@@ -122,6 +128,53 @@ def write_whole(path: str | Path, content: bytes) -> Path:
     with Draft(path) as draft:
         draft.finish(content)
     return Path(path)
+
+
+def read_bounded(path: str | os.PathLike[str], *, most: int) -> bytes:
+    """Read a file that the caller names, and stop after one byte more than it may have.
+
+    It may be a pipe. One that nothing is written to is given up.
+
+    Parameters
+    ----------
+    path
+        The file.
+    most
+        The most bytes that it may have.
+
+    Returns
+    -------
+    bytes
+        The whole file; or its first `most` + 1 bytes, if it is too long.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or nothing comes through the pipe.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = write_whole(pathlib.Path(tempfile.mkdtemp()) / "report.json", b"{}")
+    >>> read_bounded(path, most=100)
+    b'{}'
+    """
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    )  # opening a pipe waits for a writer otherwise
+    try:
+        is_stream = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+        found = bytearray()
+        while len(found) <= most:
+            if is_stream and not select.select([descriptor], [], [], _PATIENCE)[0]:
+                raise OSError(errno.ETIMEDOUT, "nothing comes through the pipe", str(path))
+            piece = os.read(descriptor, min(most + 1 - len(found), _PIECE))
+            if not piece:
+                break
+            found += piece
+        return bytes(found)
+    finally:
+        os.close(descriptor)
 
 
 def write_new(path: Path, content: Any, *, flush: bool = True) -> None:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from expunge.core.errors import InputError
-from expunge.core.files import flush_file, write_new, write_whole
+from expunge.core.files import flush_file, read_bounded, write_new, write_whole
 
 _FINGERPRINT_BYTES: Final = 16
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -137,15 +137,19 @@ class SigningKey:
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Read a key from a PEM file (PKCS8, without a password)."""
-        pem = _read(path, "signing key")
+        return cls.from_pem(_read(path, "signing key"), source=str(path))
+
+    @classmethod
+    def from_pem(cls, pem: bytes, *, source: str) -> Self:
+        """Read a key from PEM (PKCS8, without a password). `source` names it in errors."""
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except TypeError:
-            raise InputError(f"{path} is protected by a password, which is not supported") from None
+            raise InputError(f"{source} is protected by a password, which is not supported") from None
         except (ValueError, UnsupportedAlgorithm):
-            raise InputError(f"{path} is not a private key in PEM") from None
+            raise InputError(f"{source} is not a private key in PEM") from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise InputError(f"{path} is not an Ed25519 key")
+            raise InputError(f"{source} is not an Ed25519 key")
         return cls(key)
 
     def save(self, path: Path | str) -> None:
@@ -173,8 +177,7 @@ class SigningKey:
 
 def _read(path: Path | str, what: str) -> bytes:
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MAX_KEY_FILE + 1)
+        data = read_bounded(path, most=_MAX_KEY_FILE)
     except FileNotFoundError:
         raise InputError(f"there is no {what} at {path}") from None
     except OSError as error:

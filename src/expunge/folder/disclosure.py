@@ -19,8 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +30,8 @@ import numpy as np
 
 from expunge.core.checks import require_count, require_flag, require_text
 from expunge.core.errors import ExpungeError, FormatError, InputError, StoreError
-from expunge.core.files import flush_file, write_new
+from expunge.core.files import flush_file
+from expunge.core.place import Place
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Records
 from expunge.core.version import __version__
@@ -40,14 +39,14 @@ from expunge.core.words import plural
 from expunge.evidence import PublicKey, SigningKey
 from expunge.folder.codec import Encoded, decode
 from expunge.folder.configuration import load_settings
-from expunge.folder.evidence import Evidence
+from expunge.folder.evidence import Evidence, read_signing_key
 from expunge.folder.inspection import read_unchanged
-from expunge.folder.opening import remove_abandoned
-from expunge.folder.store import FolderLock, Store
+from expunge.folder.store import Store, workshop
 from expunge.folder.store.columns import Form
 from expunge.folder.store.ensembles import count_environments, load_classes, read_key, read_records
 from expunge.folder.store.files import explain_errors
-from expunge.folder.store.slabs import RecordFolder
+from expunge.folder.store.replacement import remove_abandoned
+from expunge.folder.store.slabs import RecordFolder, file_names
 from expunge.training.ensemble import EnsembleState
 from expunge.training.environment import Environment
 from expunge.training.recipe import Recipe
@@ -224,7 +223,7 @@ def is_bundle(path: str | os.PathLike[str]) -> bool:
     bool
         Whether it has a manifest.
     """
-    return (Path(path) / _MANIFEST).is_file()
+    return os.path.lexists(Path(path) / _MANIFEST)
 
 
 def count_shards(path: str | os.PathLike[str]) -> int:
@@ -246,7 +245,7 @@ def count_shards(path: str | os.PathLike[str]) -> int:
         If it is neither, or is damaged.
     """
     if is_bundle(path):
-        manifest, _ = _read_manifest(Path(path))
+        manifest, _ = _read_manifest(_hold(Path(path)))
         with _explained(Path(path)):
             return require_count("num_shards", manifest["recipe"]["num_shards"], most=2**31)
     store = Store.open(Path(path), read_only=True)
@@ -333,7 +332,7 @@ def _committed(store: Store, shard: int) -> ModelCommitment | None:
     """Commit to the bytes that are in service: those in the file, not those that the database expects."""
     row = store.database.row("SELECT file, format, salt FROM shards WHERE shard = ?", (shard,))
     try:
-        data = b"" if row is None else (store.folder / "models" / Path(row[0]).name).read_bytes()
+        data = b"" if row is None else (store.place / "models" / row[0]).read_bytes()
     except FileNotFoundError:
         row = None
     return None if row is None else ModelCommitment.of(Encoded(row[1], data), salt=bytes(row[2]))
@@ -426,7 +425,7 @@ def export_for_audit(path: str | os.PathLike[str], out: str | os.PathLike[str]) 
     store = Store.open(Path(path), read_only=True)
     try:
         found, form, extra = read_unchanged(store, lambda: _to_export(store))[0]
-        key = SigningKey.load(store.folder / "keys" / "signing.pem")
+        key = read_signing_key(store)
     finally:
         store.close()
     missing = [shard for shard, model in found.models.items() if model is None]
@@ -456,27 +455,21 @@ def _require_free(target: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _under_construction(target: Path) -> Iterator[Path]:
+def _under_construction(target: Path) -> Iterator[Place]:
     """Make a bundle beside its place and rename it when it is complete. What a killed attempt left is removed."""
     remove_abandoned(target)
-    workshop = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    workshop.mkdir(mode=0o700)
-    lock = FolderLock(workshop)
-    try:
-        partial = workshop / "bundle"
-        partial.mkdir(mode=0o700)
+    with workshop(target, "partial") as beside:
+        partial = Place.hold(beside) / "bundle"
+        partial.mkdir()
         yield partial
-        flush_file(partial)
-        partial.rename(target)
+        partial.flush()
+        partial.path.rename(target)
         flush_file(target.parent)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
-        lock.release()
 
 
-def _write_bundle(path: Path, found: Disclosure, form: Form, schema: dict[str, Any], key: SigningKey) -> None:
-    RecordFolder.write(path / _RECORDS, form, found.records.blocks)
-    write_new(path / _LEARNER, found.learner.data)
+def _write_bundle(place: Place, found: Disclosure, form: Form, schema: dict[str, Any], key: SigningKey) -> None:
+    RecordFolder.write(place / _RECORDS, form, found.records.blocks)
+    (place / _LEARNER).write_new(found.learner.data)
     independent = isinstance(found.sampler, IndependentSampler)
     manifest = {
         "kind": _KIND,
@@ -503,20 +496,27 @@ def _write_bundle(path: Path, found: Disclosure, form: Form, schema: dict[str, A
             for _, model in sorted(found.models.items())
             if model is not None
         ],
-        "files": {name: _digest_of(path / name) for name in _files_of(form)},
+        "files": {name: _digest_of(_within(place, name)) for name in _files_of(form)},
     }
     text = json.dumps(manifest, sort_keys=True, indent=1).encode("ascii")
     signature = {"public_key": key.public_key.to_pem(), "signature": key.sign(_SIGNED + text).hex()}
-    write_new(path / _SIGNATURE, json.dumps(signature, indent=1).encode("ascii"))
-    write_new(path / _MANIFEST, text)
+    (place / _SIGNATURE).write_new(json.dumps(signature, indent=1).encode("ascii"))
+    (place / _MANIFEST).write_new(text)
 
 
 def _files_of(form: Form) -> list[str]:
-    return [_LEARNER, *(f"{_RECORDS}/{name}" for name in RecordFolder(Path(), form).file_names)]
+    return [_LEARNER, *(f"{_RECORDS}/{name}" for name in file_names(form))]
 
 
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as stream:
+def _within(place: Place, name: str) -> Place:
+    """A file of the bundle by its name in the manifest."""
+    for part in name.split("/"):
+        place = place / part
+    return place
+
+
+def _digest_of(place: Place) -> str:
+    with os.fdopen(place.open(), "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -534,10 +534,12 @@ def _explained(path: Path) -> Iterator[None]:
         raise FormatError(f"the bundle {path} is malformed: {type(error).__name__}: {detail:.200}") from None
 
 
-def _read_manifest(path: Path) -> tuple[dict[str, Any], PublicKey]:
+def _read_manifest(place: Place) -> tuple[dict[str, Any], PublicKey]:
     """Read the manifest, after its signature and before anything else."""
+    path = place.path
     with _explained(path):
-        text, signature = _read_small(path / _MANIFEST), json.loads(_read_small(path / _SIGNATURE))
+        text = (place / _MANIFEST).read_bytes(most=_MOST_BYTES)
+        signature = json.loads((place / _SIGNATURE).read_bytes(most=_MOST_BYTES))
         key = PublicKey.from_pem(signature["public_key"].encode("ascii"))
         if not key.verifies(bytes.fromhex(signature["signature"]), _SIGNED + text):
             raise FormatError(
@@ -553,22 +555,18 @@ def _read_manifest(path: Path) -> tuple[dict[str, Any], PublicKey]:
         return manifest, key
 
 
-def _read_small(path: Path) -> bytes:
-    if path.is_symlink():
-        raise FormatError(f"{path} is a link: a bundle has none")
-    with path.open("rb") as stream:
-        data = stream.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise FormatError(f"{path} is too large")
-    return data
+def _hold(path: Path) -> Place:
+    with _explained(path):
+        return Place.hold(path, only_reads=True)
 
 
 def _from_bundle(path: Path, shards: Choose) -> Disclosure:
-    manifest, key = _read_manifest(path)
+    place = _hold(path)
+    manifest, key = _read_manifest(place)
     with _explained(path):
         schema, recipe = manifest["schema"], manifest["recipe"]
         form = _require_sound(Form.from_json(schema["form"]))
-        _check_files(path, manifest["files"], form)
+        _check_files(place, manifest["files"], form)
         num_shards = require_count("num_shards", recipe["num_shards"])
         models = [_read_commitment(row) for row in manifest["models"]]
         if len(models) != num_shards:
@@ -578,12 +576,12 @@ def _from_bundle(path: Path, shards: Choose) -> Disclosure:
             deployment=require_text("deployment", manifest["deployment"]),
             generation=require_count("generation", manifest["generation"]),
             round=require_count("round", manifest["round"], least=0),
-            records=_read_bundled_records(path, manifest, form),
+            records=_read_bundled_records(place, manifest, form),
             key=RecipeKey(bytes.fromhex(recipe["key"]), is_system=require_flag("key", recipe["key_is_from_system"])),
             commitment=manifest["commitment"],
             num_shards=num_shards,
             sampler=_sampler_of(recipe),
-            learner=Encoded(recipe["learner_format"], (path / _LEARNER).read_bytes()),
+            learner=Encoded(recipe["learner_format"], (place / _LEARNER).read_bytes()),
             models={shard: models[shard] for shard in shards(num_shards)},
             environment=dict(Environment.from_text(json.dumps(manifest["environment"])).facts),
             signed_by=key.fingerprint,
@@ -618,24 +616,22 @@ def _require_sound(form: Form) -> Form:
     return form
 
 
-def _check_files(path: Path, files: Mapping[str, str], form: Form) -> None:
+def _check_files(place: Place, files: Mapping[str, str], form: Form) -> None:
     expected = _files_of(form)
     if sorted(files) != sorted(expected):
         raise InputError("its list of files does not fit its columns")
     for name in expected:
-        if (path / name).is_symlink() or (path / name).parent.is_symlink():
-            raise FormatError(f"{path / name} is a link: a bundle has none")
-        if _digest_of(path / name) != files[name]:
-            raise FormatError(f"the bundle {path} was changed after it was signed: {name} has another digest")
+        if _digest_of(_within(place, name)) != files[name]:
+            raise FormatError(f"the bundle {place} was changed after it was signed: {name} has another digest")
 
 
-def _read_bundled_records(path: Path, manifest: Mapping[str, Any], form: Form) -> Records:
+def _read_bundled_records(place: Place, manifest: Mapping[str, Any], form: Form) -> Records:
     schema, size = manifest["schema"], require_count("num_records", manifest["num_records"], least=0)
     for column in form.columns:
-        if (path / _RECORDS / f"{column.name}.slab").stat().st_size != size * column.width:
+        if (place / _RECORDS / f"{column.name}.slab").stat().st_size != size * column.width:
             raise InputError(f"column {column.name} has another length than {size} records")
     classes = load_classes(schema["classes"])
-    block = RecordFolder(path / _RECORDS, form).read(size)
+    block = RecordFolder(place / _RECORDS, form).read(size)
     if form.outputs is not None:
         if len(classes) or not np.isfinite(block.labels).all():
             raise InputError("a record has a label that is no finite number")

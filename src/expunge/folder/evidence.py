@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -14,7 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from expunge import evidence
-from expunge.core.files import write_new
+from expunge.core.errors import FormatError
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
@@ -28,6 +29,8 @@ from expunge.training.environment import describe_environments
 REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
 _TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
 _SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
+KEY_FILES = (_SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY)
+_MOST_KEY = 10_000  # bytes of a key's file
 
 
 class CurrentFacts(NamedTuple):
@@ -101,6 +104,11 @@ class LedgerBook:
         content = evidence.write_canonical(line.entry.to_data()).decode()
         self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
 
+    def check(self) -> evidence.Fault | None:
+        """Return the first fault of the whole chain, or None."""
+        lines = [evidence.Line(entry, link) for entry, link in self._rows()]
+        return evidence.check_ledger(evidence.genesis(self._deployment), lines, head=self.head)
+
     def excerpt(self, request: str, *, num_shards: int, reach: int = REACH) -> evidence.Excerpt:
         """Return the chain up to the head, with the request's entries and those that tell of the recipe in full.
 
@@ -151,7 +159,7 @@ class Evidence:
         self.clock = Clock(store.fact("clock_seconds"))
         self.ledger = LedgerBook(store, self.deployment_id)
         with store.explain_errors():
-            hash_key = (store.folder / "keys" / _HASH_KEY).read_bytes()
+            hash_key = read_key_file(store, _HASH_KEY)
         self.requests = RequestBook(store, hash_key)
         self._num_shards: int = store.fact("settings")["n_shards"]
 
@@ -207,7 +215,7 @@ class Evidence:
         if request is None:
             about["counts"] = self._counts(about["counts"], now.num_records)
         return evidence.issue(
-            key=evidence.SigningKey.load(store.folder / "keys" / _SIGNING_KEY),
+            key=read_signing_key(store),
             deployment=evidence.DeploymentFacts(
                 deployment_id=self.deployment_id,
                 name=store.fact("name"),
@@ -263,11 +271,29 @@ class Evidence:
         return evidence.CountFacts(num_records=num_records, accepted=len(states), **counted)
 
 
+def read_signing_key(store: Store) -> evidence.SigningKey:
+    """Read the key that the folder's certificates are signed with."""
+    content = read_key_file(store, _SIGNING_KEY)
+    return evidence.SigningKey.from_pem(content, source=str(store.place / "keys" / _SIGNING_KEY))
+
+
+def read_key_file(store: Store, name: str) -> bytes:
+    """Read a file of `keys/`, and check that it is the one that was made for this deployment."""
+    place, known = store.place / "keys" / name, store.fact("keys")
+    with store.explain_errors():
+        content = place.read_bytes(most=_MOST_KEY)
+    if hashlib.sha256(content).hexdigest() != known.get(name):
+        raise FormatError(f"{place} is not the key that was made for this deployment. Put the file back from a copy")
+    return content
+
+
 def make_keys(store: Store) -> str:
     """Make the keys of a new deployment, readable by their owner only. Return the public key's fingerprint."""
     folder = store.folder / "keys"
     key = evidence.SigningKey.generate()
     key.save(folder / _SIGNING_KEY)
     key.public_key.save(folder / _PUBLIC_KEY)
-    write_new(folder / _HASH_KEY, os.urandom(32))
+    (store.place / "keys" / _HASH_KEY).write_new(os.urandom(32))
+    made = {name: (store.place / "keys" / name).read_bytes() for name in KEY_FILES}
+    store.write_fact("keys", {name: hashlib.sha256(content).hexdigest() for name, content in made.items()})
     return key.public_key.fingerprint

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import glob
 import json
 import os
-import secrets
-import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -34,7 +31,7 @@ from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import encode_round, get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
-from expunge.folder.store import FolderLock, Store, recover_replacement
+from expunge.folder.store import Store, is_vacant, recover_replacement
 from expunge.folder.store.ensembles import (
     FirstEnsembleWriter,
     activate,
@@ -43,7 +40,8 @@ from expunge.folder.store.ensembles import (
     read_state,
     write_key,
 )
-from expunge.folder.store.files import explain_errors, flush_files
+from expunge.folder.store.files import explain_errors
+from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
 from expunge.serving.keeper import RoundState
@@ -402,6 +400,7 @@ def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLear
 
 def restore_publisher(store: Store, settings: Settings, num_classes: int) -> Publisher:
     """Make the generation's publisher. The predictions that are reserved on the disk count as published."""
+    (store.place / "design").require_sound()
     publisher = settings.promise.make_publisher(
         settings.n_shards, num_classes, Randomness.from_system(), cache_folder=store.folder / "design"
     )
@@ -414,9 +413,7 @@ def _vacant(path: str | os.PathLike[str]) -> Path:
     """Return the path if nothing is there. A deployment whose replacement was killed is put back first."""
     folder = Path(path)
     recover_replacement(folder)
-    if folder.is_dir() and not any(folder.iterdir()):
-        return folder
-    if folder.exists():
+    if not is_vacant(folder):
         raise StoreError(f"{folder} exists already; choose another folder, or remove it first")
     return folder
 
@@ -426,12 +423,13 @@ def _under_construction(folder: Path) -> Iterator[Path]:
     """Make a folder beside the final one. Rename it when it is complete, and remove it after an error."""
     absolute = folder.absolute()
     remove_abandoned(absolute)
-    partial = absolute.with_name(f".{absolute.name}.{secrets.token_hex(4)}.partial")
+    partial = hidden_name(absolute, "partial")
     try:
         yield partial
         report_step("create.written")
         with explain_errors(folder):
-            flush_files([partial, *(path for path in partial.iterdir() if path.is_dir())])
+            for path in (partial, *(path for path in partial.iterdir() if path.is_dir())):
+                flush_file(path)
             try:
                 partial.rename(absolute)
             except OSError as error:
@@ -441,23 +439,10 @@ def _under_construction(folder: Path) -> Iterator[Path]:
             flush_file(absolute.parent)
         report_step("create.renamed")
     except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        remove_made(partial)
         if isinstance(error, StoreError) and str(partial) in str(error):  # name the folder that the caller gave
             raise type(error)(str(error).replace(str(partial), str(folder))) from error
         raise
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove what killed attempts to create this folder left behind: it holds people's data."""
-    for partial in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.partial"):
-        try:
-            lock = FolderLock(partial)
-        except StoreError:
-            continue  # another process is creating it
-        try:
-            shutil.rmtree(partial, ignore_errors=True)
-        finally:
-            lock.release()
 
 
 def _plain(provenance: dict[str, Any]) -> dict[str, Any]:

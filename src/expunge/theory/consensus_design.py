@@ -400,7 +400,7 @@ def load(folder: Path, target: ConsensusTarget) -> tuple[Floats, Floats | None] 
     """Read the tables kept for exactly this target; None if there are none."""
     try:
         content = json.loads(_path(folder, target).read_text(encoding="ascii"))
-        if content["version"] != _VERSION or content["target"] != _key(target):
+        if content["version"] != _VERSION or content["target"] != _key(target) or content["sum"] != _sum(content):
             return None
         abstain = content["abstain_survival"]
         return _table(content["survival"]), None if abstain is None else _table(abstain)
@@ -416,9 +416,16 @@ def save(folder: Path, target: ConsensusTarget, survival: Floats, abstain_surviv
         "survival": _text(survival),
         "abstain_survival": None if abstain_survival is None else _text(abstain_survival),
     }
+    content["sum"] = _sum(content)
     with suppress(OSError, InputError):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(_path(folder, target), json.dumps(content).encode("ascii"))
+
+
+def _sum(content: dict[str, Any]) -> str:
+    """The checksum of the content: a table with a changed digit would be another gate."""
+    rest = {name: value for name, value in content.items() if name != "sum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _path(folder: Path, target: ConsensusTarget) -> Path:

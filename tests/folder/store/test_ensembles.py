@@ -13,9 +13,10 @@ import pytest
 
 from expunge import IndependentSampler, Records, learn, update
 from expunge.core.errors import FormatError, InputError, StoreError
+from expunge.core.place import Place
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Add, AddMany, Delete
-from expunge.folder.store import Store, ensembles
+from expunge.folder.store import Store
 from expunge.folder.store.ensembles import (
     EnsembleWriter,
     FirstEnsembleWriter,
@@ -149,13 +150,13 @@ def test_a_stage_that_fails_says_why_and_is_swept(
 ) -> None:
     before, written = models(store), []
 
-    def write_some(path: Path, content: bytes, *, write: Any = ensembles.write_new) -> None:
+    def write_some(path: Place, content: bytes, *, write: Any = Place.write_new) -> None:
         written.append(path)
         if len(written) > 1:
             raise OSError(errno.ENOSPC, "full")
         write(path, content)
 
-    monkeypatch.setattr(ensembles, "write_new", write_some)
+    monkeypatch.setattr(Place, "write_new", write_some)
     with EnsembleWriter(store, trusted=()) as begun:
         after, _ = update(state, [Delete(record) for record in range(10)], writer=begun)
         with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
@@ -171,7 +172,7 @@ def test_the_rows_of_an_attempt_that_failed_do_not_stay(store: Store, state: Ens
     pattern = np.array([[12345.5, 54321.5]], dtype=np.float32)
     with_it, report = changed(state, Add(id=50, features=pattern[0], label=0))
     write_ensemble(store, with_it, report.touched, report.change, trusted=())
-    slab = store.epoch_path(1) / "features.slab"
+    slab = store.epoch_place(1) / "features.slab"
     assert pattern.tobytes() in slab.read_bytes()
     without, report = changed(state, Delete(3), Add(id=50, features=pattern[0], label=0), Delete(50))
     put(store, write_ensemble(store, without, report.touched, report.change, trusted=()), round=1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from expunge.core.blocks import Block, object_column
 from expunge.core.errors import FormatError, StoreError
+from expunge.core.place import Place
 from expunge.folder.store.columns import Form
 from expunge.folder.store.slabs import RecordFolder, _runs
 
@@ -34,7 +35,7 @@ def block_of(numbers: list[int], *, start: int = 0, texts: bool = False) -> Bloc
 
 def folder_of(path: Path, numbers: list[int], *, texts: bool = False) -> RecordFolder:
     block = block_of(numbers, texts=texts)
-    return RecordFolder.write(path, Form.of(block), [block])
+    return RecordFolder.write(Place.hold(path.parent) / path.name, Form.of(block), [block])
 
 
 def numbers_in(block: Block) -> list[int]:
@@ -136,7 +137,7 @@ def test_features_stay_on_the_disk(tmp_path: Path) -> None:
 def test_shapes_at_the_edge(tmp_path: Path, shape: tuple[int, ...]) -> None:
     features = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
     block = Block(0, features, np.zeros(shape[0], dtype=np.int32), None, None, None)
-    folder = RecordFolder.write(tmp_path / "a", Form.of(block), [block])
+    folder = RecordFolder.write(Place.hold(tmp_path) / "a", Form.of(block), [block])
     folder.cut(shape[0])
     found = folder.read(shape[0])
     assert found.features.shape == shape

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from expunge.core.errors import FormatError, StoreError
+from expunge.core.place import Place
 from expunge.folder.store.files import explain_errors, keep_for_good, own, require_not_inherited, require_own
+from expunge.folder.store.tally import TALLY, Tally
 
 VERSION = 1
 _SCHEMA = (
@@ -57,9 +59,11 @@ _SCHEMA = (
     "CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID",
     # The hash-chained ledger of public facts.
     "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, link BLOB NOT NULL)",
+    TALLY,
 )
 
 NAME = "state.db"
+_BESIDE, _JOURNAL = (f"{NAME}-wal", f"{NAME}-shm"), f"{NAME}-journal"
 APPLICATION = 0x45585047  # "EXPG"
 _HEADER, _MAGIC, _AT = 100, b"SQLite format 3\0", slice(68, 72)  # of a SQLite file, and where the application is named
 # FULL: a commit is on the disk when it returns. secure_delete: freed bytes become zeros. MEMORY: no temporary files.
@@ -76,24 +80,33 @@ _PATIENCE = 30.0  # seconds to wait for a reader to end
 class Database:
     """One connection to the database, shared by the threads of the process that has the folder open."""
 
-    def __init__(self, folder: Path, *, is_new: bool = False, read_only: bool = False) -> None:
-        self._folder = folder
-        self._path = folder / NAME
+    def __init__(self, folder: Path | Place, *, is_new: bool = False, read_only: bool = False) -> None:
+        if is_new:
+            place = Place.hold(folder)
+            (place / NAME).write_new(b"", flush=False)  # readable by its owner only
+        else:
+            place = require_deployment(folder, read_only=read_only)
+            require_sound_files(place)
+            if not read_only:  # closing a connection that may write would change a damaged log
+                Database(place, read_only=True).close()
+        self._place, self._folder = place, place.path
+        self._path = self._folder / NAME
         self._process = os.getpid()
-        if not is_new:
-            require_deployment(folder)
+        folder = self._folder
         require_not_inherited(folder, self._path.resolve())
         self._lock = threading.RLock()
         self._depth = 0
         self._is_closed = False
         with explain_errors(folder):
-            mode = "rwc" if is_new else "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
+            mode = "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
             target = f"file:{_quoted(self._path)}?mode={mode}"
             self._connection = sqlite3.connect(
                 target, uri=True, isolation_level=None, check_same_thread=False, timeout=_PATIENCE
             )
+            self._tally = Tally(self._connection, place)
             try:
                 self._prepare(is_new=is_new, read_only=read_only)
+                self._require_same_file()
             except BaseException:
                 self._connection.close()
                 raise
@@ -104,9 +117,14 @@ class Database:
         """Whether no process can write here. Then reading needs no log, which could not be made either."""
         return not os.access(self._folder, os.W_OK) and not self._path.with_name(f"{NAME}-wal").exists()
 
+    def _require_same_file(self) -> None:
+        """Raise an error unless the path leads to the file that was checked: SQLite opens it by its path."""
+        found, checked = os.stat(self._path), (self._place / NAME).stat()
+        if (found.st_dev, found.st_ino) != (checked.st_dev, checked.st_ino):
+            raise FormatError(f"{self._path} was exchanged while it was opened")
+
     def _prepare(self, *, is_new: bool, read_only: bool) -> None:
         if is_new:
-            self._path.chmod(0o600)
             self._connection.execute("PRAGMA page_size = 8192")
             self._connection.execute(f"PRAGMA application_id = {APPLICATION}")  # before there is a log: into the file
         try:
@@ -121,6 +139,9 @@ class Database:
         if not is_new and version != VERSION:
             raise FormatError(f"{self._folder} has format {version}; this version of expunge reads format {VERSION}")
         if read_only:
+            for line in self._damage():
+                raise FormatError(line)
+        if read_only:
             return
         for pragma in _PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")
@@ -129,6 +150,27 @@ class Database:
                 for statement in _SCHEMA:
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")
+                self._tally.start()
+        self._tally.watch()
+
+    def damage(self) -> list[str]:
+        """Read everything, and return a line for each thing that is not as it was written."""
+        with self._held():
+            return list(self._damage())
+
+    def _damage(self) -> Iterator[str]:
+        try:
+            moment = self._tally.moment()
+            with self.snapshot():
+                yield from self._tally.damage(moment, _SCHEMA)
+        except FormatError as error:
+            yield str(error)
+        except sqlite3.OperationalError as error:
+            if "malformed" not in str(error) and "decode" not in str(error):  # the disk, or another process
+                raise
+            yield f"{self._path} is damaged: {error}. Put the folder back from a copy, as a whole; nothing was changed"
+        except (sqlite3.DatabaseError, ValueError) as error:
+            yield f"{self._path} is damaged: {error}. Put the folder back from a copy, as a whole; nothing was changed"
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -152,13 +194,16 @@ class Database:
             self._depth = 1
             try:
                 yield
+                self._tally.write()
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
             else:
                 self._commit()
+                self._tally.committed()
             finally:
+                self._tally.forget()
                 self._depth = 0
 
     @contextlib.contextmanager
@@ -180,12 +225,12 @@ class Database:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run a statement and return the number of rows that it changed."""
-        with self._held():
+        with self.transaction():
             return self._connection.execute(statement, values).rowcount
 
     def execute_many(self, statement: str, rows: Any) -> None:
         """Run a statement for each row."""
-        with self._held():
+        with self.transaction():
             self._connection.executemany(statement, rows)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -221,16 +266,42 @@ class Database:
             keep_for_good(self._connection, self._path.resolve())
 
 
-def require_deployment(folder: Path) -> None:
-    """Raise an error unless the folder has a database of this package. Damage is found when it is opened."""
-    path = folder / NAME
-    if not path.is_file():
-        missing = "does not exist" if not folder.exists() else f"is not a deployment: it has no {NAME}"
-        raise FormatError(f"{folder} {missing}")
-    with explain_errors(folder), path.open("rb") as file:
+def require_deployment(folder: Path | Place, *, read_only: bool = False) -> Place:
+    """Hold the folder, which must have a database of this package. Damage is found when it is opened."""
+    path = folder.path if isinstance(folder, Place) else folder
+    if not isinstance(folder, Place) and not path.is_dir():
+        missing = f"is not a deployment: it has no {NAME}" if path.exists() else "does not exist"
+        raise FormatError(f"{path} {missing}")
+    with explain_errors(path):
+        place = Place.hold(folder, only_reads=read_only)
+        if not (place / NAME).exists():
+            raise FormatError(f"{path} is not a deployment: it has no {NAME}")
+        if not is_database(place, or_none=True):
+            raise _foreign(path)
+    return place
+
+
+def is_database(place: Place, *, or_none: bool = False) -> bool:
+    """Whether the folder's database belongs to this package, by its header; or is none at all, and so damaged."""
+    with os.fdopen((place / NAME).open(), "rb") as file:
         header = file.read(_HEADER)
-    if header.startswith(_MAGIC) and int.from_bytes(header[_AT]) != APPLICATION:
-        raise _foreign(folder)
+    if not header.startswith(_MAGIC):
+        return or_none
+    return int.from_bytes(header[_AT]) == APPLICATION
+
+
+def require_sound_files(place: Place) -> None:
+    """Raise an error unless the database and its log are files that pass all checks.
+
+    A rollback journal is refused: this package keeps none, and SQLite removes files that a journal names.
+    """
+    with explain_errors(place.path):
+        for name in (NAME, *_BESIDE):
+            if (place / name).exists():
+                with contextlib.suppress(FileNotFoundError):  # a process that closes the folder removes its log
+                    (place / name).stat()
+        if (place / _JOURNAL).exists():
+            raise FormatError(f"{place / _JOURNAL} does not belong to a deployment; remove it")
 
 
 def _foreign(folder: Path) -> FormatError:

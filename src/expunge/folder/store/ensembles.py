@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block, arranged
 from expunge.core.errors import FormatError, InputError, StoreError
-from expunge.core.files import flush_file, write_new
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Change, Records
 from expunge.folder.codec import encode_model
@@ -102,7 +100,7 @@ class EnsembleWriter:
             except CancelledError:
                 raise self._cut_short() from None
             if files:
-                flush_file(self._store.folder / "models")
+                flush_files([self._store.place / "models"])
             report_step("stage.done")
         kept = replace(records.state, models=state.models) if records.rewritten else state
         return replace(records, state=kept, files=files)
@@ -143,7 +141,7 @@ class FirstEnsembleWriter:
         """
         with self._store.explain_errors():
             order, form = recipe.layout(records), Form.of_records(records)
-            folder = RecordFolder.write(self._store.epoch_path(1), form, _in_order(records, order, form), flush=False)
+            folder = RecordFolder.write(self._store.epoch_place(1), form, _in_order(records, order, form), flush=False)
             self._flushing = self._threads.start(folder.flush)
             self._total = folder.total(len(order))
             self._store.write_fact("form", form.to_json())
@@ -157,7 +155,7 @@ class FirstEnsembleWriter:
                 for shard, model in enumerate(state.models)
             }
             written = {shard: job.result() for shard, job in files.items()}
-            flush_file(self._store.folder / "models")
+            flush_files([self._store.place / "models"])
             self._flushing.result()
             return StagedEnsemble(state, 1, self._store.form, written, _NONE, rewritten=False, total=self._total)
 
@@ -178,7 +176,7 @@ def _write_records(
     if change is None or (added is not None and form.widened(added) != form):
         staged = _rewrite(store, state, before.epoch + 1)
     else:
-        folder = RecordFolder(store.epoch_path(before.epoch), form)
+        folder = RecordFolder(store.epoch_place(before.epoch), form)
         total = add_totals(before.total, folder.total_of(change.removed, before.num_slots), sign=-1)
         if added is not None:
             folder.cut(before.num_slots)  # remove what a failed attempt left behind
@@ -191,11 +189,11 @@ def _write_records(
 def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     """Write all records that are left to new files, in the recipe's order, and map them from there."""
     order, form = state.recipe.layout(state.records), Form.of_records(state.records)
-    path = store.epoch_path(epoch)
-    if path.exists():
-        shutil.rmtree(path)
-    folder = RecordFolder.write(path, form, _in_order(state.records, order, form))
-    flush_files([path.parent])
+    place = store.epoch_place(epoch)
+    if place.exists():
+        place.remove_tree()
+    folder = RecordFolder.write(place, form, _in_order(state.records, order, form))
+    flush_files([place.parent])
     report_step("rewrite.done")
     records = _restored(folder, state.records, len(order))
     places = np.empty(state.records.num_slots, dtype=np.uint32)
@@ -228,7 +226,7 @@ def _write_model(
 ) -> WrittenModel:
     encoded = encode_model(learner, model, trusted=trusted)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-    write_new(store.folder / "models" / name, encoded.data)
+    (store.place / "models" / name).write_new(encoded.data)
     report_step("stage.model")
     return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
@@ -327,7 +325,7 @@ def read_state(
             raise FormatError(f"{store.folder} does not name a model for each shard: it is damaged")
         numerics, known = store.fact("numerics"), read_environments(store)
         recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
-        models = StoredModels.find(store.folder, [row[1:4] for row in rows], recipe.learner, trusted=trusted)
+        models = StoredModels.find(store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted)
         environments = tuple(_known(store, known, row[4]) for row in rows)
         return EnsembleState(records, recipe, recipe.members(records), models, environments)
 

@@ -12,7 +12,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from expunge.core.errors import FolderBusyError, FormatError, StoreError
-from expunge.core.files import flush_file
+from expunge.core.place import Place
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
 
@@ -112,23 +111,23 @@ def _database_reason(error: sqlite3.DatabaseError) -> str:
     return f"the database says: {text}"
 
 
-def flush_files(paths: Iterable[Path]) -> None:
+def flush_files(places: Iterable[Place]) -> None:
     """Flush many files and folders at once: the disk does them together."""
-    for_each(flush_file, list(paths))
+    for_each(Place.flush, list(places))
 
 
-def remove_paths(paths: Iterable[Path]) -> None:
+def remove_places(places: Iterable[Place]) -> None:
     """Remove files, and folders with their contents, and flush the lists of the folders that held them."""
-    paths = list(paths)
-    for_each(_remove_path, paths)  # freeing space on the disk takes time
-    flush_files({path.parent for path in paths})
+    places = list(places)
+    for_each(_remove_place, places)  # freeing space on the disk takes time
+    flush_files({place.parent for place in places})
 
 
-def _remove_path(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
+def _remove_place(place: Place) -> None:
+    if place.is_folder():
+        place.remove_tree()
     else:
-        path.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
     report_step("remove.file")
 
 
@@ -147,21 +146,23 @@ class FolderLock:
     ------
     FolderBusyError
         If another process holds the lock. The message names the process.
+    FormatError
+        If `lock` is not a file of this user's own.
     StoreError
         If the folder cannot be written to.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "lock"
-        with explain_errors(folder):
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+    def __init__(self, folder: Path | Place) -> None:
+        path = folder.path if isinstance(folder, Place) else folder
+        with explain_errors(path):
+            self._descriptor = (Place.hold(folder) / "lock").open(os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             by = f"process {owner}" if owner else "another process"
-            raise FolderBusyError(f"{folder} is in use by {by}; close it there first") from None
+            raise FolderBusyError(f"{path} is in use by {by}; close it there first") from None
         with contextlib.suppress(OSError):  # a folder on a full disk can still be opened
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -7,7 +7,6 @@ looks whether the files are there.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from expunge.core.errors import ExpungeError, FormatError
+from expunge.core.place import Place
 from expunge.folder.codec import decode_model
 from expunge.folder.store.files import explain_errors
 from expunge.training.learners import Learner, Model, SlicedLearner
@@ -36,7 +36,12 @@ class StoredModels(Sequence[Model]):
 
     @classmethod
     def find(
-        cls, folder: Path, files: Sequence[ModelFile], learner: Learner | SlicedLearner, *, trusted: Sequence[str]
+        cls,
+        folder: Path | Place,
+        files: Sequence[ModelFile],
+        learner: Learner | SlicedLearner,
+        *,
+        trusted: Sequence[str],
     ) -> StoredModels:
         """Check that the files are there, without reading them.
 
@@ -56,13 +61,12 @@ class StoredModels(Sequence[Model]):
         FormatError
             If a file is missing, or its name leads elsewhere.
         """
-        there = set(os.listdir(folder / "models"))
+        models = Place.hold(folder) / "models"
+        there = set(models.names())
         for name, _, _ in files:
-            if Path(name).name != name:
-                raise FormatError(f"{folder} is damaged: it names a model file {name!r:.80}")
             if name not in there:
-                raise _missing(folder / "models" / name)
-        return cls([_StoredModel(folder, *file, learner, tuple(trusted)) for file in files])
+                raise _missing(models / name)
+        return cls([_StoredModel(models / name, form, digest, learner, tuple(trusted)) for name, form, digest in files])
 
     def with_changed(self, models: Mapping[int, Model]) -> StoredModels:
         """The same models but for these shards; the others stay where they are, read or not."""
@@ -133,14 +137,13 @@ class _StoredModel:
 
     def __init__(
         self,
-        folder: Path,
-        name: str,
+        place: Place,
         form: str,
         digest: bytes,
         learner: Learner | SlicedLearner,
         trusted: tuple[str, ...],
     ) -> None:
-        self._folder, self._name, self._form, self._digest = folder, name, form, digest
+        self._place, self._form, self._digest = place, form, digest
         self._learner, self._trusted = learner, trusted
         self._lock = threading.Lock()
         self._model: Model | None = None
@@ -157,19 +160,18 @@ class _StoredModel:
         return self._model
 
     def _read(self) -> Model:
-        path = self._folder / "models" / self._name
-        with explain_errors(self._folder):
+        with explain_errors(self._place.parent.parent.path):
             try:
-                data = path.read_bytes()
+                data = self._place.read_bytes()
             except FileNotFoundError:
-                raise _missing(path) from None
+                raise _missing(self._place) from None
         if hashlib.sha256(data).digest() != self._digest:
-            raise FormatError(f"the model file {path} is not what was written: its content has another digest")
+            raise FormatError(f"the model file {self._place} is not what was written: its content has another digest")
         return decode_model(self._learner, self._form, data, trusted=self._trusted)
 
 
 _Place = _KnownModel | _StoredModel
 
 
-def _missing(path: Path) -> FormatError:
-    return FormatError(f"the model file {path} is missing")
+def _missing(place: Place) -> FormatError:
+    return FormatError(f"the model file {place} is missing")

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block, join_blocks, pick_rows
 from expunge.core.errors import FormatError, RecordError, RequestError
-from expunge.core.files import write_new
 from expunge.core.index import NOWHERE, canonical
 from expunge.core.records import (
     Add,
@@ -371,8 +370,9 @@ class RequestBook:
         if batch.block is not None:
             file = f"{request}.block"
             with self._store.explain_errors():
-                write_new(self._store.folder / "waiting" / file, pack(batch.block), flush=False)
-                flush_files([self._store.folder / "waiting" / file, self._store.folder / "waiting"])
+                place = self._store.place / "waiting" / file
+                place.write_new(pack(batch.block), flush=False)
+                flush_files([place, place.parent])
         report_step("accept.staged")
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
@@ -472,7 +472,7 @@ class RequestBook:
         content, rows = json.loads(row[0]), b""
         if row[1] is not None:
             with self._store.explain_errors():
-                rows = (self._store.folder / "waiting" / row[1]).read_bytes()
+                rows = (self._store.place / "waiting" / row[1]).read_bytes()
         if not hmac.compare_digest(self._fingerprint(content, rows), bytes(row[2])):
             raise FormatError(f"request {request} is not what was accepted: it is damaged")
         return Batch(content, unpack(rows) if rows else None)

@@ -12,7 +12,8 @@ zeros in every column. So no checksum has to be computed again after a deletion,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from expunge.core.blocks import Block
 from expunge.core.errors import FormatError, StoreError
 from expunge.core.features import Features
 from expunge.core.files import write_all
+from expunge.core.place import Place
 from expunge.folder.store.checksums import FEATURES, NAMES, Sums, heap_sums, place_sums, row_sums, total
 from expunge.folder.store.columns import Column, Form
 from expunge.folder.store.files import flush_files
@@ -35,25 +37,31 @@ _PIECE = 1 << 16  # bytes: rows within so many are erased by one write
 _SUMS = Column("checksums", "<u8", (2,))
 _SPAN = 16  # bytes of a heap row's (start, length)
 _ROWS_AT_ONCE = 1 << 14
+#: The names of the files in an epoch's folder.
+RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|checksums)\.(slab|heap)")
 _NAMED = 8  # files that an error names one by one
 _Spans = NDArray[np.int64]
+
+
+def _pass_by(_: int) -> None:
+    pass
 
 
 class RecordFolder:
     """The columns of one epoch. A new epoch begins when all records are written anew."""
 
-    def __init__(self, path: Path, form: Form) -> None:
-        self.path = path
+    def __init__(self, path: Path | Place, form: Form) -> None:
+        self.place = Place.hold(path)
         self.form = form
         self._columns = (*form.columns, _SUMS)
 
     @classmethod
-    def write(cls, path: Path, form: Form, blocks: Iterable[Block], *, flush: bool = True) -> RecordFolder:
+    def write(cls, place: Place, form: Form, blocks: Iterable[Block], *, flush: bool = True) -> RecordFolder:
         """Write all records to a new folder. They are on the disk after `flush`."""
-        path.mkdir(parents=True, mode=0o700)
-        folder = cls(path, form)
+        place.mkdir()
+        folder = cls(place, form)
         for name in folder.file_names:
-            (path / name).touch(mode=0o600)
+            (place / name).write_new(b"", flush=False)
         for block in blocks:
             folder.append(block, flush=False)
         if flush:
@@ -63,7 +71,12 @@ class RecordFolder:
     @property
     def file_names(self) -> list[str]:
         """The name of every file."""
-        return [file.name for column in self._columns for file in self._files(column)]
+        return file_names(self.form)
+
+    @property
+    def path(self) -> Path:
+        """The folder, for messages."""
+        return self.place.path
 
     def append(self, block: Block, *, flush: bool = True) -> int:
         """Append rows for the next slots, and return their total. They count when the caller commits it."""
@@ -85,7 +98,7 @@ class RecordFolder:
 
     def flush(self) -> None:
         """Flush all columns to the disk."""
-        flush_files([self.path / name for name in self.file_names] + [self.path])
+        flush_files([*(self.place / name for name in self.file_names), self.place])
 
     def _append_heap(self, column: Column, rows: list[bytes]) -> _Spans:
         heap = self._file(column, "heap")
@@ -105,7 +118,7 @@ class RecordFolder:
             if size < expected:
                 raise FormatError(f"{slab.name} is {size} bytes long, expected {expected}")
             if size > expected:
-                os.truncate(slab, expected)
+                slab.truncate(expected)
         heaps = [column for column in self._columns if column.dtype is None]
         last = self._last_record(num_slots) if heaps else None
         for column in heaps:
@@ -114,7 +127,7 @@ class RecordFolder:
             if heap.stat().st_size > end:
                 if last is not None:
                     self._require_sound(np.array([last]))
-                os.truncate(heap, end)
+                heap.truncate(end)
 
     def _last_record(self, num_slots: int) -> int | None:
         """The last row that is not erased."""
@@ -174,7 +187,9 @@ class RecordFolder:
         """The total of some records, from their stored checksums."""
         return total(np.array(self._map(_SUMS, num_slots)[slots]))
 
-    def verify(self, num_slots: int, dead: Sequence[int], erased: Sequence[int]) -> Iterator[str]:
+    def verify(
+        self, num_slots: int, dead: Sequence[int], erased: Sequence[int], advance: Callable[[int], None] = _pass_by
+    ) -> Iterator[str]:
         """Read everything, and yield one line for each thing that is not as it was written. Nothing is changed.
 
         Parameters
@@ -183,6 +198,8 @@ class RecordFolder:
             The committed number of rows.
         dead, erased
             Slots whose record was deleted, and those of them that have been overwritten.
+        advance
+            Called with the number of rows read since the last call.
         """
         short = [line for column in self._columns for line in self._too_short(column, num_slots)]
         yield from short
@@ -203,6 +220,7 @@ class RecordFolder:
                 how = column if column.dtype else replace(column, dtype="<i8", shape=(2,))
                 for row in np.flatnonzero(_is_written(self._map(how, num_slots)[gone])).tolist():
                     yield str(self._returned(column, int(gone[row])))
+            advance(len(slots))
         for column in self._columns:
             if column.dtype is None:
                 yield from self._stray_bytes(column, is_dead & ~is_erased)
@@ -269,7 +287,7 @@ class RecordFolder:
         for_each(lambda column: self._erase_column(column, slots), list(self._columns))
 
     def _erase_column(self, column: Column, slots: NDArray[np.int64]) -> None:
-        descriptor = os.open(self._file(column, "slab"), os.O_RDWR)
+        descriptor = self._file(column, "slab").open(os.O_RDWR)
         try:
             if column.dtype is None:
                 self._erase_rows(column, slots)
@@ -284,7 +302,7 @@ class RecordFolder:
         Rows lie in the order of their slots. If the slab says otherwise, it is damaged, and nothing is overwritten.
         """
         gone = [(first, self._spans_to_erase(column, first, count)) for first, count in _runs(slots)]
-        heap = os.open(self._file(column, "heap"), os.O_RDWR)
+        heap = self._file(column, "heap").open(os.O_RDWR)
         try:
             for _, spans in gone:
                 for start, length in spans.tolist():
@@ -337,18 +355,17 @@ class RecordFolder:
     def _heap(self, column: Column) -> NDArray[np.uint8]:
         if not self._size(column):
             return np.empty(0, dtype=np.uint8)
-        return np.memmap(self._file(column, "heap"), dtype=np.uint8, mode="r").view(np.ndarray)
+        return self._file(column, "heap").map()
 
     def _spans(self, column: Column, first: int, last: int) -> _Spans:
-        raw = np.fromfile(self._file(column, "slab"), dtype="<i8", count=2 * (last - first), offset=_SPAN * first)
+        raw = self._file(column, "slab").read_rows("<i8", count=2 * (last - first), offset=_SPAN * first)
         return raw.reshape(-1, 2)
 
     def _map(self, column: Column, num_slots: int) -> NDArray[Any]:
         shape = (num_slots, *column.shape)
         if num_slots == 0 or column.width == 0:
             return np.zeros(shape, dtype=column.dtype)
-        mapped = np.memmap(self._file(column, "slab"), dtype=np.dtype(column.dtype), mode="r", shape=shape)
-        return mapped.view(np.ndarray)
+        return self._file(column, "slab").map(np.dtype(column.dtype), shape)
 
     def _part(self, column: Column) -> int:
         return FEATURES if column in self.form.features else NAMES
@@ -356,11 +373,11 @@ class RecordFolder:
     def _stays_on_disk(self, column: Column) -> bool:
         return self.form.is_mapped and column in self.form.features
 
-    def _files(self, column: Column) -> list[Path]:
-        return [self._file(column, kind) for kind in (("slab",) if column.dtype else ("slab", "heap"))]
+    def _files(self, column: Column) -> list[Place]:
+        return [self.place / name for name in _names(column)]
 
-    def _file(self, column: Column, kind: str) -> Path:
-        return self.path / f"{column.name}.{kind}"
+    def _file(self, column: Column, kind: str) -> Place:
+        return self.place / f"{column.name}.{kind}"
 
 
 @dataclass(frozen=True)
@@ -389,6 +406,15 @@ class FeatureCheck:
             raise self.folder._damaged(FEATURES, int(rows[place]))
 
 
+def file_names(form: Form) -> list[str]:
+    """The name of every file that records of this form are kept in."""
+    return [name for column in (*form.columns, _SUMS) for name in _names(column)]
+
+
+def _names(column: Column) -> list[str]:
+    return [f"{column.name}.{kind}" for kind in (("slab",) if column.dtype else ("slab", "heap"))]
+
+
 def _fresh_sums(slots: NDArray[np.int64]) -> Sums:
     return np.column_stack([place_sums(part, slots) for part in (NAMES, FEATURES)])
 
@@ -400,8 +426,8 @@ def _is_written(rows: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).any(axis=1))
 
 
-def _append(path: Path, data: Any) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+def _append(place: Place, data: Any) -> None:
+    descriptor = place.open(os.O_WRONLY | os.O_APPEND)
     try:
         flat: Any = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
         view = memoryview(flat)

@@ -7,6 +7,7 @@
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
+    moment                    the number of the last transaction of state.db (`tally`)
     dirty                     whether a consensus failed, for when state.db has no room (`DirtyFlag`)
 
 Everything in it but the public key, and the certificates made from it, is inside the trust boundary.
@@ -17,9 +18,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,16 +31,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.errors import FormatError, StoreError
-from expunge.core.files import flush_file
+from expunge.core.place import Place
 from expunge.folder.store.columns import Form
-from expunge.folder.store.database import Database, require_deployment
-from expunge.folder.store.files import FolderLock, explain_errors, remove_paths, require_own
-from expunge.folder.store.slabs import RecordFolder
+from expunge.folder.store.database import Database, require_deployment, require_sound_files
+from expunge.folder.store.files import FolderLock, explain_errors, flush_files, remove_places, require_own
+from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
+from expunge.folder.store.tally import MOMENT
 from expunge.folder.store.threads import for_each
 
 _FOLDERS = ("records", "models", "waiting", "design", "keys")
 _WAITING = "SELECT file FROM requests WHERE file IS NOT NULL"
+# What the names of files look like that may be removed once the database does not name them: those that are made here.
+_MODEL = re.compile(r"[0-9]{5,}-[0-9a-f]{16}\.[a-z]+")
+_BLOCK = re.compile(r"[0-9a-f]{32}\.block")
+_EPOCH = re.compile(r"[0-9]{6,}")
 _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
 
@@ -68,10 +76,13 @@ class Store:
         Its open database.
     lock
         The lock of the process that may write; None if the store is read only.
+    place
+        The folder, held open: every file in it is reached from there.
     """
 
-    def __init__(self, folder: Path, database: Database, lock: FolderLock | None) -> None:
+    def __init__(self, folder: Path, database: Database, lock: FolderLock | None, place: Place) -> None:
         self.folder = folder
+        self.place = place
         self.database = database
         self._lock = lock
         self._process = os.getpid()
@@ -81,20 +92,22 @@ class Store:
         """Make an empty folder; it must not exist yet."""
         with explain_errors(folder):
             folder.mkdir(mode=0o700, parents=True)
+            place = Place.hold(folder)
             for name in _FOLDERS:
-                (folder / name).mkdir(mode=0o700)
-        lock = FolderLock(folder)
-        return cls(folder, Database(folder, is_new=True), lock)
+                (place / name).mkdir()
+        lock = FolderLock(place)
+        return cls(folder, Database(place, is_new=True), lock, place)
 
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False) -> Store:
         """Open an existing folder. Only one process at a time may open it for writing."""
-        require_deployment(folder)  # before a lock is made in a folder that is no deployment
+        place = require_deployment(folder, read_only=read_only)  # before a lock is made in another folder
+        _require_own_files(place)
         if read_only:
-            return cls(folder, Database(folder, read_only=True), None)
-        lock = FolderLock(folder)
+            return cls(folder, Database(place, read_only=True), None, place)
+        lock = FolderLock(place)
         try:
-            store = cls(folder, Database(folder), lock)
+            store = cls(folder, Database(place), lock, place)
         except BaseException:
             lock.release()
             raise
@@ -110,8 +123,9 @@ class Store:
 
     def _check_writable(self) -> None:
         """Find out that the folder cannot be written to before anything is trained."""
-        probe = self.folder / "models" / ".probe"
-        probe.touch()
+        probe = self.place / "models" / ".probe"
+        probe.unlink(missing_ok=True)
+        probe.write_new(b"", flush=False)
         probe.unlink()
 
     def _recover(self) -> None:
@@ -193,7 +207,7 @@ class Store:
     @property
     def records(self) -> RecordFolder:
         """The files of the records in force."""
-        return RecordFolder(self.epoch_path(self.position.epoch), self.form)
+        return RecordFolder(self.epoch_place(self.position.epoch), self.form)
 
     def deleted_slots(self) -> tuple[list[int], list[int]]:
         """The slots whose record was deleted, and those of them that are overwritten."""
@@ -212,7 +226,7 @@ class Store:
         found, position = self.records.total(self.position.num_slots, dead), self.position
         if found != position.total:
             raise FormatError(
-                f"{self.epoch_path(position.epoch)} is damaged, or not of the same moment as state.db: the checksums "
+                f"{self.epoch_place(position.epoch)} is damaged, or not of the same moment as state.db: the checksums "
                 "of its records have another total. Put the folder back as a whole; nothing was changed"
             )
 
@@ -222,30 +236,31 @@ class Store:
         settings = self.fact("settings")
         if not isinstance(settings, dict) or [shard for shard, _ in rows] != [*range(settings.get("n_shards", 0))]:
             raise FormatError(f"{self.folder} does not name a model for each shard: it is damaged; nothing was changed")
-        there = {path.name for path in (self.folder / "models").iterdir()}
+        models = self.place / "models"
+        there = set(models.names())
         for _, name in rows:
             if name not in there:
                 raise FormatError(
-                    f"the model file {self.folder / 'models' / name} is missing: it was lost, or state.db is of "
+                    f"the model file {models / name} is missing: it was lost, or state.db is of "
                     "another moment. Put the folder back as a whole; nothing was changed"
                 )
 
-    def verify_records(self) -> Iterator[str]:
+    def verify_records(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[str]:
         """Read all records in pieces, and yield one line for each thing that is not as it was written.
 
-        Nothing is changed. The folder may be open for reading only.
+        Nothing is changed. The folder may be open for reading only. `advance` is called with numbers of rows.
         """
         with self.explain_errors():
             dead, erased = self.deleted_slots()
-            yield from self.records.verify(self.position.num_slots, dead, erased)
+            yield from self.records.verify(self.position.num_slots, dead, erased, advance)
             try:
                 self.require_total()
             except FormatError as error:
                 yield str(error)
 
-    def epoch_path(self, epoch: int) -> Path:
+    def epoch_place(self, epoch: int) -> Place:
         """Return the folder of an epoch's columns."""
-        return self.folder / "records" / f"{epoch:06d}"
+        return self.place / "records" / f"{epoch:06d}"
 
     def sweep(self) -> None:
         """Remove every file that the database does not name: replaced models, and leftovers of failed updates.
@@ -256,14 +271,15 @@ class Store:
         self.remove(strays)
         records.cut(num_slots)
 
-    def _strays(self) -> list[Path]:
-        current = self.epoch_path(self.position.epoch)
-        old = [path for path in (self.folder / "records").iterdir() if path != current]
-        return [*self._unknown("models", "SELECT file FROM shards"), *self._unknown("waiting", _WAITING), *old]
+    def _strays(self) -> list[Place]:
+        current = self.epoch_place(self.position.epoch)
+        old = [place for place in (self.place / "records").iterdir() if place != current and _is_epoch(place)]
+        models = self._unknown("models", _MODEL, "SELECT file FROM shards")
+        return [*models, *self._unknown("waiting", _BLOCK, _WAITING), *old]
 
-    def remove(self, strays: list[Path]) -> None:
+    def remove(self, strays: list[Place]) -> None:
         """Remove these files and epochs for good."""
-        remove_paths(strays)
+        remove_places(strays)
 
     def erase(self) -> None:
         """Overwrite deleted records, remove replaced files and empty the log, all at the same time.
@@ -309,21 +325,24 @@ class Store:
         """Remove what a refused request left behind. This may happen while something is staged."""
         with contextlib.suppress(StoreError, OSError):
             self.database.checkpoint()
-            remove_paths(self._unknown("waiting", _WAITING))
+            remove_places(self._unknown("waiting", _BLOCK, _WAITING))
 
-    def _unknown(self, folder: str, query: str) -> list[Path]:
-        """List the files that the database does not name. Files come first: their transaction may still be open."""
-        there = list((self.folder / folder).iterdir())
+    def _unknown(self, folder: str, form: re.Pattern[str], query: str) -> list[Place]:
+        """List the files that the database does not name. Files come first: their transaction may still be open.
+
+        A file with a name of another form was not written here, and stays.
+        """
+        there = (self.place / folder).iterdir()
         report_step("sweep.listed")
         known = {row[0] for row in self.database.rows(query)}
-        return [path for path in there if path.name not in known]
+        return [place for place in there if form.fullmatch(place.name) and place.name not in known]
 
     def reserved(self, generation: int) -> tuple[int, bool, dict[str, Any]]:
         """Return how many predictions of a generation are paid for, whether it is dirty, and its gate's secret."""
         row = self.database.row("SELECT reserved, dirty, gate FROM generations WHERE generation = ?", (generation,))
         if row is None:
             raise FormatError(f"{self.folder} lacks the budget of generation {generation}: it is damaged")
-        return row[0], bool(row[1]) or DirtyFlag(self.folder, generation).is_set, json.loads(row[2])
+        return row[0], bool(row[1]) or DirtyFlag(self.place, generation).is_set, json.loads(row[2])
 
     def add_generation(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
         """Add a new generation, and erase the gate's secret of the one before."""
@@ -339,6 +358,27 @@ class Store:
             yield
 
 
+def _is_epoch(place: Place) -> bool:
+    """Whether it is a folder of records as it is written here, and nothing else lies in it."""
+    if not _EPOCH.fullmatch(place.name) or not place.is_folder():
+        return False
+    return all(RECORD_FILE.fullmatch(name) for name in place.names())
+
+
+def _require_own_files(place: Place) -> None:
+    """Refuse a folder with links or special files where files of a deployment belong, or with files of other users.
+
+    Nothing is opened before all have been looked at.
+    """
+    with explain_errors(place.path):
+        require_sound_files(place)
+        for name in ("lock", "dirty", MOMENT):
+            if (place / name).exists():
+                (place / name).stat()
+        for name in _FOLDERS:
+            (place / name).require_sound()
+
+
 class DurableJournal:
     """The `Journal` of one generation's publisher: it reserves predictions on the disk before they are released.
 
@@ -352,7 +392,7 @@ class DurableJournal:
         self._reserved = reserved
         self._block = block
         self._is_closed = False
-        self._flag = DirtyFlag(store.folder, generation)
+        self._flag = DirtyFlag(store.place, generation)
         self._flag.prepare()
         self._owes_dirty = self._flag.is_set  # the database may not say so
 
@@ -418,7 +458,14 @@ class DurableJournal:
             raise StoreError(f"{self._store.folder} has been closed")
 
 
-_FORM = struct.Struct("<QB")  # the generation, and whether it is dirty
+_FORM = struct.Struct("<QBI")  # the generation, whether it is dirty, and a checksum of the two
+
+
+_MOST_FLAG = 100  # bytes
+
+
+def _flag_bytes(generation: int, dirty: int) -> bytes:
+    return _FORM.pack(generation, dirty, zlib.crc32(_FORM.pack(generation, dirty, 0)))
 
 
 class DirtyFlag:
@@ -429,14 +476,15 @@ class DirtyFlag:
     threshold, and could be asked again.
     """
 
-    def __init__(self, folder: Path, generation: int) -> None:
-        self._path, self._generation = folder / "dirty", generation
+    def __init__(self, folder: Place, generation: int) -> None:
+        self._place, self._generation = folder / "dirty", generation
 
     @property
     def is_set(self) -> bool:
-        """Whether this generation is dirty. A file that cannot be read counts as set."""
+        """Whether this generation is dirty. A file that cannot be read, or is damaged, counts as set."""
         try:
-            return self._read() == (self._generation, 1)
+            found = self._read()
+            return found is None or found == (self._generation, 1)
         except FileNotFoundError:  # the disk had no room for it
             return False
         except OSError:
@@ -445,7 +493,8 @@ class DirtyFlag:
     def prepare(self) -> None:
         """Set the byte aside unless it is there. If the disk has no room for it, go on without."""
         with contextlib.suppress(OSError):
-            if not self._path.exists() or self._read()[0] != self._generation:
+            found = self._read() if self._place.exists() else (-1, 0)
+            if found is not None and found[0] != self._generation:
                 self._write(dirty=False)
 
     def set(self) -> bool:
@@ -456,20 +505,30 @@ class DirtyFlag:
             return False
         return True
 
-    def _read(self) -> tuple[int, int]:
-        """Read the generation and the flag; (-1, -1) from a file that is cut short."""
-        content = self._path.read_bytes()[: _FORM.size]
-        return _FORM.unpack(content) if len(content) == _FORM.size else (-1, -1)
+    @property
+    def is_damaged(self) -> bool:
+        """Whether there is a file, and it is not as it was written."""
+        return self._place.exists() and self._read() is None
+
+    def _read(self) -> tuple[int, int] | None:
+        """Read the generation and the flag; None from a file that is damaged."""
+        content = self._place.read_bytes(most=_MOST_FLAG)
+        if not content:
+            return -1, 0  # it was made, and the disk had no room for the rest
+        if len(content) != _FORM.size:
+            return None
+        generation, dirty, _ = _FORM.unpack(content)
+        return (generation, dirty) if content == _flag_bytes(generation, dirty) else None
 
     def _write(self, *, dirty: bool) -> None:
-        is_new = not self._path.exists()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        is_new = not self._place.exists()
+        descriptor = self._place.open(os.O_WRONLY | os.O_CREAT)
         try:
-            content = _FORM.pack(self._generation, dirty)
+            content = _flag_bytes(self._generation, dirty)
             if os.pwrite(descriptor, content, 0) != len(content):
                 raise OSError("the flag was not written whole")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         if is_new:
-            flush_file(self._path.parent)
+            flush_files([self._place.parent])

@@ -1,0 +1,190 @@
+"""The tally of the database: a checksum of each table, and the number of the last transaction.
+
+SQLite has no checksums: a changed bit in a row is read as if it had been written. So each table has a sum over its
+rows, which is written in the transaction that changes them. Triggers of the connection (not of the file) tell each
+changed row, so no statement can forget it. The sums of all tables, with the number of the transaction, are one row.
+
+The number is also in a file beside the database (`moment`), written after each transaction. A database that was put
+back to an earlier moment, or lost the end of its log, has a lower number than the file, and is noticed. After a loss of
+power the file may lag behind; that says nothing. Like the checksums of records, all of this guards against accidents: a
+stranger who makes a folder makes its sums too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+from expunge.core.errors import FormatError
+from expunge.core.place import Place
+
+#: The table that holds the tally itself.
+TALLY = "CREATE TABLE tally (only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL, sums TEXT NOT NULL)"
+MOMENT: Final = "moment"
+_OWN: Final = "tally"  # what stands for the number among the sums
+_FORM: Final = struct.Struct("<QI")  # the number of the last transaction, and the checksum of these bytes
+_BYTES: Final = 16
+_MODULUS: Final = 1 << (8 * _BYTES)
+_SHORT: Final = 128  # bytes of a value that are hashed as they are
+_REMEDY: Final = "Put the folder back from a copy, as a whole; nothing was changed"
+
+
+class Tally:
+    """Keeps the sums of a connection's tables.
+
+    Parameters
+    ----------
+    connection
+        The connection to the database.
+    place
+        The folder.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, place: Place) -> None:
+        self._connection = connection
+        self._place = place / MOMENT
+        self._changes: dict[str, list[int]] = {}
+        self._number = 0
+
+    def start(self) -> None:
+        """Begin the tally of an empty database, inside the caller's transaction."""
+        self._connection.execute("INSERT INTO tally VALUES (1, 0, '{}')")
+        self._place.write_new(_packed(0), flush=False)
+
+    def watch(self) -> None:
+        """Have every row that this connection changes noted from now on."""
+        self._connection.create_function("expunge_note", -1, self._note)
+        self._connection.execute("PRAGMA recursive_triggers = ON")  # a replaced row counts as deleted
+        for table in self._tables():
+            columns = [row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")]
+            old, new = (", ".join(f'{which}."{column}"' for column in columns) for which in ("OLD", "NEW"))
+            gone, come = (f"SELECT expunge_note('{table}', {sign}, {row});" for sign, row in ((-1, old), (1, new)))
+            for event, body in (("INSERT", come), ("DELETE", gone), ("UPDATE", gone + come)):
+                self._connection.execute(
+                    f"CREATE TEMP TRIGGER note_{table}_{event} AFTER {event} ON main.{table} BEGIN {body} END"
+                )
+
+    def _note(self, table: str, sign: int, *row: Any) -> None:
+        change = self._changes.setdefault(table, [0, 0])
+        change[0] += sign
+        change[1] += sign * _row_sum(table, row)
+
+    def write(self) -> None:
+        """Write the sums of what was changed, inside the transaction that changed it."""
+        if not self._changes:
+            return
+        number, sums = self._read()
+        for table, (rows, total) in self._changes.items():
+            before = sums.get(table, [0, "0"])
+            sums[table] = [before[0] + rows, f"{(int(before[1], 16) + total) % _MODULUS:x}"]
+        self._number = number + 1
+        text = json.dumps({**sums, _OWN: [self._number, "0"]}, sort_keys=True)
+        self._connection.execute("UPDATE tally SET number = ?, sums = ? WHERE only = 1", (self._number, text))
+
+    def committed(self) -> None:
+        """Note beside the database that the transaction is on the disk."""
+        if not self._changes:
+            return
+        self._changes.clear()
+        with contextlib.suppress(OSError):  # then an older number stays there
+            descriptor = self._place.open(os.O_WRONLY)
+            try:
+                os.pwrite(descriptor, _packed(self._number), 0)
+            finally:
+                os.close(descriptor)
+
+    def forget(self) -> None:
+        """Forget what was changed: it was rolled back."""
+        self._changes.clear()
+
+    def moment(self) -> int:
+        """The number beside the database. Read it before the database, which another process may be writing.
+
+        Raises
+        ------
+        FormatError
+            If the file is damaged.
+        """
+        data = self._place.read_bytes(most=_FORM.size)
+        if len(data) != _FORM.size or data != _packed(int.from_bytes(data[:8], "little")):
+            raise FormatError(f"{self._place} is not what was written. {_REMEDY}")
+        return int.from_bytes(data[:8], "little")
+
+    def damage(self, moment: int, schema: Sequence[str]) -> Iterator[str]:
+        """Read the whole database, and yield a line for each thing that is not as it was written.
+
+        Parameters
+        ----------
+        moment
+            What `moment` gave before the caller began to read.
+        schema
+            The statements that made the tables.
+        """
+        factory = self._connection.text_factory
+        self._connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")  # damaged texts too
+        try:
+            yield from self._damage(moment, schema)
+        finally:
+            self._connection.text_factory = factory
+
+    def _damage(self, moment: int, schema: Sequence[str]) -> Iterator[str]:
+        file = self._place.parent / "state.db"
+        expected = sorted([*schema, "CREATE TABLE sqlite_sequence(name,seq)"])
+        found = self._connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        if sorted(row[0] for row in found) != expected:
+            yield f"{file} has other tables than a deployment. {_REMEDY}"
+            return
+        for (told,) in self._connection.execute("PRAGMA integrity_check(3)").fetchall():
+            if told != "ok":
+                yield f"{file} is damaged: {' '.join(str(told).split())}. {_REMEDY}"
+                return
+        number, sums = self._read()
+        if number < moment:
+            yield (
+                f"{file} is of another moment than the other files: it ends with transaction {number:,}, and "
+                f"{moment:,} were made. {_REMEDY}"
+            )
+        for table in self._tables():
+            rows, total = 0, 0
+            for row in self._connection.execute(f"SELECT * FROM main.{table}"):
+                rows += 1
+                total += _row_sum(table, row)
+            if sums.get(table, [0, "0"]) != [rows, f"{total % _MODULUS:x}"]:
+                yield f"{file} is damaged: a row of its table {table!r} is not what was written. {_REMEDY}"
+
+    def _tables(self) -> list[str]:
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name != 'tally'"
+        return sorted(row[0] for row in self._connection.execute(query))
+
+    def _read(self) -> tuple[int, dict[str, list[Any]]]:
+        row = self._connection.execute("SELECT number, sums FROM tally").fetchone()
+        try:
+            number, sums = row[0], json.loads(row[1])
+            is_known = sums.pop(_OWN, [0])[0] == number and type(number) is int
+            if is_known and all(type(rows) is int and int(total, 16) >= 0 for rows, total in sums.values()):
+                return number, sums
+        except (TypeError, ValueError, AttributeError, LookupError):
+            pass
+        raise FormatError(f"{self._place.parent / 'state.db'} is damaged: its tally cannot be read. {_REMEDY}")
+
+
+def _row_sum(table: str, row: Sequence[Any]) -> int:
+    """The sum of one row, which tells types and places of values apart."""
+    told = [
+        ("long", blake2b(value).digest()) if isinstance(value, bytes) and len(value) > _SHORT else value
+        for value in row
+    ]
+    content = repr((table, *told)).encode("ascii", "backslashreplace")
+    return int.from_bytes(blake2b(content, digest_size=_BYTES).digest(), "little")
+
+
+def _packed(number: int) -> bytes:
+    body = number.to_bytes(8, "little")
+    return _FORM.pack(number, zlib.crc32(b"moment" + body))

@@ -1,0 +1,166 @@
+"""Flipped bits: in any file of a folder, each is noticed in one line, or changes nothing that anybody could see.
+
+A flip is drawn, the folder is copied, changed, checked and opened. If neither says anything, everything that the folder
+holds must be what it was, bit for bit: features, ids, subjects, labels, weights, members, models, requests, books, log.
+`make fuzz` draws for as long as EXPUNGE_FUZZ_SECONDS says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import expunge
+from expunge.core.errors import ExpungeError
+from expunge.folder.checkup import check
+from expunge.training.learners import LookupTableLearner
+
+SIZE = 12
+NUMBERS = np.random.default_rng(0).normal(size=(SIZE, 3))
+TABLES: dict[str, Any] = {
+    "array": NUMBERS,
+    "frame": pd.DataFrame(
+        {"x": NUMBERS[:, 0], "town": ["Rome", "Bern", None] * 4, "n": np.arange(SIZE, dtype=np.int8)}
+    ),
+    "sparse": scipy.sparse.csr_matrix(NUMBERS * (NUMBERS > 0)),
+}
+FLIPS = 700  # of each kind of table: 2,100 in all
+SECONDS = float(os.environ.get("EXPUNGE_FUZZ_SECONDS", "0"))
+
+
+class Numbered(LookupTableLearner):
+    """Learns how many rows there are: any table will do."""
+
+    def fit(self, X: Any, y: Any, seed: int, *, weights: Any = None) -> Any:
+        return super().fit(np.arange(float(X.shape[0]))[:, np.newaxis], y, seed, weights=weights)
+
+
+TRUST = (f"{__name__}:Numbered",)
+
+
+@pytest.fixture(params=TABLES)
+def sound(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """A folder with records that were added and erased, and pending requests; closed."""
+    table = TABLES[request.param]
+    with expunge.create(
+        folder,
+        Numbered(),
+        table,
+        np.arange(SIZE) % 2,
+        ids=[f"p{number}" for number in range(SIZE)],
+        subjects=[f"s{number // 2}" for number in range(SIZE)],
+        weights=np.arange(SIZE) + 1.0,
+        n_shards=2,
+        promise="unguarded",
+        trust=TRUST,
+        apply="manual",
+    ) as deployment:
+        rows = table.iloc[:2] if request.param == "frame" else table[:2]
+        deployment.add(rows, [0, 1], ["new 0", "new 1"], subjects=["s0", None])
+        deployment.delete(["p2", "p3"])
+        deployment.apply()
+        deployment.add(rows, [0, 1], ["later 0", "later 1"], subjects=[None, "s9"])
+        deployment.delete(["p5"])
+    return folder
+
+
+def plain(features: Any) -> bytes:
+    if isinstance(features, pd.DataFrame):
+        return repr(features.to_dict("list")).encode()
+    if scipy.sparse.issparse(features):
+        return b"".join(np.ascontiguousarray(part).tobytes() for part in (features.data, features.indices))
+    return np.ascontiguousarray(features).tobytes()
+
+
+def everything(folder: Path) -> dict[str, Any]:
+    """What can be seen of a folder."""
+    with expunge.open(folder, trust=TRUST, apply_pending=False) as deployment:
+        state, records = deployment.inside.state, deployment.records
+        live = records.live_slots()
+        features, labels, weights = records.gather(live)
+        requests = deployment.requests()
+        store = deployment._store
+        pending = [one.request for one in requests if one.state == "pending"]
+        return {
+            "features": plain(features),
+            "labels": labels.tobytes(),
+            "weights": None if weights is None else weights.tobytes(),
+            "ids": records.ids_of(live).tolist(),
+            "subjects": None if records.subjects_of(live) is None else records.subjects_of(live).tolist(),
+            "members": [slots.tolist() for slots in state.members],
+            "models": [hashlib.sha256(repr(model).encode()).hexdigest() for model in state.models],
+            "status": deployment.status,
+            "requests": requests,
+            "asked": [repr(deployment._evidence.requests.batch_of(one)) for one in pending],
+            "books": store.database.rows("SELECT * FROM generations"),
+            "guard": store.database.rows("SELECT * FROM forgotten ORDER BY hash"),
+            "log": store.database.rows("SELECT * FROM ledger ORDER BY sequence"),
+            "key": state.key,
+            "guarantee": deployment.guarantee(),
+        }
+
+
+def lines_about(folder: Path) -> tuple[list[str], dict[str, Any] | None]:
+    """What a checkup and an opening say about a folder; and what it holds, if neither says anything."""
+    said = []
+    try:
+        said += check(folder).damage
+    except ExpungeError as error:
+        said.append(str(error))
+    try:
+        found = everything(folder)
+    except ExpungeError as error:
+        return [*said, str(error)], None
+    return said, found
+
+
+def flips(folder: Path, rng: np.random.Generator) -> Iterator[tuple[Path, int]]:
+    """Files with equal chances, and bits in them: half of them among the first bytes, where headers are."""
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    files = [path for path in files if (folder / path).stat().st_size]
+    while True:
+        path = files[rng.integers(len(files))]
+        if rng.random() < 0.3:
+            path = Path("state.db")
+        size = 8 * (folder / path).stat().st_size
+        yield path, int(rng.integers(min(size, 800) if rng.random() < 0.2 else size))
+
+
+def test_every_flipped_bit_is_noticed_or_harmless(sound: Path) -> None:
+    expected, twin = everything(sound), sound.with_name("twin")
+    outside = sound.parent / "outside"
+    outside.write_bytes(b"keep")
+    seed, end = int(time.time()) if SECONDS else 17, time.monotonic() + SECONDS
+    told: Counter[str] = Counter()
+    for number, (path, bit) in enumerate(flips(sound, np.random.default_rng(seed))):
+        if number >= FLIPS and time.monotonic() >= end:
+            break
+        shutil.copytree(sound, twin)
+        content = bytearray((twin / path).read_bytes())
+        content[bit // 8] ^= 1 << bit % 8
+        (twin / path).write_bytes(content)
+        said, found = lines_about(twin)
+        where = f"bit {bit} of {path} (seed {seed})"
+        assert all("\n" not in line for line in said), where
+        if said:
+            told["noticed"] += 1
+        else:
+            assert found == expected, f"silent: {where}"
+            told["harmless"] += 1
+            told[f"harmless in {path.parts[0]}"] += 1
+        shutil.rmtree(twin)
+    assert told["noticed"] > told["harmless"]
+    assert sorted(path.name for path in sound.parent.iterdir()) == sorted([sound.name, "outside"])
+    assert outside.read_bytes() == b"keep"
+    print(dict(told))
