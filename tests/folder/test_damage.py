@@ -124,7 +124,8 @@ def test_every_flipped_bit_is_noticed(sound: Path) -> None:
 def test_damage_in_a_record_is_one_line_when_it_is_used_and_changes_nothing(sound: Path) -> None:
     """What was erased is looked at in full by a check of the whole folder only; here every live record is."""
     with closing(sqlite3.connect(sound / "state.db")) as database:
-        gone = {slot for (slot,) in database.execute("SELECT slot FROM dead")}
+        rows = database.execute("SELECT slots FROM dead").fetchall()
+        gone = {slot for (raw,) in rows for slot in np.frombuffer(raw, dtype="<i8").tolist()}
     store = Store.open(sound, read_only=True)
     widths = {f"{column.name}.slab": column.width for column in store.form.columns} | {"checksums.slab": 16}
     store.close()
@@ -228,9 +229,11 @@ def test_rows_and_columns_that_were_exchanged_are_noticed(folder: Path) -> None:
 
 
 DATABASE: dict[str, Callable[[sqlite3.Connection], Any]] = {
-    "another record is named as deleted": lambda database: database.execute("UPDATE dead SET slot = 0, erased = 0"),
+    "another record is named as deleted": lambda database: database.execute(
+        "UPDATE dead SET slots = zeroblob(8), erased = 0"
+    ),
     "no record is named as deleted": lambda database: database.execute("DELETE FROM dead"),
-    "a record that never was": lambda database: database.execute("UPDATE dead SET slot = 999"),
+    "a record that never was": lambda database: database.execute("UPDATE dead SET slots = x'e703000000000000'"),
     "fewer records": lambda database: database.execute("UPDATE position SET num_slots = num_slots - 1"),
     "more records": lambda database: database.execute("UPDATE position SET num_slots = num_slots + 1"),
     "fewer models": lambda database: database.execute("DELETE FROM shards WHERE shard = 1"),

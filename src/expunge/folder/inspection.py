@@ -91,7 +91,7 @@ class DeploymentView:
 
     @property
     def _num_records(self) -> int:
-        row = self._store.database.row("SELECT COUNT(*) FROM dead")
+        row = self._store.database.row("SELECT COALESCE(SUM(count), 0) FROM dead")
         return self._store.position.num_slots - (row[0] if row else 0)
 
     def guarantee(self) -> Guarantee:

@@ -24,7 +24,7 @@ from expunge.training.learners.protocol import fit_many
 from expunge.training.learners.slices import SlicedShard, fit_slices
 
 Told = list[dict[str, Any]]
-_FILES = {"lock", "dirty", "state.db", "state.db-wal", "state.db-shm"}
+_FILES = {"lock", "dirty", "moment", "state.db", "state.db-wal", "state.db-shm"}
 
 
 def check(folder: Path, scenario: Scenario, told: Told) -> None:

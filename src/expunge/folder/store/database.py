@@ -43,8 +43,9 @@ _SCHEMA = (
     "salt BLOB NOT NULL, environment INTEGER NOT NULL)",
     # The environments that models in service were trained in, as JSON.
     "CREATE TABLE environments (number INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE)",
-    # Slots whose record was deleted, and whether their bytes have been overwritten.
-    "CREATE TABLE dead (slot INTEGER PRIMARY KEY, erased INTEGER NOT NULL)",
+    # Slots whose record was deleted, 8 bytes each, in a row for each round; and whether they have been overwritten.
+    "CREATE TABLE dead (round INTEGER PRIMARY KEY, slots BLOB NOT NULL, count INTEGER NOT NULL, "
+    "erased INTEGER NOT NULL)",
     # The requests. `content` holds ids in clear until the request is in force; `file` names the records to be added.
     "CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, request TEXT NOT NULL UNIQUE, "
     "key BLOB UNIQUE, fingerprint BLOB NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, "

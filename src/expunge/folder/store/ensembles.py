@@ -241,7 +241,9 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
     if staged.rewritten:
         store.write_fact("form", staged.form.to_json())
         database.execute("DELETE FROM dead")
-    database.execute_many("INSERT INTO dead VALUES (?, 0)", [(int(slot),) for slot in staged.dead])
+    if len(staged.dead):
+        slots = np.sort(staged.dead).astype("<i8").tobytes()
+        database.execute("INSERT INTO dead VALUES (?, ?, ?, 0)", (round, slots, len(staged.dead)))
     environment = _environment_number(store, state.recipe.environment)  # of this process, which made the files
     rows = [(shard, *file, environment) for shard, file in staged.files.items()]
     database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)", rows)

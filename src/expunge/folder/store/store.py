@@ -50,6 +50,13 @@ _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
 
 
+def _slots(raw: bytes, count: int) -> NDArray[np.int64]:
+    """Slots of a row of the table of deleted records."""
+    if len(raw) != 8 * count:
+        raise FormatError("the list of deleted records in state.db is damaged")
+    return np.frombuffer(raw, dtype="<i8").astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Which generation, round and files are in force.
@@ -171,8 +178,10 @@ class Store:
         return json.loads(row[0])
 
     def write_fact(self, name: str, value: Any) -> None:
-        """Write a fact, or replace one."""
-        self.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
+        """Write a fact, or replace one. Nothing is written if it is there already."""
+        told = json.dumps(value)
+        if self.database.row("SELECT value FROM facts WHERE name = ?", (name,)) != (told,):
+            self.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, told))
 
     def object(self, name: str) -> tuple[str, bytes] | None:
         """Return the format and the bytes of an encoded object, or None if there is none."""
@@ -210,12 +219,14 @@ class Store:
         return RecordFolder(self.epoch_place(self.position.epoch), self.form)
 
     def deleted_slots(self) -> tuple[list[int], list[int]]:
-        """The slots whose record was deleted, and those of them that are overwritten."""
-        rows = self.database.rows("SELECT slot, erased FROM dead ORDER BY slot")
-        num_slots = self.position.num_slots
-        if any(not 0 <= slot < num_slots for slot, _ in rows):
+        """The slots whose record was deleted, ascending, and those of them that are overwritten."""
+        rows = self.database.rows("SELECT slots, count, erased FROM dead")
+        parts = [(_slots(raw, count), erased) for raw, count, erased in rows]
+        dead = np.sort(np.concatenate([_slots(b"", 0), *(slots for slots, _ in parts)]))
+        if len(dead) and (dead[0] < 0 or dead[-1] >= self.position.num_slots or not np.diff(dead).all()):
             raise FormatError(f"{self.folder} is damaged: it names a deleted record that it never had")
-        return [slot for slot, _ in rows], [slot for slot, erased in rows if erased]
+        erased = np.sort(np.concatenate([_slots(b"", 0), *(slots for slots, done in parts if done)]))
+        return dead.tolist(), erased.tolist()
 
     def require_total(self) -> None:
         """Raise an error unless the records on the disk are those that the database counts.
@@ -309,8 +320,11 @@ class Store:
         self.records.erase(self._slots_to_erase())
 
     def _slots_to_erase(self) -> NDArray[np.int64]:
-        rows = self.database.rows("SELECT slot FROM dead WHERE erased = 0 ORDER BY slot")
-        return np.array(rows, dtype=np.int64).reshape(-1)
+        rows = self.database.rows("SELECT slots, count FROM dead WHERE erased = 0")
+        slots = np.sort(np.concatenate([_slots(b"", 0), *(_slots(*row) for row in rows)]))
+        if len(slots) and (slots[0] < 0 or slots[-1] >= self.position.num_slots):
+            raise FormatError(f"{self.folder} is damaged: it names a deleted record that it never had")
+        return slots
 
     def tidy(self) -> None:
         """Remove what a failure left behind, as far as the disk permits. Nothing may be staged at the same time.

@@ -78,7 +78,8 @@ class Tally:
 
     def write(self) -> None:
         """Write the sums of what was changed, inside the transaction that changed it."""
-        if not self._changes:
+        self._changes = {table: change for table, change in self._changes.items() if any(change)}
+        if not self._changes:  # rows were written as they were
             return
         number, sums = self._read()
         for table, (rows, total) in self._changes.items():
