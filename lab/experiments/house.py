@@ -110,7 +110,7 @@ STORIES = {
             "only now mark the request as applied, inside a transaction.",
         ),
         (
-            "folder.evidence.LedgerBook.write",
+            "folder.evidence.LedgerBook.write_all",
             "write `applied` into the ledger, in the same transaction; its time is a tick of the deployment's clock.",
         ),
         ("folder.deployment.DurableDeployment.close", "close the folder and give its lock back."),

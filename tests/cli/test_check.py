@@ -51,13 +51,13 @@ def test_a_sound_folder(clinic, expunge):
         "folder": str(clinic),
         "sound": True,
         "checked": {
-            "tables": 14,
+            "tables": 15,
             "records": 88,
             "erased records": 2,
             "models": 4,
             "requests": 2,
             "keys": 3,
-            "log lines": 4,
+            "log entries": 4,
         },
         "damage": [],
     }

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from expunge.core.errors import ParameterError
-from expunge.evidence.tree import Tree, hash_leaf, is_consistent, root_of_inclusion
+from expunge.evidence.tree import Peaks, Tree, hash_leaf, is_consistent, root_of_inclusion
 
 # The leaves and roots with which implementations of Certificate Transparency are tested.
 ENTRIES = [
@@ -124,3 +124,14 @@ def test_wrong_arguments_are_one_line():
         with pytest.raises(ParameterError, match=message):
             call()
     assert root_of_inclusion(LEAVES[0], 0, 0, []) is None
+
+
+def test_the_peaks_of_a_tree_go_on_to_every_later_root() -> None:
+    peaks = Peaks()
+    assert peaks.root() == Tree().root()
+    for size, leaf in enumerate(LEAVES, 1):
+        peaks.append(leaf)
+        assert peaks.root() == by_definition(LEAVES[:size])
+        peaks = Peaks(size, peaks.nodes)  # as they are kept
+    with pytest.raises(ParameterError, match="a tree of 5 leaves has 2 complete parts"):
+        Peaks(5, bytes(32))

@@ -6,6 +6,7 @@ facts (`issue`). An auditor checks it (`verify`) or reads it as a page (`render_
 
 from expunge.evidence.canonical import MAX_BYTES, read_canonical, write_canonical
 from expunge.evidence.certificate import Certificate, issue, read_certificate
+from expunge.evidence.checkpoint import Checkpoint, NoteKey, NoteSignature
 from expunge.evidence.facts import (
     WITHOUT_GUARANTEE,
     CountFacts,
@@ -29,6 +30,7 @@ from expunge.evidence.keys import PublicKey, SigningKey
 from expunge.evidence.ledger import EVENTS, TICKED, Entry, Excerpt, Fault, Head, Line, append, check_ledger, genesis
 from expunge.evidence.page import render_page
 from expunge.evidence.statements import why_disagreeing
+from expunge.evidence.tree import Peaks, Tree, hash_leaf, is_consistent, root_of_inclusion
 from expunge.evidence.verification import Check, Verification, verify
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "WITHOUT_GUARANTEE",
     "Certificate",
     "Check",
+    "Checkpoint",
     "CountFacts",
     "DeploymentFacts",
     "Entry",
@@ -51,11 +54,15 @@ __all__ = [
     "History",
     "KeyDraw",
     "Line",
+    "NoteKey",
+    "NoteSignature",
+    "Peaks",
     "PublicKey",
     "PublicationFacts",
     "RecomputationFacts",
     "RequestFacts",
     "SigningKey",
+    "Tree",
     "Verification",
     "append",
     "check_ledger",
@@ -63,12 +70,15 @@ __all__ = [
     "genesis",
     "hash_id",
     "hash_ids",
+    "hash_leaf",
+    "is_consistent",
     "issue",
     "keyed_hash",
     "read_canonical",
     "read_certificate",
     "render_page",
     "request_key",
+    "root_of_inclusion",
     "telling_entries",
     "verify",
     "why_disagreeing",

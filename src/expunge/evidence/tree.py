@@ -181,6 +181,54 @@ class Tree:
         return _join(self._root(first, middle), self._root(middle, last))
 
 
+class Peaks:
+    """What has to be kept of a tree to go on with it: the roots of its complete parts, largest first.
+
+    Parameters
+    ----------
+    size
+        The number of leaves.
+    nodes
+        The roots, 32 bytes each, one after the other.
+
+    Examples
+    --------
+    >>> peaks = Peaks()
+    >>> for entry in [b"created", b"accepted", b"applied"]:
+    ...     peaks.append(hash_leaf(entry))
+    >>> peaks.root() == Tree(map(hash_leaf, [b"created", b"accepted", b"applied"])).root()
+    True
+    """
+
+    def __init__(self, size: int = 0, nodes: bytes = b"") -> None:
+        if len(nodes) != HASH_BYTES * size.bit_count():
+            raise ParameterError(f"a tree of {size} leaves has {size.bit_count()} complete parts")
+        self.size = size
+        self._nodes = [nodes[place : place + HASH_BYTES] for place in range(0, len(nodes), HASH_BYTES)]
+
+    @property
+    def nodes(self) -> bytes:
+        """The roots of the complete parts, one after the other."""
+        return b"".join(self._nodes)
+
+    def append(self, leaf: bytes) -> None:
+        """Add a leaf's hash at the end."""
+        size, node = self.size, leaf
+        while size % 2:
+            node, size = _join(self._nodes.pop(), node), size >> 1
+        self._nodes.append(node)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """The root of the tree."""
+        if not self._nodes:
+            return hashlib.sha256().digest()
+        root = self._nodes[-1]
+        for node in reversed(self._nodes[:-1]):
+            root = _join(node, root)
+        return root
+
+
 def _left(size: int) -> int:
     """The size of the left part of a tree with at least two leaves."""
     return 1 << ((size - 1).bit_length() - 1)

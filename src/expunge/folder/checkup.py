@@ -132,6 +132,7 @@ def _damage(store: Store, checked: Counter[str], advance: Advance) -> Iterator[s
         _check_log,
         _check_flag,
     )
+    told: set[str] = set()  # a damaged key damages the log that is checked with it
     for part in parts:
         found, more = 0, 0
         try:
@@ -139,11 +140,13 @@ def _damage(store: Store, checked: Counter[str], advance: Advance) -> Iterator[s
                 for line in part(store, checked, advance):
                     found += 1
                     if found <= _MOST_LINES:
+                        told.add(line)
                         yield line
                     else:
                         more += 1
         except ExpungeError as error:
-            yield str(error)
+            if str(error) not in told:
+                yield str(error)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             yield _malformed(store.folder, error)
         if more:
@@ -206,11 +209,8 @@ def _check_keys(store: Store, checked: Counter[str], _: Advance) -> Iterator[str
 
 
 def _check_log(store: Store, checked: Counter[str], _: Advance) -> Iterator[str]:
-    fault = Evidence(store).ledger.check()
-    if fault is not None:
-        yield f"{store.folder}: the log is damaged: {fault}. Put the folder back from a copy, as a whole"
-    row = store.database.row("SELECT COUNT(*) FROM ledger")
-    checked["log lines"] = 0 if row is None else int(row[0])
+    checked["log entries"] = len(Evidence(store).ledger.check())
+    return iter(())
 
 
 def _check_flag(store: Store, checked: Counter[str], _: Advance) -> Iterator[str]:

@@ -22,7 +22,7 @@ from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions, listed
-from expunge.evidence import Certificate, KeyDraw
+from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.folder.codec import encode
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.inbox import Inbox
@@ -116,6 +116,7 @@ class DurableDeployment:
         trusted: Sequence[str],
     ) -> None:
         self._store, self._evidence = store, Evidence(store)
+        self._evidence.ledger.check()
         self._policy = ApplyPolicy.parse(store.fact("apply"))
         self._inbox = Inbox(store, self._evidence, front)
         self._keeper = FolderKeeper(store, self._evidence, self._inbox, front, tuple(trusted))
@@ -367,6 +368,51 @@ class DurableDeployment:
     def certificate(self, request: str | None = None) -> Certificate:
         """Issue a signed certificate about a request, or about the whole deployment if none is named."""
         return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
+
+    def checkpoint(self) -> Checkpoint:
+        """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
+        with self._store.database.snapshot():
+            return self._evidence.ledger.checkpoint()
+
+    def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
+        """The proof that the log begins with its first `old_size` entries: see `Tree.consistency`.
+
+        Parameters
+        ----------
+        old_size
+            How many entries the earlier checkpoint has.
+        size
+            How many the later one has; all of them if None.
+
+        Returns
+        -------
+        list of bytes
+            The proof, for `expunge.evidence.is_consistent`.
+
+        Raises
+        ------
+        InputError
+            If the log is shorter.
+        """
+        with self._store.database.snapshot():
+            return self._evidence.ledger.consistency(old_size, size)
+
+    def keep_cosigned(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint that witnesses cosigned. Later certificates show its cosignatures.
+
+        Parameters
+        ----------
+        checkpoint
+            What `checkpoint` gave, with cosignatures. Check these before: here only the log's own signature is checked.
+
+        Raises
+        ------
+        InputError
+            If it is not a checkpoint of this log, or older than the cosigned one that is kept.
+        """
+        self._keeper.require_open()
+        with self._store.database.transaction():
+            self._evidence.ledger.keep_cosigned(checkpoint)
 
     def _current_facts(self) -> CurrentFacts:
         now, capacity = self._deployment.status, self.inside.publisher.capacity  # which is that of every generation

@@ -670,6 +670,7 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[..., None]]:
     store = Store.open(Path(path))
     try:
         evidence = Evidence(store)
+        evidence.ledger.check()
 
         def write(*, num_different: int, checkpoint: str | None, **told: Any) -> None:
             position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"

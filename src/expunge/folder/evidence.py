@@ -8,17 +8,18 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from expunge import evidence
-from expunge.core.errors import FormatError
+from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
+from expunge.evidence import Checkpoint, NoteKey, Peaks, Tree, hash_leaf
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw
@@ -28,8 +29,8 @@ from expunge.training.environment import describe_environments
 
 REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
 _TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
-_SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
-KEY_FILES = (_SIGNING_KEY, _PUBLIC_KEY, _HASH_KEY)
+_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
+KEY_FILES = (_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY)
 _MOST_KEY = 10_000  # bytes of a key's file
 
 
@@ -86,28 +87,152 @@ class Clock:
 
 
 class LedgerBook:
-    """The hash-chained ledger in the store."""
+    """The log in the store: entries, and a checkpoint that is signed whenever entries are added.
+
+    No entry is added to a log that was changed: what goes on is the tree that was signed. `check` looks at every entry.
+    """
 
     def __init__(self, store: Store, deployment: str) -> None:
         self._store = store
         self._deployment = deployment
 
     @property
-    def head(self) -> evidence.Head:
-        """The last entry's number and link."""
-        row = self._store.database.row("SELECT sequence, link FROM ledger ORDER BY sequence DESC LIMIT 1")
-        return evidence.genesis(self._deployment) if row is None else evidence.Head(row[0], bytes(row[1]))
+    def origin(self) -> str:
+        """The log's own name, under which its checkpoints are signed."""
+        return log_origin(self._deployment)
+
+    @cached_property
+    def _key(self) -> evidence.SigningKey:
+        return read_signing_key(self._store)
+
+    @cached_property
+    def public_key(self) -> NoteKey:
+        """The key that checkpoints are checked with, under the log's name."""
+        content = read_key_file(self._store, PUBLIC_KEY)
+        key = evidence.PublicKey.from_pem(content, source=str(self._store.place / "keys" / PUBLIC_KEY))
+        return NoteKey(self.origin, key)
 
     def write(self, event: str, at: str, **facts: Any) -> None:
         """Append an entry, inside the caller's transaction."""
-        line = evidence.append(self.head, at=at, event=event, facts=facts)
-        content = evidence.write_canonical(line.entry.to_data()).decode()
-        self._store.database.execute("INSERT INTO ledger VALUES (?, ?, ?)", (line.entry.sequence, content, line.link))
+        self.write_all([(event, at, facts)])
 
-    def check(self) -> evidence.Fault | None:
-        """Return the first fault of the whole chain, or None."""
-        lines = [evidence.Line(entry, link) for entry, link in self._rows()]
-        return evidence.check_ledger(evidence.genesis(self._deployment), lines, head=self.head)
+    def write_all(self, happened: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
+        """Append entries, inside the caller's transaction: events with their times and facts."""
+        database, peaks = self._store.database, self._peaks()
+        rows = []
+        for event, at, facts in happened:
+            entry = evidence.Entry(peaks.size + 1, at, event, facts)
+            content = evidence.write_canonical(entry.to_data())
+            leaf = hash_leaf(content)
+            peaks.append(leaf)
+            rows.append((entry.sequence, content.decode(), leaf))
+        if rows:
+            database.execute_many("INSERT INTO ledger VALUES (?, ?, ?)", rows)
+            signed = Checkpoint(self.origin, peaks.size, peaks.root()).signed(self._key)
+            database.execute("INSERT OR REPLACE INTO checkpoints VALUES ('signed', ?, ?)", (str(signed), peaks.nodes))
+
+    def _peaks(self) -> Peaks:
+        """The tree as it was signed last. An error says that something was changed since."""
+        row = self._store.database.row("SELECT nodes FROM checkpoints WHERE kind = 'signed'")
+        signed, last = self.signed, self._store.database.row("SELECT MAX(sequence) FROM ledger")
+        held = 0 if last is None or last[0] is None else int(last[0])
+        if held != signed.size:
+            raise self._damaged(_length_fault(signed.size, held))
+        try:
+            peaks = Peaks(signed.size, b"" if row is None else bytes(row[0]))
+        except ParameterError as error:
+            raise self._damaged(str(error)) from None
+        if peaks.root() != signed.root:
+            raise self._damaged("what is kept of its tree is not what its checkpoint was signed for")
+        return peaks
+
+    @property
+    def signed(self) -> Checkpoint:
+        """The checkpoint that was signed after the last entry, checked against the key, without cosignatures."""
+        row = self._store.database.row("SELECT note FROM checkpoints WHERE kind = 'signed'")
+        if row is None:
+            return Checkpoint(self.origin, 0, Peaks().root())
+        return self._checked(row[0])
+
+    def _checked(self, note: str) -> Checkpoint:
+        try:
+            found = Checkpoint.parse(note)
+        except InputError as error:
+            raise self._damaged(str(error)) from None
+        if found.origin != self.origin or not found.is_signed_by(self.public_key):
+            raise self._damaged("its checkpoint is not signed with the deployment's key")
+        return found
+
+    def _damaged(self, why: str) -> FormatError:
+        return FormatError(
+            f"{self._store.folder}: the log is damaged: {why}. Put the folder back from a copy, as a whole"
+        )
+
+    def check(self) -> Tree:
+        """Read every entry, and make the tree again. It must be the one that was signed.
+
+        Returns
+        -------
+        Tree
+            The tree, whose proofs can be given.
+
+        Raises
+        ------
+        FormatError
+            If an entry was changed, is missing or is one too many, or the checkpoint was not signed for it.
+        """
+        signed, leaves = self.signed, list[bytes]()
+        for sequence, entry, leaf in self._store.database.rows(
+            "SELECT sequence, entry, leaf FROM ledger ORDER BY sequence"
+        ):
+            if sequence != len(leaves) + 1:
+                raise self._damaged(f"entry {len(leaves) + 1} is missing")
+            found = hash_leaf(entry.encode())
+            if found != bytes(leaf):
+                raise self._damaged(f"entry {sequence} was changed")
+            leaves.append(found)
+        if len(leaves) != signed.size:
+            raise self._damaged(_length_fault(signed.size, len(leaves)))
+        tree = Tree(leaves)
+        if tree.root() != signed.root:
+            raise self._damaged("its entries are not those that its checkpoint was signed for")
+        return tree
+
+    def checkpoint(self) -> Checkpoint:
+        """The signed checkpoint of the whole log, which is checked first, with its cosignatures if it has any."""
+        tree = self.check()
+        cosigned, signed = self.cosigned(), self.signed
+        return cosigned if cosigned is not None and cosigned.size == len(tree) else signed
+
+    def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
+        """The proof that the log, or its first `size` entries, begins with its first `old_size` entries."""
+        return self.check().consistency(old_size, size)
+
+    def cosigned(self) -> Checkpoint | None:
+        """The last checkpoint that was cosigned, or None."""
+        row = self._store.database.row("SELECT note FROM checkpoints WHERE kind = 'cosigned'")
+        return None if row is None else self._checked(row[0])
+
+    def keep_cosigned(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint with its cosignatures, inside the caller's transaction. It must be one of this log.
+
+        Raises
+        ------
+        InputError
+            If it is not a checkpoint of this log, or an earlier one than the one that is kept.
+        """
+        tree, before = self.check(), self.cosigned()
+        if checkpoint.origin != self.origin or not checkpoint.is_signed_by(self.public_key):
+            raise InputError(f"the checkpoint of {checkpoint.origin!r:.80} is not signed by the log {self.origin}")
+        if checkpoint.size > len(tree) or tree.root(checkpoint.size) != checkpoint.root:
+            raise InputError(f"the checkpoint of size {checkpoint.size} is not one of this log")
+        if before is not None and checkpoint.size < before.size:
+            raise InputError(
+                f"the checkpoint of size {checkpoint.size} is older than the cosigned one of {before.size}"
+            )
+        self._store.database.execute(
+            "INSERT OR REPLACE INTO checkpoints VALUES ('cosigned', ?, x'')", (str(checkpoint),)
+        )
 
     def excerpt(self, request: str, *, num_shards: int, reach: int = REACH) -> evidence.Excerpt:
         """Return the chain up to the head, with the request's entries and those that tell of the recipe in full.
@@ -115,12 +240,13 @@ class LedgerBook:
         It starts just before the first of these, unless that is more than `reach` entries before the request's first
         one: such entries are shown outside the stretch, so that a certificate stays small.
         """
-        rows = self._rows()
-        entries = [entry for entry, _ in rows]
+        entries = self._entries()
         own = [entry for entry in entries if entry.facts.get("request") == request]
         told = evidence.telling_entries(entries, num_shards=num_shards)
         first = min(entry.sequence for entry in (*own, *told) if entry.sequence >= own[0].sequence - reach) - 1
-        start = evidence.genesis(self._deployment) if first == 0 else evidence.Head(first, rows[first - 1][1])
+        start = evidence.Excerpt.of(
+            evidence.genesis(self._deployment), [entry.digest for entry in entries[:first]]
+        ).head
         shown = {entry.sequence for entry in (*own, *told)}
         return evidence.Excerpt.of(
             start,
@@ -130,15 +256,26 @@ class LedgerBook:
 
     def whole(self) -> evidence.Excerpt:
         """Return all entries."""
-        return evidence.Excerpt.of(evidence.genesis(self._deployment), [entry for entry, _ in self._rows()])
+        return evidence.Excerpt.of(evidence.genesis(self._deployment), self._entries())
 
     def history(self, *, num_shards: int) -> evidence.History:
-        """Return what the whole ledger says about the key in force and about recomputations."""
-        return evidence.History.of((entry for entry, _ in self._rows(_TELLING)), num_shards=num_shards)
+        """Return what the whole log says about the key in force and about recomputations."""
+        return evidence.History.of(self._entries(_TELLING), num_shards=num_shards)
 
-    def _rows(self, condition: str = "") -> list[tuple[evidence.Entry, bytes]]:
-        rows = self._store.database.rows(f"SELECT entry, link FROM ledger {condition} ORDER BY sequence")
-        return [(evidence.Entry(**json.loads(entry)), bytes(link)) for entry, link in rows]
+    def _entries(self, condition: str = "") -> list[evidence.Entry]:
+        rows = self._store.database.rows(f"SELECT entry FROM ledger {condition} ORDER BY sequence")
+        return [evidence.Entry(**json.loads(entry)) for (entry,) in rows]
+
+
+def log_origin(deployment: str) -> str:
+    """The name of a deployment's log, which its checkpoints begin with."""
+    return f"expunge/{deployment}"
+
+
+def _length_fault(signed: int, found: int) -> str:
+    if found < signed:
+        return f"it ends after entry {found:,}, and {signed:,} entries were signed"
+    return f"entry {signed + 1:,} was never signed"
 
 
 def commitment_facts(key: RecipeKey, *, round: int | None = None) -> dict[str, str]:
@@ -210,6 +347,7 @@ class Evidence:
         """
         store, settings = self._store, self._store.fact("settings")
         with store.database.snapshot():
+            self.ledger.check()
             about: dict[str, Any] = self._about(request)
         now = read_facts()
         if request is None:
@@ -292,7 +430,7 @@ def make_keys(store: Store) -> str:
     folder = store.folder / "keys"
     key = evidence.SigningKey.generate()
     key.save(folder / _SIGNING_KEY)
-    key.public_key.save(folder / _PUBLIC_KEY)
+    key.public_key.save(folder / PUBLIC_KEY)
     (store.place / "keys" / _HASH_KEY).write_new(os.urandom(32))
     made = {name: (store.place / "keys" / name).read_bytes() for name in KEY_FILES}
     store.write_fact("keys", {name: hashlib.sha256(content).hexdigest() for name, content in made.items()})

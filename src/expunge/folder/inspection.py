@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
-from expunge.evidence import Certificate, KeyDraw
+from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
@@ -51,6 +51,7 @@ class DeploymentView:
         try:
             with self._store.explain_errors():
                 self._evidence = Evidence(self._store)
+                self._evidence.ledger.check()
                 self._num_classes = len(load_classes(self._store.fact("classes")))
                 self._settings = load_settings(self._store.fact("settings"))
                 self._publisher()
@@ -165,6 +166,16 @@ class DeploymentView:
         """Issue a signed certificate about a request, or about the whole deployment if none is named."""
         with self._store.database.snapshot():
             return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
+
+    def checkpoint(self) -> Checkpoint:
+        """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
+        with self._store.database.snapshot():
+            return self._evidence.ledger.checkpoint()
+
+    def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
+        """The proof that the log begins with its first `old_size` entries, as `DurableDeployment.consistency` gives."""
+        with self._store.database.snapshot():
+            return self._evidence.ledger.consistency(old_size, size)
 
     def close(self) -> None:
         """Close the folder."""

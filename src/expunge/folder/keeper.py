@@ -193,8 +193,14 @@ class FolderKeeper:
             store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
             for one in switched:
                 requests.mark_applied(one.request, applied_by=tick)
-                facts = {**self._evidence.of_generation(one.generation), "round": one.round}
-                self._evidence.ledger.write("applied", tick, request=one.request, **facts)
+            self._evidence.ledger.write_all(
+                (
+                    "applied",
+                    tick,
+                    {"request": one.request, **self._evidence.of_generation(one.generation), "round": one.round},
+                )
+                for one in switched
+            )
         report_step("applied.done")
         return True
 

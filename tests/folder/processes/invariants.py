@@ -17,7 +17,7 @@ from scenarios import Scenario
 from story import updates_of
 
 import expunge
-from expunge.evidence import Entry, Head, Line, check_ledger, genesis, verify
+from expunge.evidence import Tree, hash_leaf, verify
 from expunge.folder.codec import encode_model
 from expunge.training.ensemble import _linear_algebra
 from expunge.training.learners.protocol import fit_many
@@ -146,13 +146,13 @@ def _trained(state: Any, shard: int) -> Any:
 
 
 def _check_ledger(deployment: Any) -> None:
-    """The ledger's chain holds and tells every acceptance, application and cancellation once."""
-    rows = _rows(deployment, "SELECT entry, link FROM ledger ORDER BY sequence")
-    ((identity,),) = _rows(deployment, "SELECT value FROM facts WHERE name = 'deployment'")
-    lines = [Line(Entry(**json.loads(entry)), link) for entry, link in rows]
-    head = Head(len(lines), bytes(rows[-1][1]))
-    assert check_ledger(genesis(json.loads(identity)), lines, head=head) is None
-    counted = Counter((line.entry.event, line.entry.facts.get("request")) for line in lines)
+    """The log is the tree that was signed, and tells every acceptance, application and cancellation once."""
+    rows = _rows(deployment, "SELECT entry FROM ledger ORDER BY sequence")
+    entries = [json.loads(entry) for (entry,) in rows]
+    signed = deployment.checkpoint()
+    assert (signed.size, signed.root) == (len(rows), Tree(hash_leaf(entry.encode()) for (entry,) in rows).root())
+    assert [entry["sequence"] for entry in entries] == [*range(1, len(rows) + 1)]
+    counted = Counter((entry["event"], entry["facts"].get("request")) for entry in entries)
     for event, state in (("applied", "applied"), ("cancelled", "cancelled"), ("accepted", None)):
         expected = {one.request for one in deployment.requests() if state in (None, one.public_state)}
         assert {request for told, request in counted if told == event} == expected

@@ -58,8 +58,11 @@ _SCHEMA = (
     "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
     # Keyed hashes of what was deleted on request, so that it does not come back unnoticed.
     "CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID",
-    # The hash-chained ledger of public facts.
-    "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, link BLOB NOT NULL)",
+    # The log of public facts: its entries, and the hash of each as a leaf of the tree.
+    "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, leaf BLOB NOT NULL)",
+    # The checkpoint that was signed after the last entry, and what the tree needs to go on; the last one that a witness
+    # cosigned.
+    "CREATE TABLE checkpoints (kind TEXT PRIMARY KEY, note TEXT NOT NULL, nodes BLOB NOT NULL) WITHOUT ROWID",
     TALLY,
 )
 
