@@ -11,10 +11,10 @@ SECONDS ?= 600
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz check format lock bench clean
+.PHONY: help setup demo test test-long fuzz check format lock bench clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,8 +36,11 @@ setup: $(VENV)/all.stamp  ## a .venv with everything, for working on the code
 demo: $(VENV)/base.stamp  ## train, predict, delete, add, and watch plain SISA fail
 	$(BIN)/expunge demo $(DEMO_FLAGS)
 
-test: $(VENV)/all.stamp  ## the whole test suite
+test: $(VENV)/all.stamp  ## the whole test suite but for the tests that take long
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+test-long: $(VENV)/all.stamp  ## the tests that take long, and no others
+	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m long
 
 fuzz: $(VENV)/all.stamp  ## flip bits in folders for SECONDS=600, longer than the tests do
 	EXPUNGE_FUZZ_SECONDS=$(SECONDS) $(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto -s tests/folder/test_flips.py
