@@ -215,7 +215,8 @@ def test_many_pending_requests_are_counted_in_words(churn, expunge):
     assert "and 2 more, all of them with --json" in expunge("status", churn).words
 
 
-def test_requests_are_listed(batched, expunge):
+def test_requests_are_listed(batched, expunge, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # a narrow terminal: names stay whole, so that they can be copied
     assert "There are no requests." in expunge("requests", batched).words
     asked = [expunge("delete", batched, "--id", number, "--json").json["request"] for number in ("3", "4")]
     expunge("apply", batched)

@@ -22,7 +22,7 @@ from expunge.core.errors import InputError
 
 console = Console(highlight=False)
 _errors = Console(stderr=True, highlight=False)
-_SHORT_NAME = 24
+_SHORT_NAME = 32  # the name of a request is as long
 
 
 def complain(message: str) -> None:
