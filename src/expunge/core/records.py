@@ -44,6 +44,7 @@ from expunge.core.features import (
     plain_form,
     settle,
     standard_types,
+    take,
 )
 from expunge.core.index import NOWHERE, IdIndex, RecordId, SlotSet, SubjectIndex
 from expunge.core.words import plural
@@ -434,11 +435,16 @@ class Records:
         ]
         return np.concatenate(parts)
 
-    def gather(self, slots: NDArray[Any]) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
+    def gather(
+        self, slots: NDArray[Any], order: NDArray[np.int64] | None = None
+    ) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
         """Return features, labels and weights of ascending slots; weights are None if no record has one.
 
-        Labels are class codes, or the numbers to predict.
+        Labels are class codes, or the numbers to predict. `order` puts the rows of the result into another order: its
+        first row is that of slot `slots[order[0]]`.
         """
+        if order is not None:
+            return self._arranged(slots, order)
         parts = [
             (block, slots[low:high].astype(np.int64) - block.start)
             for block, low, high in self._segments(slots)
@@ -452,6 +458,14 @@ class Records:
             return features, labels, None
         ones = [np.ones(len(rows)) if block.weights is None else block.weights[rows] for block, rows in parts]
         return features, labels, np.concatenate(ones)
+
+    def _arranged(
+        self, slots: NDArray[Any], order: NDArray[np.int64]
+    ) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
+        if len(self.blocks) == 1 and isinstance(self.blocks[0].features, np.ndarray):
+            return self.gather(slots[order])  # in one block slots need not ascend, and rows are copied only once
+        X, y, weights = self.gather(slots)
+        return take(X, order), y[order], None if weights is None else weights[order]
 
     def redeclared(
         self, *, add_classes: Iterable[Any] = (), drop_classes: Iterable[Any] = (), allow_missing: bool = False

@@ -182,25 +182,26 @@ class Recipe:
         slots
             The ascending slots of the shard's records.
         """
-        X, y, weights = records.gather(slots)
-        names = id_names(records.ids_of(slots), self.key)
-        order = self.key.order(shard, names)
-        if weights is not None:
-            order = order[weights[order] != 0]  # a record of weight zero is as good as absent
-            weights = weights[order]
-        X, y, names = take(X, order), y[order], names[order]
+        X, y, weights, names = self._in_order(shard, records, slots)
         if not self.is_sliced:
             return ShardData(shard, X, y, weights, self.key.seed(shard, 0, digest_contents(X, y, weights)))
         return self._sliced(shard, X, y, weights, self.slices(shard, names))
 
     def changed_rows(self, shard: int, records: Records, slots: Slots) -> ShardData:
         """Some rows of a shard, for a learner that updates a model by them: no seed, for nothing is drawn."""
-        X, y, weights = records.gather(slots)
-        order = self.key.order(shard, id_names(records.ids_of(slots), self.key))
-        if weights is not None:
-            order = order[weights[order] != 0]
-            weights = weights[order]
-        return ShardData(shard, take(X, order), y[order], weights, 0)
+        X, y, weights, _ = self._in_order(shard, records, slots)
+        return ShardData(shard, X, y, weights, 0)
+
+    def _in_order(self, shard: int, records: Records, slots: Slots) -> tuple[Features, Codes, Weights | None, Names]:
+        """Rows, labels, weights and names of a shard's records, in the order of its training."""
+        names = id_names(records.ids_of(slots), self.key)
+        order = self.key.order(shard, names)
+        X, y, weights = records.gather(slots, order)
+        names = names[order]
+        if weights is not None and not weights.all():  # a record of weight zero is as good as absent
+            there = np.flatnonzero(weights)
+            X, y, weights, names = take(X, there), y[there], weights[there], names[there]
+        return X, y, weights, names
 
     def shared_contents(
         self, shard: int, records: Records, slots: Slots, rows: SharedRows, places: Slots

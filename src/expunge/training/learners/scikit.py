@@ -182,6 +182,7 @@ class ScikitLearner:
     estimator: Any
     classes: NDArray[Any] | None = None
     random_parameters: tuple[str, ...] = field(init=False, repr=False)
+    _job_parameters: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
@@ -190,6 +191,7 @@ class ScikitLearner:
         if not is_known and not is_regressor(self.estimator):
             raise ParameterError(f"the estimator must be a classifier or a regressor, got {self.estimator!r}")
         object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
+        object.__setattr__(self, "_job_parameters", _job_parameters(self.estimator))
         _require_no_generator(self.estimator, type(self.estimator).__name__)
 
     @property
@@ -216,15 +218,11 @@ class ScikitLearner:
 
     def seeded(self, seed: int) -> Any:
         """A new clone whose only randomness is `seed`."""
-        estimator = clone(self.estimator)
+        settings = dict.fromkeys(self._job_parameters, 1)
         if self.random_parameters:
             states = np.random.SeedSequence(seed).generate_state(len(self.random_parameters))
-            settings = dict(zip(self.random_parameters, states.tolist(), strict=True))
-            estimator.set_params(**settings)
-        jobs = [
-            name for name, value in estimator.get_params(deep=True).items() if _is_n_jobs(name) and value is not None
-        ]
-        return estimator.set_params(**dict.fromkeys(jobs, 1)) if jobs else estimator
+            settings.update(zip(self.random_parameters, states.tolist(), strict=True))
+        return clone(self.estimator).set_params(**settings)
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """A clone trained on the shard.
@@ -322,8 +320,12 @@ def _random_parameters(estimator: Any) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name == "random_state" or name.endswith("__random_state")))
 
 
-def _is_n_jobs(name: str) -> bool:
-    return name == "n_jobs" or name.endswith("__n_jobs")
+def _job_parameters(estimator: Any) -> tuple[str, ...]:
+    """The parameters that ask for several processes or threads."""
+    found: Mapping[str, Any] = estimator.get_params(deep=True)
+    return tuple(
+        name for name, value in found.items() if (name == "n_jobs" or name.endswith("__n_jobs")) and value is not None
+    )
 
 
 def _require_no_generator(value: Any, place: str) -> None:
