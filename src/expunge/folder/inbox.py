@@ -205,13 +205,14 @@ class Inbox:
     def cancel(self, request: str, current: Records, *, now: str) -> None:
         """Take back a pending request, unless a later one builds on it."""
         requests = self._evidence.requests
+        since = requests.get(request).accepted_at
         pending = [one for one in requests.in_state("pending") if one.request != request]
         try:
             expected = self._with_all(current, pending)
         except InputError as error:
             message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
             raise RequestError(message) from None
-        now = max(now, requests.get(request).accepted_at)  # the system's clock may have been set back
+        now = max(now, since)  # the system's clock may have been set back
         self._is_current = False
         with self._store.database.transaction():
             requests.mark_cancelled(request, now=now)
