@@ -219,7 +219,7 @@ def test_text_and_missing_values_are_learned_from(tmp_path, people, expunge, wri
     frame["member"] = frame["spend"] > 1
     write_table(frame, tmp_path / "train.csv")
     done = create(expunge, tmp_path / "a", tmp_path / "train.csv", *COLUMNS)
-    assert "3 columns of numbers and from text in plan" in done.words
+    assert "3 columns of numbers and categories in plan" in done.words
     rows = frame.drop(columns=["churned", "household"])[::-1]
     rows["plan"] = ["platinum", *rows["plan"][1:]]
     write_table(rows, tmp_path / "new.csv")
