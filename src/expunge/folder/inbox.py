@@ -6,6 +6,7 @@ import threading
 
 from expunge.core.errors import InputError, RequestError
 from expunge.core.records import Records, Update
+from expunge.evidence import digest_of_hashes
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Batch, Name, Request
@@ -75,9 +76,16 @@ class Inbox:
         """Write the request to the disk, completely or not at all."""
         try:
             with self._store.database.transaction():
-                request = self._evidence.requests.accept(asked, key=key, now=now)
-                facts = {"num_deletions": request.deletions, "num_additions": request.additions}
-                self._evidence.ledger.write("accepted", now, request=request.request, **facts)
+                ledger, requests = self._evidence.ledger, self._evidence.requests
+                request = requests.accept(asked, key=key, now=ledger.date("accepted", now))
+                ledger.write(
+                    "accepted",
+                    now,
+                    request=request.request,
+                    num_deletions=request.deletions,
+                    num_additions=request.additions,
+                    records=digest_of_hashes(requests.hashes_of(request.request)),
+                )
         except BaseException:
             self._store.drop_refused()
             raise
@@ -107,10 +115,9 @@ class Inbox:
         except InputError as error:
             message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
             raise RequestError(message) from None
-        now = max(now, requests.get(request).accepted_at)  # the system's clock may have been set back
         self._is_current = False
         with self._store.database.transaction():
-            requests.mark_cancelled(request, now=now)
+            requests.mark_cancelled(request, now=self._evidence.ledger.date("cancelled", now))
             self._evidence.ledger.write("cancelled", now, request=request)
         report_step("cancel.done")
         self._expected, self._leaving = expected
