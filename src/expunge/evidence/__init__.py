@@ -6,7 +6,7 @@ auditor checks it (`verify`), compares it with others (`compare`) or reads it as
 
 from expunge.evidence.canonical import MAX_BYTES, read_canonical, write_canonical
 from expunge.evidence.certificate import Certificate, issue, read_certificate
-from expunge.evidence.checkpoint import Checkpoint, NoteKey, NoteSignature
+from expunge.evidence.checkpoint import Checkpoint, NoteKey, NoteSignature, load_note_key
 from expunge.evidence.comparison import Comparison, compare
 from expunge.evidence.envelope import Envelope, key_id
 from expunge.evidence.facts import (
@@ -31,6 +31,7 @@ from expunge.evidence.history import (
 from expunge.evidence.keys import PublicKey, SigningKey
 from expunge.evidence.ledger import CLAMPED, EVENTS, HIDDEN, TICKED, Earlier, Entry, Excerpt, Opening, Shown, log_origin
 from expunge.evidence.page import render_page
+from expunge.evidence.publication import Publication, Submission
 from expunge.evidence.statements import why_disagreeing
 from expunge.evidence.tree import Peaks, Tree, hash_leaf, is_consistent, root_of_inclusion
 from expunge.evidence.verification import Check, Verification, verify
@@ -63,11 +64,13 @@ __all__ = [
     "Opening",
     "Peaks",
     "PublicKey",
+    "Publication",
     "PublicationFacts",
     "RecomputationFacts",
     "RequestFacts",
     "Shown",
     "SigningKey",
+    "Submission",
     "Tree",
     "Verification",
     "compare",
@@ -80,6 +83,7 @@ __all__ = [
     "issue",
     "key_id",
     "keyed_hash",
+    "load_note_key",
     "log_origin",
     "read_canonical",
     "read_certificate",

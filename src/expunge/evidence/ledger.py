@@ -116,7 +116,7 @@ class Entry:
     Examples
     --------
     >>> Entry(1, "2026-11-16T02:00:00Z", "created", {"name": "churn"}).leaf.hex()[:8]
-    '4eb5ba09'
+    '80f0f259'
     """
 
     sequence: int
@@ -177,7 +177,7 @@ class Opening:
     Examples
     --------
     >>> Opening(bytes(32), {"request": "b7f6c2a1"}).commitment[:8]
-    '9e4cf1d9'
+    '5d321463'
     """
 
     salt: bytes
