@@ -474,9 +474,9 @@ def test_subjects_take_time_in_proportion(asked) -> None:
     def seconds(count: int) -> float:
         batch, times = asked(count), []
         for _ in range(3):
-            begun = time.perf_counter()
+            begun = time.thread_time()
             records.apply(batch)
-            times.append(time.perf_counter() - begun)
+            times.append(time.thread_time() - begun)
         return min(times)
 
     assert seconds(24_000) < 24 * seconds(3_000)
