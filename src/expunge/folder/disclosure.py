@@ -45,6 +45,7 @@ from expunge.folder.store import Store, workshop
 from expunge.folder.store.columns import Form
 from expunge.folder.store.ensembles import count_environments, load_classes, read_key, read_records
 from expunge.folder.store.files import explain_errors
+from expunge.folder.store.packs import read_model
 from expunge.folder.store.replacement import remove_abandoned
 from expunge.folder.store.slabs import RecordFolder, file_names
 from expunge.training.ensemble import EnsembleState
@@ -332,7 +333,7 @@ def _committed(store: Store, shard: int) -> ModelCommitment | None:
     """Commit to the bytes that are in service: those in the file, not those that the database expects."""
     row = store.database.row("SELECT file, format, salt FROM shards WHERE shard = ?", (shard,))
     try:
-        data = b"" if row is None else (store.place / "models" / row[0]).read_bytes()
+        data = b"" if row is None else read_model(store.place / "models" / row[0], shard)
     except FileNotFoundError:
         row = None
     return None if row is None else ModelCommitment.of(Encoded(row[1], data), salt=bytes(row[2]))

@@ -26,7 +26,7 @@ from expunge.core.version import __version__
 from expunge.core.words import seconds_of
 from expunge.folder.codec import Encoded, decode, encode, encode_model
 from expunge.folder.codec.trust import Untrusted, joined
-from expunge.folder.configuration import Settings, describe_learner, dump_settings, load_settings
+from expunge.folder.configuration import Settings, describe_learner, dump_settings, hides_counts, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import encode_round, get_front, get_round, put_front, put_round
@@ -175,7 +175,7 @@ def create(
     with (
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
-        FirstEnsembleWriter(store, trusted=trusted) as made,
+        FirstEnsembleWriter(store, trusted=trusted, is_packed=hides_counts(promised)) as made,
     ):
         report_step("create.folder")
         records = Records.build(
