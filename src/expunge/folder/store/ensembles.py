@@ -78,15 +78,15 @@ class EnsembleWriter:
         self._is_cut_short = False
         self._is_packed = store.is_packed
         self._files: dict[int, Future[WrittenModel]] = {}
-        self._packed: dict[int, Future[Encoded]] = {}
+        self._packed: dict[int, Encoded] = {}
         self._learner: Learner | SlicedLearner
         self._records: Future[StagedEnsemble]
 
     def start(self, state: EnsembleState, change: Change | None) -> None:
         """Start to write the records. The models of this state are not used."""
         before, form, is_new = self._store.position, self._store.form, state.key != read_key(self._store)
-        # Shards that are independent are stored in a public order: new files would tell that there is a new key.
-        change = None if is_new and not state.sampler.is_independent else change
+        # Records of independent shards lie in a public order: files in another one would tell that there is a new key.
+        change = None if is_new and not (self._is_packed and state.sampler.is_independent) else change
         self._learner = state.learner
         self._records = self._threads.start(_write_records, self._store, state, change, before, form)
 
@@ -94,8 +94,8 @@ class EnsembleWriter:
         """Start to write a model of the state."""
         if self._is_cut_short:
             raise self._cut_short()
-        if self._is_packed:
-            self._packed[shard] = self._threads.start(_encode_model, self._learner, model, self._trusted)
+        if self._is_packed:  # not in a thread for each: any user of the machine can count them
+            self._packed[shard] = _encode_model(self._learner, model, self._trusted)
             return
         self._files[shard] = self._threads.start(_write_model, self._store, self._learner, shard, model, self._trusted)
 
@@ -105,12 +105,11 @@ class EnsembleWriter:
             try:
                 records = self._records.result()
                 files = {shard: written.result() for shard, written in self._files.items()}
-                made = {shard: encoded.result() for shard, encoded in self._packed.items()}
             except CancelledError:
                 raise self._cut_short() from None
-            trained = tuple(files or made)
+            trained = tuple(files or self._packed)
             if self._is_packed:
-                files = _write_all_models(self._store, made, state.num_shards)
+                files = _write_all_models(self._store, self._packed, state.num_shards)
             if files:
                 flush_files([self._store.place / "models"])
             report_step("stage.done")
@@ -167,11 +166,10 @@ class FirstEnsembleWriter:
         with self._store.explain_errors():
             if self._is_packed:
                 made = {
-                    shard: self._threads.start(_encode_model, state.learner, model, self._trusted)
+                    shard: _encode_model(state.learner, model, self._trusted)
                     for shard, model in enumerate(state.models)
                 }
-                encoded = {shard: job.result() for shard, job in made.items()}
-                written = _write_all_models(self._store, encoded, state.num_shards)
+                written = _write_all_models(self._store, made, state.num_shards)
             else:
                 files = {
                     shard: self._threads.start(_write_model, self._store, state.learner, shard, model, self._trusted)
