@@ -362,6 +362,21 @@ def test_a_forked_log_is_refused_offline(churn, fork, state, tmp_path, expunge):
     assert "is not one of this log" in expunge(*words, "--witness-key", state / "witness.key", code=2).err
 
 
+def test_a_cosigned_checkpoint_draws_the_shards_of_an_audit(churn, state, tmp_path, expunge):
+    bundle, cosigned = tmp_path / "bundle", tmp_path / "cosigned.txt"
+    expunge("export", churn, "--for-audit", bundle)
+    with serving(state) as (_, url):
+        expunge("log", "witness", churn, "--url", url, "--witness-key", state / "witness.key")
+    cosigned.write_text(expunge("log", churn).out)
+    words = ("audit", "recompute", bundle, "--shards", "1", "--checkpoint", cosigned)
+    told = expunge(*words, "--witness-key", state / "witness.key")
+    assert re.search(r"drawn by the checkpoint with the SHA-256 \w+, cosigned by witness\.example at 20", told.words)
+    assert "whose cosignatures were not checked" in expunge(*words).words
+    other = tmp_path / "other"
+    expunge("witness", "init", other, "--name", "other.example")
+    assert "is not cosigned by other.example" in expunge(*words, "--witness-key", other / "witness.key", code=2).err
+
+
 def test_bad_options_are_one_line(churn, state, tmp_path, expunge):
     by = ("--witness-key", state / "witness.key")
     for words, said in (

@@ -36,10 +36,10 @@ from expunge.core.prf import RecipeKey
 from expunge.core.records import Records
 from expunge.core.version import __version__
 from expunge.core.words import plural
-from expunge.evidence import PublicKey, SigningKey
+from expunge.evidence import NoteKey, PublicKey, SigningKey
 from expunge.folder.codec import Encoded, decode
 from expunge.folder.configuration import load_settings
-from expunge.folder.evidence import Evidence, read_signing_key
+from expunge.folder.evidence import Evidence, LedgerBook, log_origin, read_signing_key
 from expunge.folder.inspection import read_unchanged
 from expunge.folder.store import Store, workshop
 from expunge.folder.store.columns import Form
@@ -154,6 +154,8 @@ class Disclosure:
         Commitments to models in service, by shard. None stands for a model whose file is missing.
     environment
         The environment that the models were trained in. Where several differ, a fact tells how many models had which.
+    log_key
+        The key that checkpoints of the deployment's log are checked with.
     signed_by
         The fingerprint of the key that signed a bundle; None for a folder.
     """
@@ -169,6 +171,7 @@ class Disclosure:
     sampler: Sampler
     learner: Encoded = field(repr=False)
     models: Mapping[int, ModelCommitment | None] = field(repr=False)
+    log_key: NoteKey
     environment: Mapping[str, str] = field(default_factory=dict)
     signed_by: str | None = None
 
@@ -320,6 +323,7 @@ def _from_folder(store: Store, shards: Choose) -> Disclosure:
         sampler=settings.make_sampler(),
         learner=Encoded(*learner),
         models={shard: _committed(store, shard) for shard in shards(num_shards)},
+        log_key=LedgerBook(store, store.fact("deployment")).public_key,
         environment=summarise_environments(count_environments(store)),
     )
 
@@ -583,6 +587,7 @@ def _from_bundle(path: Path, shards: Choose) -> Disclosure:
             sampler=_sampler_of(recipe),
             learner=Encoded(recipe["learner_format"], (place / _LEARNER).read_bytes()),
             models={shard: models[shard] for shard in shards(num_shards)},
+            log_key=NoteKey(log_origin(require_text("deployment", manifest["deployment"])), key),
             environment=dict(Environment.from_text(json.dumps(manifest["environment"])).facts),
             signed_by=key.fingerprint,
         )
