@@ -42,6 +42,11 @@ _NOT_COMPLETE = "It does not show that the records are complete, or that a delet
 _NOT_RANDOM_KEY = (
     "It does not show that the key was not picked among many: that it was drawn once is the operator's word."
 )
+_WITNESSED_KEY = (
+    "The key was drawn with a witness, {}. The log commits to the operator's part before the witness answered, so the "
+    "operator could not pick the key, unless the witness works with the operator. Since the key before, the log holds "
+    "{} that no key followed from."
+)
 _NOT_FRONT = "It does not check what stands before the models (noise, a router, a student), or the log of requests."
 _NOT_FRESH = (
     "It compares with training by the same recipe, key included. It says nothing about training with fresh randomness: "
@@ -100,6 +105,13 @@ class Recomputation:
         Whether ζ fits the commitment in the deployment's log.
     commitment
         The commitment to the key that was used.
+    drawn_with
+        The key of the witness that had a part in ζ, as one line; None if none had, and the choice of ζ is the
+        operator's word.
+    unused
+        How many commitments for a witness the log holds, since the key before, that no key followed from.
+    draw_fault
+        Why ζ was not drawn as the log tells; empty if it was, or no witness had a part in it.
     environment
         Whether this machine and its libraries are those that the models were trained with.
     changed
@@ -129,6 +141,9 @@ class Recomputation:
     cosigned_by: tuple[tuple[str, str], ...] = ()
     key: KeyCheck = "matches"
     commitment: str = ""
+    drawn_with: str | None = None
+    unused: int = 0
+    draw_fault: str = ""
     environment: EnvironmentCheck = "same"
     changed: tuple[tuple[str, str, str], ...] = ()
     signed_by: str | None = None
@@ -136,7 +151,7 @@ class Recomputation:
     @property
     def agrees(self) -> bool:
         """Whether every model that was checked is the recipe's, and the key is the one that was committed to."""
-        return not self.different and self.key != "differs"
+        return not self.different and self.key != "differs" and not self.draw_fault
 
     @property
     def chosen_by(self) -> Choice:
@@ -174,6 +189,8 @@ class Recomputation:
         every = "every shard" if len(self.checked) == self.num_shards else "every shard that was checked"
         if self.key == "differs":
             return "The key is not the one that the log committed to: these models do not follow from that recipe."
+        if self.draw_fault:
+            return f"The key was not drawn as the log tells: {self.draw_fault}."
         if not self.different:
             return f"The recomputation agrees: the model of {every} is, bit for bit, what the recipe gives."
         return (
@@ -186,8 +203,13 @@ class Recomputation:
         """What the result shows, in sentences."""
         if not self.agrees:
             return tuple(self._explanations())
+        drawn = (
+            ()
+            if self.drawn_with is None
+            else (_WITNESSED_KEY.format(self.drawn_with, plural(self.unused, "commitment")),)
+        )
         if len(self.checked) == self.num_shards:
-            return (_EVERY,)
+            return (_EVERY, *drawn)
         counts = dict.fromkeys([1, *(-int(-share * self.num_shards // 1) for share in _FRACTIONS)])
         lines = [
             f"If {count:,} of the {self.num_shards:,} {'shard' if self.num_shards == 1 else 'shards'} had not been "
@@ -195,7 +217,7 @@ class Recomputation:
             f"of at least {percent_at_least(self.chance_of_detection(count))}."
             for count in sorted(counts)
         ]
-        return tuple(lines)
+        return (*lines, *drawn)
 
     def _explanations(self) -> list[str]:
         lines = []
@@ -220,7 +242,8 @@ class Recomputation:
             "checkpoint": _COSIGNED_OFTEN if self.cosigned_by else _NOT_COSIGNED,
         }.get(self.chosen_by)
         drawn = () if weak is None or len(self.checked) == self.num_shards else (weak,)
-        return (_CHOSEN_LATE, first, *drawn, _NOT_SERVED, _NOT_COMPLETE, _NOT_RANDOM_KEY, _NOT_FRONT, _NOT_FRESH)
+        key = () if self.drawn_with is not None and not self.draw_fault else (_NOT_RANDOM_KEY,)
+        return (_CHOSEN_LATE, first, *drawn, _NOT_SERVED, _NOT_COMPLETE, *key, _NOT_FRONT, _NOT_FRESH)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -243,6 +266,9 @@ class Recomputation:
             "cosigned_by": [list(each) for each in self.cosigned_by],
             "key": self.key,
             "commitment": self.commitment,
+            "drawn_with": self.drawn_with,
+            "unused": self.unused,
+            "draw_fault": self.draw_fault,
             "environment": self.environment,
             "changed": [list(each) for each in self.changed],
             "signed_by": self.signed_by,
@@ -489,6 +515,9 @@ def _compared(
         checkpoint=checkpoint,
         key="not recorded" if found.commitment is None else key,
         commitment=next((each for each in made if each == found.commitment), found.key.commitment),
+        drawn_with=None if found.draw is None else str(found.draw.nonce.witness),
+        unused=0 if found.draw is None else found.draw.unused,
+        draw_fault="" if found.draw is None else found.draw.fault(found.key, found.log_key.name),
         environment="different" if changed else "same",
         changed=changed,
         signed_by=found.signed_by,

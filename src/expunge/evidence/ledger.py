@@ -44,7 +44,10 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
-        "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
+        "committed": frozenset({"key_commitment"}),
+        "generation": frozenset(
+            {"generation", "round", "reason", "key_commitment", "witness", "nonce", "committed", "unused"}
+        ),
         "schema": frozenset({"generation", "round", "changed", "num_classes", "allow_missing"}),
         "round": frozenset({"round", "key_commitment"}),
         "published": frozenset({"generation", "round", "predictions"}),

@@ -1,5 +1,7 @@
 """A witness as an HTTP server on this machine: `POST /add-checkpoint` of c2sp.org/tlog-witness.
 
+`POST /nonce` takes the same and answers with a nonce in base64 (see `nonce`), which the specification does not know.
+
 | answer | when |
 |---|---|
 | 200 and a cosignature line | the checkpoint continues the last one that was cosigned |
@@ -25,7 +27,7 @@ from expunge.evidence.publication import MOST_SUBMISSION, Submission
 from expunge.evidence.witness import Refused, Witness
 
 HOST: Final = "127.0.0.1"
-PATH: Final = "/add-checkpoint"
+PATHS: Final = ("/add-checkpoint", "/nonce")
 SIZE_TYPE: Final = "text/x.tlog.size"
 _PATIENCE: Final = 10.0  # seconds to wait for a client
 
@@ -75,8 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a submission."""
-        if self.path != PATH:
-            return self._answer(HTTPStatus.NOT_FOUND, f"post to {PATH}")
+        if self.path not in PATHS:
+            return self._answer(HTTPStatus.NOT_FOUND, f"post to {PATHS[0]}")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             return self._answer(HTTPStatus.LENGTH_REQUIRED, "a Content-Length is needed")
@@ -88,6 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
         except (UnicodeDecodeError, InputError) as error:
             return self._answer(HTTPStatus.BAD_REQUEST, str(error))
         try:
+            if self.path == "/nonce":
+                return self._answer(HTTPStatus.OK, self.server.witness.nonce(submission).to_facts()["nonce"])
             cosigned = self.server.witness.cosign(submission)
         except Refused as refused:
             if refused.is_fork:
@@ -103,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """There is nothing to read."""
-        self._answer(HTTPStatus.NOT_FOUND, f"post to {PATH}")
+        self._answer(HTTPStatus.NOT_FOUND, f"post to {PATHS[0]}")
 
     def _answer(self, status: HTTPStatus, line: str, *, kind: str = "text/plain; charset=utf-8") -> None:
         body = f"{line}\n".encode()

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from expunge import evidence
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
-from expunge.core.prf import RecipeKey
+from expunge.core.prf import KEY_BYTES, RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.evidence import Checkpoint, NoteKey, Peaks, Publication, Submission, Tree, hash_leaf
+from expunge.evidence.nonce import Draw, NonceSource
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw
@@ -288,6 +289,13 @@ class LedgerBook:
             earlier=[entry for entry in told if entry.sequence <= first],
         )
 
+    def last_commitment(self) -> tuple[evidence.Entry, int]:
+        """The last entry that commits to a secret, and how many before it no key followed from, since the last key."""
+        entries = self._entries("WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'committed')")
+        since = [entry.event for entry in reversed(entries)]
+        unused = next((place for place, event in enumerate(since) if event != "committed"), len(since)) - 1
+        return entries[-1], unused
+
     def whole(self) -> evidence.Excerpt:
         """Return all entries."""
         return evidence.Excerpt.of(evidence.genesis(self._deployment), self._entries())
@@ -346,6 +354,34 @@ def commitment_facts(key: RecipeKey, *, round: int | None = None) -> dict[str, s
     return {"key_commitment": found} if key.is_system else {}
 
 
+class KeyDrawing:
+    """Draws a recipe key that a witness has a part in. `made` says how, once `key` was called."""
+
+    def __init__(self, store: Store, ledger: LedgerBook, clock: Clock, source: NonceSource) -> None:
+        self.made: Draw | None = None
+        self._store, self._ledger, self._clock, self._source = store, ledger, clock, source
+
+    def key(self) -> RecipeKey:
+        """Commit to a secret in the log, ask the witness, and return the key that follows from both.
+
+        If anything fails after the commitment, it stays in the log, and the next one counts it as unused.
+        """
+        own = os.urandom(KEY_BYTES)
+        with self._store.database.transaction():
+            self._ledger.write("committed", self._clock.now(), key_commitment=RecipeKey(own).commitment)
+            tree, signed = self._ledger.check(), self._ledger.signed
+        entry, unused = self._ledger.last_commitment()
+
+        def submission(old_size: int) -> Submission:
+            return Submission(old_size, tuple(tree.consistency(old_size)), signed)
+
+        nonce = self._source(submission)
+        if not nonce.is_for(signed):
+            raise InputError(f"what the witness {nonce.witness.name} answered is not its nonce for this log")
+        self.made = Draw(own, entry, tuple(tree.inclusion(signed.size - 1)), signed.root, nonce, unused)
+        return RecipeKey.with_nonce(own, nonce.value)
+
+
 class Evidence:
     """Issues certificates from the requests and the ledger of one deployment."""
 
@@ -384,7 +420,17 @@ class Evidence:
         """The fact of the log that names a generation, where it may be told."""
         return {"generation": generation} if self.shows_generations else {}
 
-    def write_switch(self, key: RecipeKey, *, generation: int, round: int, reason: str) -> None:
+    def drawing(self, source: NonceSource) -> KeyDrawing:
+        """Get ready to draw a key that a witness has a part in."""
+        if not self.shows_generations:
+            raise InputError(
+                "a witness cannot have a part in the key under a consensus: the log does not tell when a key is renewed"
+            )
+        return KeyDrawing(self._store, self.ledger, self.clock, source)
+
+    def write_switch(
+        self, key: RecipeKey, *, generation: int, round: int, reason: str, draw: Draw | None = None
+    ) -> None:
         """Write what the log tells of a switch to the next round, inside the caller's transaction.
 
         `reason` says why the key was renewed; empty if it was not. Where generations are not shown, every round has an
@@ -394,6 +440,7 @@ class Evidence:
             self.ledger.write("round", self.clock.done(), round=round, **commitment_facts(key, round=round))
         elif reason:
             facts = {"generation": generation, "round": round, "reason": reason, **commitment_facts(key)}
+            facts |= {} if draw is None else draw.to_facts()
             self.ledger.write("generation", self.clock.done(), **facts)
 
     def certificate(
