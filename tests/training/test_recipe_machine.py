@@ -342,6 +342,9 @@ SCENARIOS |= {
     for kind, kinds, table in [("arrays", None, FLOATS), ("frames", KINDS, frame)]
 }
 SCENARIOS |= {
+    "words in a frame": lambda: Scenario(
+        named_learner("logistic", columns={**KINDS, "town": "text"}), frame, sampler=HALF
+    ),
     "texts": lambda: Scenario(ScikitLearner(make_pipeline(CountVectorizer(), BernoulliNB())), texts),
     "slices by partial_fit": lambda: Scenario(SlicedScikitLearner(SGDClassifier(), 3), FLOATS, is_weighted=True),
     "slices by warm start": lambda: Scenario(
