@@ -47,7 +47,7 @@ def witness(folder, tmp_path):
 
 def asking(witness):
     """The witness in this process, which has cosigned nothing yet or what the folder's log holds."""
-    return lambda submission_of: witness.nonce(submission_of(witness.logs()[0].size))
+    return lambda submission_of, _: witness.nonce(submission_of(witness.logs()[0].size))
 
 
 def entries(folder):
@@ -91,8 +91,8 @@ def test_without_a_witness_it_stays_the_operators_word(folder, witness):
 def test_every_attempt_stays_in_the_log(folder, witness):
     """An operator who does not like the key stops, and tries again."""
 
-    def refuse(submission_of):
-        asking(witness)(submission_of)
+    def refuse(submission_of, _):
+        asking(witness)(submission_of, _)
         raise KeyboardInterrupt
 
     with expunge.open(folder) as deployment:
@@ -114,7 +114,7 @@ def test_there_is_one_nonce_for_one_commitment(folder, witness):
     """The same, whenever it is asked for; and none for another history that ends with another commitment."""
     seen = []
 
-    def ask(submission_of):
+    def ask(submission_of, _):
         seen.append(submission_of(witness.logs()[0].size))
         first = witness.nonce(seen[0])
         assert witness.nonce(submission_of(seen[0].checkpoint.size)) == first
@@ -132,15 +132,15 @@ def test_there_is_one_nonce_for_one_commitment(folder, witness):
 def test_a_nonce_of_somebody_else_is_refused(folder, witness):
     other = SigningKey.generate()
 
-    def wrong(submission_of):
+    def wrong(submission_of, _):
         made = submission_of(0).checkpoint
         return Nonce(witness.key, other.sign(nonce_message(made.origin, made.size, made.root)))
 
-    def cosignature(submission_of):
+    def cosignature(submission_of, _):
         """A cosignature is no nonce: it depends on the time, so there are many."""
         return Nonce(witness.key, witness.cosign(submission_of(0)).signatures[-1].signature[8:])
 
-    def of_a_log(submission_of):
+    def of_a_log(submission_of, _):
         made = submission_of(0).checkpoint
         return Nonce(NoteKey("x", other.public_key), other.sign(nonce_message(made.origin, made.size, made.root)))
 
@@ -254,5 +254,5 @@ def test_over_http(folder, witness):
 def test_under_a_consensus_a_renewal_does_not_show_so_no_witness_can_take_part(folder, tmp_path):
     expunge.create(folder, GaussianNB(), X, X[:, 0] > 0, n_shards=3, promise="consensus").close()
     with expunge.open(folder) as deployment, pytest.raises(InputError, match="under a consensus"):
-        deployment.rekey(witness=lambda _: pytest.fail("asked"))
+        deployment.rekey(witness=lambda *_: pytest.fail("asked"))
     assert [entry["event"] for entry in entries(folder)] == ["created"]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.folders import opened
+from expunge.cli.folders import nonce_source, opened
 from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
-from expunge.core.errors import ParameterError
 from expunge.core.words import read_period
 
 if TYPE_CHECKING:
@@ -46,15 +45,9 @@ def rekey(
 
     Example: `expunge rekey churn/ --if-older-than 90d`
     """
-    from expunge.evidence import load_note_key
-    from expunge.evidence.outlets import ask_nonce
-
     if if_older_than is not None:
         read_period("--if-older-than", if_older_than)
-    if (witness is None) != (witness_key is None):
-        raise ParameterError("--witness and --witness-key need each other")
-    by = None if witness_key is None else load_note_key(witness_key)
-    source = None if witness is None or by is None else ask_nonce(witness, by)
+    source = nonce_source(witness, witness_key)
     before = None
     try:
         with opened(folder, trust=trust, jobs=jobs) as deployment:
@@ -66,7 +59,7 @@ def rekey(
         raise Interrupted(_what_is_left(folder, before)) from None
     if as_json:
         found: dict[str, Any] = {"renewed": renewed, "reason": key.reason, "key_since": key.at}
-        found["witness"] = str(by) if renewed and by is not None else None
+        found["witness"] = key.witness
         show_json(found | {"commitment": key.commitment, "generation": status.generation, "round": status.round})
     elif not renewed:
         _tell(f"Nothing was done: the key in force is that of {key.at}, and not older than {if_older_than}.")
@@ -76,8 +69,8 @@ def rekey(
     else:
         _tell(f"Trained {status.num_shards:,} models again with a new key: generation {status.generation:,}.")
         _tell(f"The log says that it was renewed {key.reason} ({key.at}){_committed(key)}")
-        if by is not None:
-            _tell(f"The witness {by.name} had a part in it: `expunge audit recompute` checks that.")
+        if source is not None:
+            _tell("A witness had a part in it: `expunge audit recompute` checks that.")
 
 
 def _tell(line: str) -> None:

@@ -40,6 +40,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "created": frozenset(
             {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "promise", "tick_seconds"}
             | {"software", "fingerprint", "max_generations", "max_predictions", "key_commitment"}
+            | {"witness", "nonce", "committed", "unused"}
         ),
         "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
         "applied": frozenset({"request", "generation", "round"}),

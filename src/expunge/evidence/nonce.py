@@ -34,8 +34,8 @@ from expunge.evidence.ledger import Entry
 from expunge.evidence.publication import Submission
 from expunge.evidence.tree import HASH_BYTES, hash_leaf, root_of_inclusion
 
-#: Asks a witness: it is given what makes a submission that starts from a size, and returns the nonce.
-NonceSource = Callable[[Callable[[int], Submission]], "Nonce"]
+#: Asks a witness: it is given what makes a submission that starts from a size, and the log's key; it returns the nonce.
+NonceSource = Callable[[Callable[[int], Submission], NoteKey], "Nonce"]
 
 _HEADER: Final = "expunge nonce/v1"
 

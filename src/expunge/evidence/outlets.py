@@ -183,7 +183,9 @@ class Answer:
     size: int | None = None
 
 
-def ask_witness(url: str, submission: Submission, *, path: str = "add-checkpoint") -> Answer:
+def ask_witness(
+    url: str, submission: Submission, *, path: str = "add-checkpoint", key: NoteKey | None = None
+) -> Answer:
     """Send a submission to a witness, by `POST …/add-checkpoint`.
 
     Parameters
@@ -194,6 +196,8 @@ def ask_witness(url: str, submission: Submission, *, path: str = "add-checkpoint
         The checkpoint with its proof.
     path
         What is asked for: "add-checkpoint", or "nonce".
+    key
+        The log's key, for a witness that takes new logs.
 
     Returns
     -------
@@ -205,7 +209,8 @@ def ask_witness(url: str, submission: Submission, *, path: str = "add-checkpoint
     StoreError
         If it cannot be reached.
     """
-    status, body = _ask("POST", f"{url.rstrip('/')}/{path}", str(submission).encode(), most=_MOST_ANSWER)
+    text = str(submission) if key is None else f"key {key}\n{submission}"
+    status, body = _ask("POST", f"{url.rstrip('/')}/{path}", text.encode(), most=_MOST_ANSWER)
     text = _text(body, url)
     digits = text.strip()
     is_size = status == HTTPStatus.CONFLICT and digits.isascii() and digits.isdigit() and len(digits) < 20
@@ -217,7 +222,12 @@ class ForkRefused(InputError):
 
 
 def submit(
-    url: str, submission_of: Callable[[int], Submission], *, since: int = 0, path: str = "add-checkpoint"
+    url: str,
+    submission_of: Callable[[int], Submission],
+    *,
+    since: int = 0,
+    path: str = "add-checkpoint",
+    key: NoteKey | None = None,
 ) -> tuple[Submission, str]:
     """Send a checkpoint to a witness. If it knows another checkpoint than expected, begin the proof from there.
 
@@ -229,7 +239,7 @@ def submit(
         Makes the submission whose proof starts from a size.
     since
         The size that the witness is expected to know.
-    path
+    path, key
         As for `ask_witness`.
 
     Returns
@@ -247,10 +257,10 @@ def submit(
         If it cannot be reached, or refuses for another reason.
     """
     sent = submission_of(since)
-    answer, new = ask_witness(url, sent, path=path), sent.checkpoint
+    answer, new = ask_witness(url, sent, path=path, key=key), sent.checkpoint
     if answer.size is not None and answer.size != since and answer.size <= new.size:
         sent = submission_of(answer.size)
-        answer = ask_witness(url, sent, path=path)
+        answer = ask_witness(url, sent, path=path, key=key)
     if answer.size is not None and answer.size > new.size:
         raise ForkRefused(
             f"{url} has cosigned {answer.size:,} entries of this log, and this folder holds {new.size:,}: it is an "
@@ -282,8 +292,8 @@ def ask_nonce(url: str, witness: NoteKey) -> NonceSource:
         What `DurableDeployment.rekey` takes.
     """
 
-    def ask(submission_of: Callable[[int], Submission]) -> Nonce:
-        _, text = submit(url, submission_of, path="nonce")
+    def ask(submission_of: Callable[[int], Submission], log: NoteKey) -> Nonce:
+        _, text = submit(url, submission_of, path="nonce", key=log)
         return Nonce.from_facts({"witness": str(witness), "nonce": text.strip()})
 
     return ask

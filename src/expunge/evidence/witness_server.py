@@ -1,6 +1,8 @@
 """A witness as an HTTP server on this machine: `POST /add-checkpoint` of c2sp.org/tlog-witness.
 
 `POST /nonce` takes the same and answers with a nonce in base64 (see `nonce`), which the specification does not know.
+There a first line `key <the log's key>` may stand before the submission. With `trusts_new` a log that is not known yet
+is known under this key from then on.
 
 | answer | when |
 |---|---|
@@ -23,6 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 from expunge.core.errors import ExpungeError, InputError
+from expunge.evidence.checkpoint import NoteKey
 from expunge.evidence.publication import MOST_SUBMISSION, Submission
 from expunge.evidence.witness import Refused, Witness
 
@@ -43,6 +46,8 @@ class WitnessServer(ThreadingHTTPServer):
         Where to listen; 0 takes a free port, and `url` says which.
     report
         Called with a line for everything that the witness's operator should know.
+    trusts_new
+        Whether new logs may ask for a nonce for their first checkpoint. Then anyone who reaches the server can add one.
 
     Examples
     --------
@@ -56,8 +61,8 @@ class WitnessServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, witness: Witness, *, port: int, report: Callable[[str], None]) -> None:
-        self.witness, self.report = witness, report
+    def __init__(self, witness: Witness, *, port: int, report: Callable[[str], None], trusts_new: bool = False) -> None:
+        self.witness, self.report, self.trusts_new = witness, report, trusts_new
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -86,10 +91,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_SUBMISSION:,} bytes")
         body = self.rfile.read(int(length))
         try:
-            submission = Submission.parse(body.decode())
+            key, submission = self._read(body.decode())
         except (UnicodeDecodeError, InputError) as error:
             return self._answer(HTTPStatus.BAD_REQUEST, str(error))
         try:
+            if key is not None and self.server.trusts_new and submission.checkpoint.is_signed_by(key):
+                self.server.witness.trust(key)
             if self.path == "/nonce":
                 return self._answer(HTTPStatus.OK, self.server.witness.nonce(submission).to_facts()["nonce"])
             cosigned = self.server.witness.cosign(submission)
@@ -100,10 +107,20 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._answer(refused.status, str(refused.size), kind=SIZE_TYPE)
             words = "the proof does not hold" if refused.is_fork else str(refused)  # not where files are
             return self._answer(refused.status, words)
+        except InputError as error:  # another key for a log that is known
+            return self._answer(HTTPStatus.FORBIDDEN, str(error))
         except (ExpungeError, OSError) as error:
             self.server.report(f"nothing was cosigned: {error}")
             return self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the witness cannot cosign now")
         return self._answer(HTTPStatus.OK, str(cosigned.signatures[-1]))
+
+    def _read(self, text: str) -> tuple[NoteKey | None, Submission]:
+        """A submission, and the log's key where it may be given."""
+        first, _, rest = text.partition("\n")
+        if self.path != "/nonce" or not first.startswith("key "):
+            return None, Submission.parse(text)
+        key, submission = NoteKey.parse(first.removeprefix("key ")), Submission.parse(rest)
+        return (key if key.name == submission.checkpoint.origin else None), submission
 
     def do_GET(self) -> None:
         """There is nothing to read."""

@@ -34,6 +34,7 @@ _TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'r
 _SIGNING_KEY, PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 KEY_FILES = (_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY)
 _MOST_KEY = 10_000  # bytes of a key's file
+NO_WITNESS = "a witness cannot have a part in the key under a consensus: the log does not tell when a key is renewed"
 
 
 class CurrentFacts(NamedTuple):
@@ -361,21 +362,21 @@ class KeyDrawing:
         self.made: Draw | None = None
         self._store, self._ledger, self._clock, self._source = store, ledger, clock, source
 
-    def key(self) -> RecipeKey:
-        """Commit to a secret in the log, ask the witness, and return the key that follows from both.
+    def key(self, at: str | None = None) -> RecipeKey:
+        """Commit to a secret in the log at this time, ask the witness, and return the key that follows from both.
 
         If anything fails after the commitment, it stays in the log, and the next one counts it as unused.
         """
         own = os.urandom(KEY_BYTES)
         with self._store.database.transaction():
-            self._ledger.write("committed", self._clock.now(), key_commitment=RecipeKey(own).commitment)
+            self._ledger.write("committed", at or self._clock.now(), key_commitment=RecipeKey(own).commitment)
             tree, signed = self._ledger.check(), self._ledger.signed
         entry, unused = self._ledger.last_commitment()
 
         def submission(old_size: int) -> Submission:
             return Submission(old_size, tuple(tree.consistency(old_size)), signed)
 
-        nonce = self._source(submission)
+        nonce = self._source(submission, self._ledger.public_key)
         if not nonce.is_for(signed):
             raise InputError(f"what the witness {nonce.witness.name} answered is not its nonce for this log")
         self.made = Draw(own, entry, tuple(tree.inclusion(signed.size - 1)), signed.root, nonce, unused)
@@ -423,9 +424,7 @@ class Evidence:
     def drawing(self, source: NonceSource) -> KeyDrawing:
         """Get ready to draw a key that a witness has a part in."""
         if not self.shows_generations:
-            raise InputError(
-                "a witness cannot have a part in the key under a consensus: the log does not tell when a key is renewed"
-            )
+            raise InputError(NO_WITNESS)
         return KeyDrawing(self._store, self.ledger, self.clock, source)
 
     def write_switch(
