@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +17,9 @@ import expunge
 from expunge.audit import recompute
 from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.prf import RecipeKey
-from expunge.evidence import NoteKey, SigningKey, Submission
+from expunge.evidence import Checkpoint, NoteKey, SigningKey, Submission
 from expunge.evidence.nonce import Draw, Nonce, nonce_message
-from expunge.evidence.outlets import ask_nonce
+from expunge.evidence.outlets import ask_nonce, ask_witness
 from expunge.evidence.witness import Refused, Witness
 from expunge.evidence.witness_server import WitnessServer
 from expunge.folder import export_for_audit, open_view
@@ -230,25 +230,16 @@ def test_a_folder_that_tells_otherwise_than_its_log_is_refused(folder, witness):
 
 
 def test_over_http(folder, witness):
-    said = []
-    with WitnessServer(witness, port=0, report=said.append) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            with expunge.open(folder) as deployment:
-                for _ in range(2):
-                    assert deployment.rekey(witness=ask_nonce(server.url, witness.key))
-                with pytest.raises(InputError, match="is not its nonce for this log"):
-                    deployment.rekey(witness=ask_nonce(server.url, other_witness()))
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(witness) as url, expunge.open(folder) as deployment:
+        for _ in range(2):
+            assert deployment.rekey(witness=ask_nonce(url, witness.key))
+        with pytest.raises(InputError, match="is not its nonce for this log"):
+            deployment.rekey(witness=ask_nonce(url, other_witness()))
     with expunge.open(folder) as deployment:
         with pytest.raises(StoreError, match="cannot be reached"):
-            deployment.rekey(witness=ask_nonce(server.url, witness.key))
+            deployment.rekey(witness=ask_nonce(url, witness.key))
         assert deployment.status.generation == 3
     assert recompute(folder, shards="all").drawn_with == str(witness.key)
-    assert said == []
 
 
 def test_under_a_consensus_a_renewal_does_not_show_so_no_witness_can_take_part(folder, tmp_path):
@@ -256,3 +247,91 @@ def test_under_a_consensus_a_renewal_does_not_show_so_no_witness_can_take_part(f
     with expunge.open(folder) as deployment, pytest.raises(InputError, match="under a consensus"):
         deployment.rekey(witness=lambda *_: pytest.fail("asked"))
     assert [entry["event"] for entry in entries(folder)] == ["created"]
+
+
+@contextmanager
+def serving(witness, **options):
+    with WitnessServer(witness, port=0, report=pytest.fail, **options) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield server.url
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_first_key_has_a_part_of_a_witness_that_takes_new_logs(folder, tmp_path):
+    witness = Witness.create(tmp_path / "witness", name="witness.example")
+    with serving(witness, trusts_new=True) as url:
+        source = ask_nonce(url, witness.key)
+        with expunge.create(folder, GaussianNB(), X, X[:, 0] > 0, n_shards=3, witness=source) as deployment:
+            assert deployment.inside_key.witness == str(witness.key)
+            deployment.delete([7])
+            deployment.rekey(witness=source)
+    committed, created, *_ = entries(folder)
+    assert (committed["event"], created["event"]) == ("committed", "created")
+    assert committed["at"] == created["at"]
+    assert (created["facts"]["committed"], created["facts"]["unused"]) == (1, 0)
+    (known,) = witness.logs()
+    with open_view(folder) as view:
+        assert known.key == view.log_key
+        assert view.consistency(1)
+    report = recompute(folder, shards="all")
+    assert (report.agrees, report.drawn_with, report.draw_fault) == (True, str(witness.key), "")
+
+
+def test_the_secret_is_committed_to_and_answered_before_a_record_is_read(folder, tmp_path):
+    """T6 wants the key to be drawn before any record is read. A witness that refuses leaves nothing behind."""
+    seen = []
+
+    class Records:
+        """Features that note when they are read."""
+
+        dtype, ndim, shape = X.dtype, 2, X.shape
+
+        def __len__(self):
+            return len(X)
+
+        def __array__(self, dtype=None, copy=None):
+            seen.append("records")
+            return np.array(X, dtype=dtype)
+
+    witness = Witness.create(tmp_path / "witness", name="witness.example")
+
+    def ask(submission_of, log):
+        seen.append("witness")
+        witness.trust(log)
+        return witness.nonce(submission_of(0))
+
+    expunge.create(folder, GaussianNB(), Records(), X[:, 0] > 0, n_shards=3, witness=ask).close()
+    assert seen[0] == "witness"
+    assert seen.count("witness") == 1
+    with (
+        serving(Witness.create(tmp_path / "closed", name="closed.example")) as url,
+        pytest.raises(InputError, match="does not know this log"),
+    ):
+        expunge.create(folder.with_name("other"), GaussianNB(), X, X[:, 0] > 0, witness=ask_nonce(url, witness.key))
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    for options in ({"promise": "consensus"}, {"rng": expunge.Randomness.from_seed(1)}):
+        with pytest.raises(InputError, match="a witness"):
+            expunge.create(folder.with_name("other"), GaussianNB(), X, X[:, 0] > 0, witness=ask, **options)
+    assert seen.count("witness") == 1
+
+
+def test_a_witness_takes_a_new_log_once_and_only_if_it_signed(folder, witness, tmp_path):
+    other = SigningKey.generate()
+    new, stranger = NoteKey("expunge/new", other.public_key), NoteKey("expunge/new", SigningKey.generate().public_key)
+    sent = Submission(0, (), Checkpoint(new.name, 1, bytes(32)).signed(other))
+    longer = Submission(1, (), Checkpoint(new.name, 1, bytes(32)).signed(other))
+    with serving(witness) as url:  # knows the logs that it was told of, and no others
+        assert ask_witness(url, sent, path="nonce", key=new).status == 404
+    with serving(witness, trusts_new=True) as url:
+        assert ask_witness(url, sent, path="nonce", key=stranger).status == 404  # its key did not sign this
+        assert ask_witness(url, sent, path="nonce", key=NoteKey("expunge/x", other.public_key)).status == 404
+        assert ask_witness(url, sent, key=new).status == 400  # the specification's request has no such line
+        first = ask_witness(url, sent, path="nonce", key=new)
+        assert first.status == 200
+        assert ask_witness(url, longer, path="nonce", key=new).text == first.text
+        assert ask_witness(url, longer, path="nonce").text == first.text
+    assert [each.key.name for each in witness.logs() if each.size] == [new.name]
