@@ -367,7 +367,7 @@ def test_a_key_is_drawn_with_a_witness(churn, state, tmp_path, expunge):
     assert "need each other" in expunge("rekey", churn, "--witness-key", by, code=2).err
     with serving(state) as (_, url):
         done = expunge("rekey", churn, "--witness", url, "--witness-key", by)
-        assert "The witness witness.example had a part in it" in done.words
+        assert "A witness had a part in it" in done.words
         assert expunge("rekey", churn, "--witness", url, "--witness-key", by, "--json").json["witness"] == (
             by.read_text().strip()
         )
@@ -378,6 +378,20 @@ def test_a_key_is_drawn_with_a_witness(churn, state, tmp_path, expunge):
         forked = expunge("rekey", copy, "--witness", url, "--witness-key", by, code=2)
         assert "it has cosigned another history of this log" in forked.err  # no second draw in a copy of the folder
     assert "The key was drawn with a witness" in expunge("audit", "recompute", churn, "--shards", "all").words
+
+
+def test_the_first_key_is_drawn_with_a_witness(tmp_path, expunge, create):
+    state, by, folder = tmp_path / "state", tmp_path / "state" / "witness.key", tmp_path / "first"
+    expunge("witness", "init", state, "--name", "witness.example")
+    with serving(state) as (_, url):
+        refused = create(folder, "--shards", "2", "--witness", url, "--witness-key", by, code=2)
+        assert "does not know this log" in refused.err
+        assert not folder.exists()
+    with serving(state, "--trust-new") as (_, url):
+        create(folder, "--shards", "2", "--witness", url, "--witness-key", by)
+    told = expunge("audit", "recompute", folder, "--shards", "all", "--json").json
+    assert (told["agrees"], told["drawn_with"]) == (True, by.read_text().strip())
+    assert expunge("witness", "show", state, "--json").json["logs"][0]["size"] == 1
 
 
 def test_a_cosigned_checkpoint_draws_the_shards_of_an_audit(churn, state, tmp_path, expunge):

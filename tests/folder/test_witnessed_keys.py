@@ -17,7 +17,7 @@ import expunge
 from expunge.audit import recompute
 from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.prf import RecipeKey
-from expunge.evidence import Checkpoint, NoteKey, SigningKey, Submission
+from expunge.evidence import Checkpoint, NoteKey, SigningKey, Submission, verify
 from expunge.evidence.nonce import Draw, Nonce, nonce_message
 from expunge.evidence.outlets import ask_nonce, ask_witness
 from expunge.evidence.witness import Refused, Witness
@@ -74,6 +74,13 @@ def test_the_key_follows_from_a_committed_secret_and_the_nonce(folder, witness):
     assert report.agrees
     assert (report.drawn_with, report.unused, report.draw_fault) == (str(witness.key), 0, "")
     assert any("could not pick the key" in each for each in report.shows)
+    with open_view(folder) as view:
+        certificate = view.certificate()
+    assert verify(certificate.to_json()).holds
+    assert [entry.event for entry in certificate.log.entries] == ["created", "committed", "generation"]
+    assert any(
+        f"A nonce of the witness {witness.key} went into the key" in each for each in certificate.statements.exact
+    )
     assert not any("picked among many" in each for each in report.does_not_show)
 
 

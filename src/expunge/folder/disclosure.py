@@ -36,11 +36,11 @@ from expunge.core.prf import RecipeKey
 from expunge.core.records import Records
 from expunge.core.version import __version__
 from expunge.core.words import plural
-from expunge.evidence import NoteKey, PublicKey, SigningKey
+from expunge.evidence import NoteKey, PublicKey, SigningKey, log_origin
 from expunge.evidence.nonce import Draw
 from expunge.folder.codec import Encoded, decode
 from expunge.folder.configuration import load_settings
-from expunge.folder.evidence import Evidence, LedgerBook, log_origin, read_signing_key
+from expunge.folder.evidence import Evidence, LedgerBook, read_signing_key
 from expunge.folder.inspection import read_unchanged
 from expunge.folder.store import Store, workshop
 from expunge.folder.store.columns import Form
