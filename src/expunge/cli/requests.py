@@ -166,6 +166,9 @@ def delete(
         raise InputError("say what to delete: --id, --subject, --ids-file or --subjects-file")
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = schema_of(deployment, folder)
+        if (subject or subjects_file) and schema.subject is None:
+            option = "--subject" if subject else "--subjects-file"
+            raise InputError(f"{option}: the records of {folder} have no subjects, as it was created without --subject")
         ids = _read_names(id, "--id", ids_file, column or schema.id, schema.id_kind, given=column is not None)
         subjects = _read_names(
             subject, "--subject", subjects_file, column or schema.subject, schema.subject_kind, given=column is not None
