@@ -297,8 +297,8 @@ def test_the_result_goes_into_the_log(folder, sampling):
     recompute(folder, shards="all", record=True)
     with open_view(folder) as view:
         certificate = view.certificate()
+        entries = [entry for entry in view._evidence.ledger.entries() if entry.event == "recomputed"]
     assert verify(certificate.to_json()).wrong == ()
-    entries = [entry for entry in certificate.ledger.entries if entry.event == "recomputed"]
     first, second = (dict(entry.facts) for entry in entries)
     common = {"generation": 1, "round": 0}
     # With independent shards the number depends on ζ and may matter to an (α,β,γ) promise: the verdict only.

@@ -42,7 +42,7 @@ def grow_old(folder, days):
 
 def renewals(folder):
     with open_view(folder) as view:
-        entries = view.certificate().ledger.entries
+        entries = view._evidence.ledger.entries()
     return [entry.facts["reason"] for entry in entries if entry.event == "generation"]
 
 

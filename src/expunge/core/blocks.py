@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import canonical
 from expunge.core.errors import InputError, RecordError
 from expunge.core.features import Features, codes_of, concatenate, num_rows, take
-from expunge.core.index import RecordId, canonical
+from expunge.core.index import RecordId
 
 RowCheck = Callable[[NDArray[np.int64], Features], None]
 

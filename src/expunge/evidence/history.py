@@ -1,4 +1,4 @@
-"""What the ledger's entries in a certificate say about the recipe key in force, and about recomputations."""
+"""What the log's entries in a certificate say about the recipe key in force, and about recomputations."""
 
 from __future__ import annotations
 
@@ -50,27 +50,33 @@ class KeyDraw:
         told.
     is_of_round
         Whether the commitment is made for one round and `at` is its time, so that a renewal of the key does not show.
+    witness
+        The witness whose nonce went into the key; None if no witness had a part in it.
     """
 
     at: str
     commitment: str | None
     reason: Reason | None
     is_of_round: bool = False
+    witness: str | None = None
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
         """Read a `created`, `generation` or `round` entry."""
         commitment, reason = entry.facts.get("key_commitment"), entry.facts.get("reason")
+        witness = entry.facts.get("witness")
         if commitment is not None:
             checks.digest("key_commitment", commitment)
         if reason is not None:
             require_choice("reason", reason, get_args(Reason))
-        return cls(entry.at, commitment, reason, entry.event == "round")
+        if witness is not None:
+            checks.text("witness", witness)
+        return cls(entry.at, commitment, reason, entry.event == "round", witness)
 
 
 @dataclass(frozen=True, slots=True)
 class RecomputationFacts:
-    """What the ledger tells of a recomputation.
+    """What the log tells of a recomputation.
 
     Parameters
     ----------
@@ -157,7 +163,7 @@ class History:
         Parameters
         ----------
         entries
-            Entries of a ledger, in their order.
+            Entries of a log, in their order.
         num_shards
             The number of shards k, by which a recomputation of every shard is recognised.
 
@@ -194,7 +200,7 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     Parameters
     ----------
     entries
-        All entries of a ledger, in their order.
+        All entries of a log, in their order.
     num_shards
         The number of shards k.
 

@@ -156,12 +156,13 @@ class FolderKeeper:
             report_step("switch.open")
             put_round(store, learned)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
+            done = evidence.clock.done()
             if generation != present.generation:
-                publisher, done = following.publisher, evidence.clock.done()
+                publisher, at = following.publisher, evidence.ledger.date("generation", done)
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-                write_key(store, state.key, at=done, reason=following.renewed)  # the old key is overwritten
+                write_key(store, state.key, at=at, reason=following.renewed)  # the old key is overwritten
             reason = "" if generation == present.generation else following.renewed
-            evidence.write_switch(state.key, generation=generation, round=round_, reason=reason)
+            evidence.write_switch(state.key, at=done, generation=generation, round=round_, reason=reason)
             if self._redeclared is not None:
                 self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
@@ -191,8 +192,9 @@ class FolderKeeper:
         with store.database.transaction():
             report_step("applied.open")
             store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
+            at = self._evidence.ledger.date("applied", tick)
             for one in switched:
-                requests.mark_applied(one.request, applied_by=tick)
+                requests.mark_applied(one.request, applied_by=at)
             self._evidence.ledger.write_all(
                 (
                     "applied",
