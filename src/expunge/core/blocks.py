@@ -73,7 +73,10 @@ def object_column(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
 
 def id_column(values: Sequence[Any] | NDArray[Any], length: int, name: str) -> NDArray[Any]:
     """Make a column of ids or subjects: int64 if all are ints, Python objects otherwise."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # of lists of several lengths
+        array = object_column(values)
     if array.ndim != 1 or len(array) != length:
         raise InputError(f"{name} must be one per record ({length}), got shape {array.shape}")
     plain = not any(isinstance(value, bool | np.bool_) for value in values) if array.dtype.kind in "iu" else False

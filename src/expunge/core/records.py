@@ -342,7 +342,7 @@ class Records:
         raw = np.asarray(labels)
         if is_regression and classes is not None:
             raise InputError("numbers to predict have no classes: leave out classes, or is_regression")
-        known = np.unique(raw if classes is None else np.asarray(classes)) if not is_regression else np.empty(0)
+        known = np.empty(0) if is_regression else _classes(raw if classes is None else np.asarray(classes))
         column = None if ids is None else id_column(ids, num_rows(table), "ids")
         outputs = _outputs(raw) if is_regression else None
         block = make_block(table, raw, column, subjects, weights, start=0, classes=known, outputs=outputs)
@@ -640,12 +640,14 @@ class Records:
 
     def check_addition(self, update: Add | AddMany) -> Block:
         """Check an addition; return it as a block with this dataset's columns and number types, not added yet."""
+        keeps_values = self.layout[0] == "array" and self.blocks[0].features.dtype == np.dtype(object)
         if isinstance(update, Add):
             subjects: Any = None if update.subject is None else [update.subject]
             weights: Any = None if update.weight == 1.0 else [update.weight]
-            table, labels, ids = _one_row(update.features), np.asarray([update.label]), object_column([update.id])
+            table = _one_row(update.features, self.layout[1], keeps_values=keeps_values)
+            labels, ids = np.asarray([update.label]), object_column([update.id])
         else:
-            table, labels = as_features(update.features), np.asarray(update.labels)
+            table, labels = as_features(update.features, keeps_values=keeps_values), np.asarray(update.labels)
             subjects, weights = update.subjects, update.weights
             ids = id_column(update.ids, num_rows(table), "ids")
         block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes, outputs=self.outputs)
@@ -758,6 +760,15 @@ class _Batch:
         return join_blocks(parts, start=self.records.num_slots)
 
 
+def _classes(labels: NDArray[Any]) -> NDArray[Any]:
+    """The distinct labels, in order: texts, or numbers."""
+    try:
+        return np.unique(labels)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels.ravel().tolist()})
+        raise InputError(f"labels must be texts, or numbers, and not both or neither: got {', '.join(kinds)}") from None
+
+
 def _outputs(labels: NDArray[Any]) -> tuple[int, ...]:
     if labels.ndim not in (1, 2) or 0 in labels.shape[1:]:
         raise InputError(f"numbers to predict must be one per record, or one row of them, got shape {labels.shape}")
@@ -769,14 +780,15 @@ def _spell(layout: tuple[str, tuple[Any, ...]]) -> str:
     return f"{kind} of {columns}"
 
 
-def _one_row(features: Any) -> Features:
+def _one_row(features: Any, columns: tuple[Any, ...], *, keeps_values: bool) -> Features:
     """Make a table with one row from one record's features: a row vector, a 1-row table, or a mapping of columns."""
     if isinstance(features, dict):
         import pandas as pd
 
-        return pd.DataFrame([features])
+        in_order = columns if features.keys() == set(columns) else features
+        return pd.DataFrame([[features[name] for name in in_order]], columns=pd.Index([*in_order], tupleize_cols=False))
     if hasattr(features, "iloc") and not hasattr(features, "columns"):  # a data frame's row
         return features.to_frame().T.infer_objects()
     if hasattr(features, "shape") and len(features.shape) == 2 and features.shape[0] == 1:
         return as_features(features)
-    return as_features([features])
+    return as_features([features], keeps_values=keeps_values)
