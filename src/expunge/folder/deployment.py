@@ -18,10 +18,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge.core.blocks import listed
+from expunge.core.checks import require_text
 from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
-from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions, listed
+from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.folder.codec import encode
@@ -314,6 +316,8 @@ class DurableDeployment:
     def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
         """Check a request against everything accepted before it, and write it to the disk as pending."""
         updates = as_batch(batch)
+        if key is not None:
+            require_text("key", key)
         self._keeper.require_open()
         now = self._evidence.clock.now()  # before the lock: a later time would tell when another training ended
 

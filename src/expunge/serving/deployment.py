@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, Self
 from uuid import uuid4
 
@@ -66,6 +67,7 @@ from expunge.training.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
 _SMALLEST = float(np.finfo(np.float64).tiny)
+_MOST_ANSWERS, _KEPT_ANSWERS = 100_000, 75_000  # of a round: those asked for least recently are forgotten
 _UNSAVED = ("_keeper", "_updating", "_lock", "_background", "_background_error")
 
 RecordIds = Sequence[RecordId] | NDArray[Any]
@@ -327,8 +329,8 @@ class Deployment:
         """Release a class code for every row.
 
         All rows that were not answered before in this round are charged together, before any of them is drawn. An
-        answer that was already released is released again: that is post-processing, and free. Under the exact promise
-        nothing is charged.
+        answer that was already released is released again: that is post-processing, and free. At most 100,000 answers
+        are kept: a row whose answer was forgotten is charged again. Under the exact promise nothing is charged.
 
         Parameters
         ----------
@@ -364,7 +366,7 @@ class Deployment:
     def _queries(self, X: Features) -> Features:
         """Rows in the layout of the records; an error if they have another one."""
         records = self.records
-        rows = conform(as_features(X), records.layout)
+        rows = conform(as_features(X), records.layout, records.blocks[0].features)
         if not records.allow_missing and len(missing := missing_rows(rows)):
             raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
         return rows
@@ -891,16 +893,23 @@ class Deployment:
 
 
 def _answer(present: RoundState, rows: Features) -> NDArray[np.int64]:
-    """Release answers. One that was released in this round is released again."""
+    """Release answers. One that was released in this round, and is not forgotten, is released again."""
     if present.serving.is_repeatable:
         return present.serving.answer(rows)
     keys, known = row_keys(rows), present.answers
-    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in known}
+    found = {key: known[key] for key in keys if key in known}
+    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
     if first:
         places = np.array(sorted(first.values()))
         codes = present.serving.answer(take(rows, places))
-        known.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
-    return np.array([known[key] for key in keys], dtype=np.int64)
+        found.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
+    for key, code in found.items():  # what was asked for last comes last
+        known.pop(key, None)
+        known[key] = code
+    if len(known) > _MOST_ANSWERS:
+        for key in list(islice(known, len(known) - _KEPT_ANSWERS)):
+            del known[key]
+    return np.array([found[key] for key in keys], dtype=np.int64)
 
 
 def _no_change(present: RoundState, following: RoundState) -> Change | None:

@@ -19,9 +19,9 @@ from story import updates_of
 import expunge
 from expunge.evidence import HIDDEN, Opening, Tree, hash_leaf, verify
 from expunge.folder.codec import encode_model
-from expunge.training.ensemble import _linear_algebra
 from expunge.training.learners.protocol import fit_many
 from expunge.training.learners.slices import SlicedShard, fit_slices
+from expunge.training.surroundings import training
 
 Told = list[dict[str, Any]]
 _FILES = {"lock", "dirty", "moment", "state.db", "state.db-wal", "state.db-shm"}
@@ -134,7 +134,7 @@ def _check_ensemble(deployment: Any, folder: Path) -> None:
         slots = state.members[shard]
         assert set(slots.tolist()) <= live, "a shard holds a deleted record"
         assert np.array_equal(slots, derived[shard]), "a shard holds other records than the key says"
-        with _linear_algebra().limit(limits=1, user_api="blas"):  # as training does: else the last bits might differ
+        with training():  # else the last bits might differ
             encoded = encode_model(state.learner, _trained(state, shard)).data
         assert (folder / "models" / file).read_bytes() == encoded, f"model {shard} is not what its shard gives"
         assert hashlib.sha256(encoded).digest() == digest
