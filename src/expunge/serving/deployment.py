@@ -591,7 +591,11 @@ class Deployment:
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
     def rekey(
-        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+        self,
+        *,
+        if_older_than: str | float | timedelta | None = None,
+        draw: Callable[[], RecipeKey] | None = None,
+        advance: Advance = ignore_progress,
     ) -> bool:
         """Retrain everything now, with a new key ζ. This starts a new generation within the same round.
 
@@ -604,6 +608,8 @@ class Deployment:
         if_older_than
             Do nothing unless the key in force is older than this: seconds, or a text such as "90d". None renews it
             at once, by hand.
+        draw
+            Draws the new key, if the key is renewed; the system's randomness if it is None.
         advance
             Called with the progress of the training.
 
@@ -625,7 +631,7 @@ class Deployment:
             if if_older_than is not None and time.time() - self._present.key_drawn <= least:
                 return False
             reason = "by hand" if if_older_than is None else "on a clock"
-            self._make_round(partial(self._rekeyed, advance, reason))
+            self._make_round(partial(self._rekeyed, advance, reason, None if draw is None else draw()))
             return True
 
     def redeclare(
@@ -813,9 +819,11 @@ class Deployment:
         _hand_over(writer, following.state, change if following.state.records is records else None)
         return replace(following, round=present.round + 1, last_report=report)
 
-    def _rekeyed(self, advance: Advance, reason: str, present: RoundState, writer: StateWriter | None) -> RoundState:
+    def _rekeyed(
+        self, advance: Advance, reason: str, key: RecipeKey | None, present: RoundState, writer: StateWriter | None
+    ) -> RoundState:
         """Retrain everything on the same dataset, in a new generation of the same round."""
-        following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
+        following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed(), key)
         _hand_over(writer, following.state, _no_change(present, following))
         return replace(following, renewed=reason)
 
@@ -827,9 +835,12 @@ class Deployment:
         _hand_over(writer, following.state, None)
         return replace(following, renewed="by hand")
 
-    def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
+    def _fresh_generation(
+        self, present: RoundState, records: Records, advance: Advance, rng: Randomness, key: RecipeKey | None = None
+    ) -> RoundState:
         """Start a generation: fresh randomness, fresh models, empty books."""
-        recipe = replace(present.state.recipe.renewed(), learner=self._learner)
+        old = present.state.recipe
+        recipe = replace(old, key=old.key.renewed() if key is None else key, learner=self._learner)
         state = learn(records, recipe, executor=self._executor, advance=advance)
         publisher = present.publisher.new_generation(rng)
         serving = self._front.open_round(RoundContext(state, publisher, rng, self._executor, present.serving))
