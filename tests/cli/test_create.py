@@ -150,11 +150,7 @@ def test_a_seed_repeats_the_models_and_is_told(tmp_path, files, expunge):
         with library.open(tmp_path / name) as deployment:
             state = deployment.inside.state
             found = [encode_model(state.learner, model).data for model in state.models]
-<<<<<<< HEAD
-            return done, found, deployment.certificate().payload().decode()
-=======
             return done, found, deployment.certificate().history.key.commitment
->>>>>>> main
 
     first, one, commitment = models("a", "--seed", "7")
     assert "the recipe key follows from --seed 7" in first.err
