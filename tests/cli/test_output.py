@@ -39,3 +39,14 @@ def test_a_narrow_terminal_cuts_nothing_off(shown, width):
     assert "…" not in page
     for name in ("mnist-k6-0.0", "mnist-k6-0.2"):
         assert name in page
+
+
+def test_labels_and_names_of_files_are_shown_as_they_are(capfd):
+    """A label may look like markup, and a stranger's name of a file may hold commands for the terminal."""
+    output.show_table(None, ["label"], [["[/b]"], ["[red]x[/red]"], ["a\x1b[31m\u202eb"]])
+    shown = capfd.readouterr().out
+    assert "[/b]" in shown
+    assert "[red]x[/red]" in shown
+    assert "a\\x1b[31m\\u202eb" in shown
+    output.complain("evil\nname\x1b]0;title\x07 \udcff é")
+    assert capfd.readouterr().err == "expunge: evil name\\x1b]0;title\\x07 \\udcff é\n"

@@ -164,6 +164,7 @@ def test_json_is_one_document(clinic, expunge):
         "commitment",
         "generation",
         "round",
+        "witness",
     }
 
 

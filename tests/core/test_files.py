@@ -1,5 +1,6 @@
 """A file is written completely or not at all."""
 
+import fcntl
 import os
 import stat
 import threading
@@ -29,6 +30,24 @@ def test_a_link_stays_a_link(tmp_path):
     write_whole(tmp_path / "b", b"1")
     assert (tmp_path / "b").is_symlink()
     assert (tmp_path / "a").read_bytes() == b"1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give links away")
+def test_a_link_that_another_user_put_into_a_shared_folder_is_refused(tmp_path):
+    """As the kernel refuses it where links are protected: reading the link by hand would get around that."""
+    (tmp_path / "target").write_bytes(b"mine")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    link = shared / "answers.csv"
+    link.symlink_to(tmp_path / "target")
+    write_whole(link, b"by my own link")
+    os.chown(link, 65_534, 65_534, follow_symlinks=False)
+    with pytest.raises(InputError, match="a link of another user"):
+        write_whole(link, b"new")
+    assert (tmp_path / "target").read_bytes() == b"by my own link"
+    shared.chmod(0o755)  # not shared: whoever may write here may write anything
+    write_whole(link, b"new")
 
 
 def test_a_device_is_written_to():
@@ -87,3 +106,43 @@ def test_a_pipe_is_read_and_an_idle_one_is_given_up(tmp_path, monkeypatch):
     threading.Timer(0.05, os.close, [writer]).start()
     assert read_bounded(f"/dev/fd/{reader}", most=100) == b"content"
     os.close(reader)
+
+
+def test_a_draft_has_no_name_until_it_is_finished(tmp_path):
+    with Draft(tmp_path / "a") as draft:
+        assert os.listdir(tmp_path) == []
+        draft.finish(b"x")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def leftover(folder, name, *, content=b"left"):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def test_the_next_draft_removes_what_a_killed_one_left(tmp_path):
+    left = leftover(tmp_path, ".a.0123456789abcdef.draft")
+    held = leftover(tmp_path, ".a.0123456789abcdee.draft")
+    twin = leftover(tmp_path, ".a.0123456789abcded.draft")
+    os.link(twin, tmp_path / "twin")
+    (tmp_path / ".a.0123456789abcdec.draft").symlink_to(tmp_path / "victim")
+    (tmp_path / ".a.0123456789abcdeb.draft").mkdir()
+    os.mkfifo(tmp_path / ".a.0123456789abcdea.draft")
+    others = [leftover(tmp_path, name) for name in (".b.0123456789abcdef.draft", ".a.draft", ".a.0123.draft", "victim")]
+    kept = {path.name for path in tmp_path.iterdir()} - {left.name}
+    with open(held, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another process is at work on it
+        write_whole(tmp_path / "a", b"x")
+    assert {path.name for path in tmp_path.iterdir()} == kept | {"a"}
+    assert all(path.read_bytes() == b"left" for path in (held, twin, *others))
+
+
+def test_without_files_that_have_no_name_a_draft_is_locked(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE")
+    with Draft(tmp_path / "a") as draft:
+        assert [name[-6:] for name in os.listdir(tmp_path)] == [".draft"]
+        write_whole(tmp_path / "a", b"of another")
+        draft.finish(b"x")
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"x"

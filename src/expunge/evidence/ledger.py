@@ -48,14 +48,18 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
             {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "promise", "tick_seconds"}
-            | {"software", "fingerprint", "max_generations", "key_commitment", "witness"}
+            | {"software", "fingerprint", "max_generations", "key_commitment"}
+            | {"witness", "nonce", "committed", "unused"}
         ),
         "accepted": frozenset({"commitment"}),
         "applied": frozenset({"commitment"}),
         "cancelled": frozenset({"commitment"}),
-        "generation": frozenset({"generation", "round", "reason", "key_commitment", "witness"}),
+        "committed": frozenset({"key_commitment"}),
+        "generation": frozenset(
+            {"generation", "round", "reason", "key_commitment", "witness", "nonce", "committed", "unused"}
+        ),
         "schema": frozenset({"generation", "round", "changed", "num_classes", "allow_missing"}),
-        "round": frozenset({"round", "key_commitment", "witness"}),
+        "round": frozenset({"round", "key_commitment"}),
         "recomputed": frozenset(
             {"generation", "round", "num_checked", "num_different", "agrees", "chosen_by", "checkpoint", "models"}
         ),

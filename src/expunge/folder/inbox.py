@@ -209,6 +209,7 @@ class Inbox:
     def cancel(self, request: str, current: Records, *, now: str) -> None:
         """Take back a pending request, unless a later one builds on it."""
         requests = self._evidence.requests
+        requests.get(request)  # refuses an unknown one before anything is compared with it
         pending = [one for one in requests.in_state("pending") if one.request != request]
         try:
             expected = self._with_all(current, pending)

@@ -410,7 +410,11 @@ class RequestBook:
         return hash_ids(request_key(self._hash_key, request), batch.records)
 
     def _key(self, key: str | None) -> bytes | None:
-        return None if key is None else hmac.digest(self._hash_key, f"key:{key}".encode(), "sha256")
+        return (
+            None
+            if key is None
+            else hmac.digest(self._hash_key, f"key:{key}".encode("utf-8", "surrogatepass"), "sha256")
+        )
 
     def fingerprint(self, batch: Batch) -> bytes:
         """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
@@ -446,9 +450,10 @@ class RequestBook:
         """Return the request with this id. An unknown id raises an error that names it."""
         if not isinstance(request, str):
             raise RequestError(f"a request's id is a text (`receipt.request`), got {request!r:.80}")
-        row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
+        query = f"SELECT {_COLUMNS} FROM requests WHERE request = ?"
+        row = self._store.database.row(query, (request,)) if request.isascii() else None
         if row is None:
-            raise RequestError(f"there is no request {request!r}")
+            raise RequestError(f"there is no request {request!r:.80}")
         return Request(*row)
 
     def all(self) -> list[Request]:
