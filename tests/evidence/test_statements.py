@@ -305,8 +305,9 @@ def test_a_clamped_time_is_told(made):
 def test_who_had_a_part_in_the_key_is_told(made):
     """A key can be picked among many unless a witness had a part in it."""
     assert "The operator alone vouches that it was not picked among many keys." in " ".join(made().exact)
-    witnessed = " ".join(made(history=History(replace(KEY, witness="witness.example"))).exact)
-    assert "A nonce of the witness witness.example went into the key." in witnessed
+    witnessed = " ".join(made(history=History(replace(KEY, witness="witness.example", unused=2))).exact)
+    assert "A nonce of the witness witness.example went into the key, after the log had committed to" in witnessed
+    assert "the log holds 2 such commitments that no key followed from" in witnessed
     assert "picked among many" not in witnessed
 
 

@@ -11,7 +11,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import read_columns, replacing
+from expunge.cli.folders import nonce_source, read_columns, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
 from expunge.core.errors import ParameterError
 
@@ -244,6 +244,15 @@ def create(
             metavar="N", min=0, help="For tests and experiments: derive the recipe key from N, so that runs repeat."
         ),
     ] = None,
+    witness: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Have a witness take part in the recipe key, so that you cannot pick it among many."
+        ),
+    ] = None,
+    witness_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The witness's key: its file `witness.key`.")
+    ] = None,
     jobs: Jobs = None,
     trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the deployment that is in the folder.")] = False,
@@ -263,7 +272,7 @@ def create(
     from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
-    policy = ApplyPolicy.parse(apply)
+    policy, source = ApplyPolicy.parse(apply), nonce_source(witness, witness_key)
     if (pool is not None) != (promise == "student"):
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     options: dict[str, Any] = {
@@ -329,6 +338,7 @@ def create(
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
                 rng=_randomness(seed),
+                witness=source,
                 provenance={
                     "columns": schema.to_dict(),
                     "learner": learner,

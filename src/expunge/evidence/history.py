@@ -51,7 +51,9 @@ class KeyDraw:
     is_of_round
         Whether the commitment is made for one round and `at` is its time, so that a renewal of the key does not show.
     witness
-        The witness whose nonce went into the key; None if no witness had a part in it.
+        The key of the witness whose nonce went into the recipe key, as one line; None if no witness had a part in it.
+    unused
+        How many commitments for a witness the log holds, since the key before, that no key followed from.
     """
 
     at: str
@@ -59,6 +61,7 @@ class KeyDraw:
     reason: Reason | None
     is_of_round: bool = False
     witness: str | None = None
+    unused: int = 0
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
@@ -71,7 +74,8 @@ class KeyDraw:
             require_choice("reason", reason, get_args(Reason))
         if witness is not None:
             checks.text("witness", witness)
-        return cls(entry.at, commitment, reason, entry.event == "round", witness)
+        unused = 0 if witness is None else checks.count("unused", entry.facts.get("unused"))
+        return cls(entry.at, commitment, reason, entry.event == "round", witness, unused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,10 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     retrained: list[Entry] = []
     last: list[Entry] = []
     disagreement: list[Entry] = []
+    commitments: dict[int, Entry] = {}
     for entry in entries:
+        if entry.event == "committed":
+            commitments[entry.sequence] = entry
         if "learner" in entry.facts:
             recipe = [entry]
         if entry.event in KEY_EVENTS:
@@ -233,7 +240,8 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
             elif entry.facts.get("num_checked") == num_shards:
                 disagreement = []
     settled = retrained if last and not last[0].facts.get("agrees") and not disagreement else []
-    chosen = {entry.sequence: entry for entry in (*recipe, *key, *settled, *last, *disagreement)}
+    committed = [commitments[number] for each in key if (number := each.facts.get("committed")) in commitments]
+    chosen = {entry.sequence: entry for entry in (*recipe, *committed, *key, *settled, *last, *disagreement)}
     return [chosen[number] for number in sorted(chosen)]
 
 

@@ -327,7 +327,11 @@ def _witnessed(key: KeyDraw) -> str:
     """Say who had a part in drawing the key."""
     if key.witness is None:
         return NO_WITNESS
-    return f"A nonce of the witness {key.witness} went into the key. It was fixed before the witness gave its nonce."
+    unused = plural(key.unused, "such commitment")
+    return (
+        f"A nonce of the witness {key.witness} went into the key, after the log had committed to the operator's part. "
+        f"Since the key before, the log holds {unused} that no key followed from."
+    )
 
 
 def _environments(exact: ExactFacts) -> list[str]:

@@ -26,6 +26,7 @@ from expunge.core.guarantee import Guarantee
 from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, KeyDraw
+from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.inbox import Inbox
@@ -485,12 +486,41 @@ class DurableDeployment:
         return CurrentFacts(now.generation, now.round, reserved, journal.released(reserved), capacity, now.num_records)
 
     def rekey(
-        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+        self,
+        *,
+        if_older_than: str | float | timedelta | None = None,
+        witness: NonceSource | None = None,
+        advance: Advance = ignore_progress,
     ) -> bool:
-        """Retrain everything now with a new key, as `Deployment.rekey` does. The log says why it was renewed."""
+        """Retrain everything now with a new key, as `Deployment.rekey` does. The log says why it was renewed.
+
+        Parameters
+        ----------
+        if_older_than
+            Do nothing unless the key in force is older than this: seconds, or a text such as "90d".
+        witness
+            Asks a witness for its part in the key: `expunge.evidence.outlets.ask_nonce`. The log commits to the
+            operator's part first.
+        advance
+            Called with the progress of the training.
+
+        Returns
+        -------
+        bool
+            Whether the key was renewed.
+
+        Raises
+        ------
+        InputError
+            If the witness refuses, or under a consensus, where the log does not tell when a key is renewed.
+        """
         with self._working():
             self._raise_clock_error()
-            return self._deployment.rekey(if_older_than=if_older_than, advance=advance)
+            draw = None if witness is None else self._evidence.drawing(witness)
+            with self._keeper.drawing(draw):
+                return self._deployment.rekey(
+                    if_older_than=if_older_than, draw=None if draw is None else draw.key, advance=advance
+                )
 
     @property
     def schema(self) -> Schema:

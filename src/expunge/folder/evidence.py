@@ -12,27 +12,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from expunge import evidence
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
-from expunge.core.prf import RecipeKey
+from expunge.core.prf import KEY_BYTES, RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.evidence import Checkpoint, NoteKey, Peaks, Publication, Submission, Tree, hash_leaf
+from expunge.evidence.nonce import Draw, NonceSource
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw
+from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw, read_witnessed_draw
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
 from expunge.training.environment import describe_environments
 
-_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
+_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'committed', 'generation', 'round', 'recomputed')"
 _SIGNING_KEY, PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 KEY_FILES = (_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY)
 _MOST_KEY = 10_000  # bytes of a key's file
+NO_WITNESS = "a witness cannot have a part in the key under a consensus: the log does not tell when a key is renewed"
 
 
 class CurrentFacts(NamedTuple):
@@ -121,25 +122,32 @@ class LedgerBook:
         It is not earlier than that of the entries before, also if the clock was set back. Entries dated by a tick may
         be ahead of the clock. So the others are only compared with one another.
         """
-        moment, tick = self._latest()
-        if event not in evidence.TICKED:
-            return max(at, moment)
-        after = round_up(moment, tick_seconds=self._store.fact("clock_seconds")) if moment else ""
-        return max(at, after, tick)
+        return self.dates(event, [at])[0]
 
     def dates(self, event: str, times: Iterable[str]) -> list[str]:
         """The times that entries of this event get one after the other, as `date` gives them."""
-        return list(accumulate((self.date(event, at) for at in times), max))
+        latest = self._latest()
+        return [self._date(event, at, latest) for at in times]
 
-    def _latest(self) -> tuple[str, str]:
-        """The latest time that the log read from the clock, and the latest tick; empty where there is none."""
-        found = dict(self._store.database.rows("SELECT kind, at FROM times"))
-        return found.get("moment", ""), found.get("tick", "")
+    def _date(self, event: str, at: str, latest: dict[str, str]) -> str:
+        """Date one entry, and note its time among the latest ones."""
+        moment = latest.get("moment", "")
+        if event not in evidence.TICKED:
+            latest["moment"] = at = max(at, moment)
+        else:
+            if at < moment:
+                at = round_up(moment, tick_seconds=self._store.fact("clock_seconds"))
+            latest["tick"] = at = max(at, latest.get("tick", ""))
+        return at
+
+    def _latest(self) -> dict[str, str]:
+        """The latest time that the log read from the clock ("moment"), and the latest "tick"."""
+        return dict(self._store.database.rows("SELECT kind, at FROM times"))
 
     @property
     def latest_moment(self) -> str:
         """The latest time that the log read from the clock; empty if it has no entries."""
-        return self._latest()[0]
+        return self._latest().get("moment", "")
 
     def write(self, event: str, at: str, **facts: Any) -> None:
         """Append an entry, inside the caller's transaction."""
@@ -152,9 +160,9 @@ class LedgerBook:
         earlier entries is clamped, and marked.
         """
         database, peaks = self._store.database, self._peaks()
-        rows, openings, times = [], [], dict[str, str]()
+        rows, openings, latest = [], [], self._latest()
         for event, said, facts in happened:
-            at = max(self.date(event, said), times.get(_kind_of_time(event), ""))
+            at = self._date(event, said, latest)
             clamped = {evidence.CLAMPED: True} if at != said else {}
             if event in evidence.HIDDEN:
                 opening = evidence.Opening.fresh(event, facts)
@@ -165,11 +173,10 @@ class LedgerBook:
             leaf = hash_leaf(content)
             peaks.append(leaf)
             rows.append((peaks.size, content.decode(), leaf))
-            times[_kind_of_time(event)] = at
         if rows:
             database.execute_many("INSERT INTO ledger VALUES (?, ?, ?)", rows)
             database.execute_many("INSERT INTO openings VALUES (?, ?, ?, ?)", openings)
-            database.execute_many("INSERT OR REPLACE INTO times VALUES (?, ?)", list(times.items()))
+            database.execute_many("INSERT OR REPLACE INTO times VALUES (?, ?)", list(latest.items()))
             signed = Checkpoint(self.origin, peaks.size, peaks.root()).signed(self._key)
             database.execute("INSERT OR REPLACE INTO checkpoints VALUES ('signed', ?, ?)", (str(signed), peaks.nodes))
 
@@ -333,6 +340,13 @@ class LedgerBook:
             earlier=[each for size, each in sorted(earlier.items()) if size < now.size],
         )
 
+    def last_commitment(self) -> tuple[evidence.Entry, int]:
+        """The last entry that commits to a secret, and how many before it no key followed from, since the last key."""
+        entries = self.entries("WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'committed')")
+        since = [entry.event for entry in reversed(entries)]
+        unused = next((place for place, event in enumerate(since) if event != "committed"), len(since)) - 1
+        return entries[-1], unused
+
     def _openings(self, request: str) -> dict[int, evidence.Opening]:
         rows = self._store.database.rows(
             "SELECT sequence, salt, facts FROM openings WHERE request = ? ORDER BY sequence", (request,)
@@ -379,10 +393,6 @@ class LedgerBook:
         )
 
 
-def _kind_of_time(event: str) -> str:
-    return "tick" if event in evidence.TICKED else "moment"
-
-
 def keep_cosigned(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     """Keep a checkpoint that witnesses cosigned in a folder that no other process has open.
 
@@ -423,6 +433,34 @@ def commitment_facts(key: RecipeKey, *, round: int | None = None) -> dict[str, s
     return {"key_commitment": found} if key.is_system else {}
 
 
+class KeyDrawing:
+    """Draws a recipe key that a witness has a part in. `made` says how, once `key` was called."""
+
+    def __init__(self, store: Store, ledger: LedgerBook, clock: Clock, source: NonceSource) -> None:
+        self.made: Draw | None = None
+        self._store, self._ledger, self._clock, self._source = store, ledger, clock, source
+
+    def key(self, at: str | None = None) -> RecipeKey:
+        """Commit to a secret in the log at this time, ask the witness, and return the key that follows from both.
+
+        If anything fails after the commitment, it stays in the log, and the next one counts it as unused.
+        """
+        own = os.urandom(KEY_BYTES)
+        with self._store.database.transaction():
+            self._ledger.write("committed", at or self._clock.now(), key_commitment=RecipeKey(own).commitment)
+            tree, signed = self._ledger.check(), self._ledger.signed
+        entry, unused = self._ledger.last_commitment()
+
+        def submission(old_size: int) -> Submission:
+            return Submission(old_size, tuple(tree.consistency(old_size)), signed)
+
+        nonce = self._source(submission, self._ledger.public_key)
+        if not nonce.is_for(signed):
+            raise InputError(f"what the witness {nonce.witness.name} answered is not its nonce for this log")
+        self.made = Draw(own, entry, tuple(tree.inclusion(signed.size - 1)), signed.root, nonce, unused)
+        return RecipeKey.with_nonce(own, nonce.value)
+
+
 class Evidence:
     """Issues certificates from the requests and the ledger of one deployment."""
 
@@ -441,7 +479,15 @@ class Evidence:
         """When the key in force was drawn and why, and the commitment to it."""
         (at, reason), key = read_key_draw(self._store), read_key(self._store)
         told = commitment_facts(key, round=None if self.shows_generations else self._store.position.round)
-        return evidence.KeyDraw(at, told.get("key_commitment"), reason or None)  # type: ignore[arg-type]
+        draw = read_witnessed_draw(self._store)
+        found = Draw.from_data(json.loads(draw)) if draw else None
+        return evidence.KeyDraw(
+            at,
+            told.get("key_commitment"),
+            reason or None,  # type: ignore[arg-type]
+            witness=None if found is None else str(found.nonce.witness),
+            unused=0 if found is None else found.unused,
+        )
 
     @property
     def unclaimed(self) -> str:
@@ -461,7 +507,15 @@ class Evidence:
         """The fact of the log that names a generation, where it may be told."""
         return {"generation": generation} if self.shows_generations else {}
 
-    def write_switch(self, key: RecipeKey, *, at: str, generation: int, round: int, reason: str) -> None:
+    def drawing(self, source: NonceSource) -> KeyDrawing:
+        """Get ready to draw a key that a witness has a part in."""
+        if not self.shows_generations:
+            raise InputError(NO_WITNESS)
+        return KeyDrawing(self._store, self.ledger, self.clock, source)
+
+    def write_switch(
+        self, key: RecipeKey, *, at: str, generation: int, round: int, reason: str, draw: Draw | None = None
+    ) -> None:
         """Write what the log tells of a switch to the next round at `at`, inside the caller's transaction.
 
         `reason` says why the key was renewed; empty if it was not. Where generations are not shown, every round has an
@@ -471,6 +525,7 @@ class Evidence:
             self.ledger.write("round", at, round=round, **commitment_facts(key, round=round))
         elif reason:
             facts = {"generation": generation, "round": round, "reason": reason, **commitment_facts(key)}
+            facts |= {} if draw is None else draw.to_facts()
             self.ledger.write("generation", at, **facts)
 
     def certificate(

@@ -20,7 +20,8 @@ from dataclasses import replace
 
 from expunge.core.errors import StoreError
 from expunge.core.randomness import Randomness
-from expunge.folder.evidence import Evidence
+from expunge.evidence import write_canonical
+from expunge.folder.evidence import Evidence, KeyDrawing
 from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.schema import Redeclared
@@ -98,6 +99,7 @@ class FolderKeeper:
         self._alignment = Alignment(store)
         self._stage: EnsembleWriter | None = None
         self._redeclared: Redeclared | None = None
+        self._drawing: KeyDrawing | None = None
 
     def require_open(self) -> None:
         """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
@@ -123,6 +125,15 @@ class FolderKeeper:
             yield
         finally:
             self._redeclared = None
+
+    @contextmanager
+    def drawing(self, drawing: KeyDrawing | None) -> Iterator[None]:
+        """The next round may have a key that a witness has a part in."""
+        self._drawing = drawing
+        try:
+            yield
+        finally:
+            self._drawing = None
 
     def working(self) -> AbstractContextManager[None]:
         """Date what this thread does from now, which says nothing about how long a training takes."""
@@ -160,6 +171,7 @@ class FolderKeeper:
         keep_readable(present.state, staged.trained)
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
         learned = encode_round(self._front, following.serving, state, self.trusted)
+        draw = None if self._drawing is None else self._drawing.made
         with store.database.transaction():
             report_step("switch.open")
             put_round(store, learned)
@@ -168,9 +180,10 @@ class FolderKeeper:
             if generation != present.generation:
                 publisher, at = following.publisher, evidence.ledger.date("generation", done)
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-                write_key(store, state.key, at=at, reason=following.renewed)  # the old key is overwritten
+                told = "" if draw is None else write_canonical(draw.to_data()).decode()
+                write_key(store, state.key, at=at, reason=following.renewed, draw=told)  # the old key is overwritten
             reason = "" if generation == present.generation else following.renewed
-            evidence.write_switch(state.key, at=done, generation=generation, round=round_, reason=reason)
+            evidence.write_switch(state.key, at=done, generation=generation, round=round_, reason=reason, draw=draw)
             if self._redeclared is not None:
                 self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
@@ -210,7 +223,7 @@ class FolderKeeper:
                     tick,
                     {"request": one.request, **self._evidence.of_generation(one.generation), "round": one.round},
                 )
-                for one in switched
+                for one in sorted(switched, key=lambda one: one.request)  # an order that does not tell when they came
             )
         report_step("applied.done")
         return True

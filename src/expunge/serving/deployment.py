@@ -444,8 +444,8 @@ class Deployment:
         Returns
         -------
         list
-            Fitted scikit-learn estimators. Where a shard had one class or no records, or the learner is of another
-            kind, it is the model itself, which answers with class codes.
+            Fitted scikit-learn estimators. Where a shard had one class (in some output) or no records, or the learner
+            is of another kind, it is the model itself, which answers with class codes.
 
         Raises
         ------
@@ -455,8 +455,7 @@ class Deployment:
         models = [
             each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
         ]
-        fitted = ScikitModel | ScikitRegression | MultiOutputModel
-        return [copy.deepcopy(each.estimator if isinstance(each, fitted) else each) for each in models]
+        return [copy.deepcopy(_estimator_of(each)) for each in models]
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Release a label for every row, or the numbers that a regressor predicts.
@@ -591,7 +590,11 @@ class Deployment:
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
     def rekey(
-        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+        self,
+        *,
+        if_older_than: str | float | timedelta | None = None,
+        draw: Callable[[], RecipeKey] | None = None,
+        advance: Advance = ignore_progress,
     ) -> bool:
         """Retrain everything now, with a new key ζ. This starts a new generation within the same round.
 
@@ -604,6 +607,8 @@ class Deployment:
         if_older_than
             Do nothing unless the key in force is older than this: seconds, or a text such as "90d". None renews it
             at once, by hand.
+        draw
+            Draws the new key, if the key is renewed; the system's randomness if it is None.
         advance
             Called with the progress of the training.
 
@@ -625,7 +630,7 @@ class Deployment:
             if if_older_than is not None and time.time() - self._present.key_drawn <= least:
                 return False
             reason = "by hand" if if_older_than is None else "on a clock"
-            self._make_round(partial(self._rekeyed, advance, reason))
+            self._make_round(partial(self._rekeyed, advance, reason, None if draw is None else draw()))
             return True
 
     def redeclare(
@@ -813,9 +818,11 @@ class Deployment:
         _hand_over(writer, following.state, change if following.state.records is records else None)
         return replace(following, round=present.round + 1, last_report=report)
 
-    def _rekeyed(self, advance: Advance, reason: str, present: RoundState, writer: StateWriter | None) -> RoundState:
+    def _rekeyed(
+        self, advance: Advance, reason: str, key: RecipeKey | None, present: RoundState, writer: StateWriter | None
+    ) -> RoundState:
         """Retrain everything on the same dataset, in a new generation of the same round."""
-        following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
+        following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed(), key)
         _hand_over(writer, following.state, _no_change(present, following))
         return replace(following, renewed=reason)
 
@@ -827,9 +834,12 @@ class Deployment:
         _hand_over(writer, following.state, None)
         return replace(following, renewed="by hand")
 
-    def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
+    def _fresh_generation(
+        self, present: RoundState, records: Records, advance: Advance, rng: Randomness, key: RecipeKey | None = None
+    ) -> RoundState:
         """Start a generation: fresh randomness, fresh models, empty books."""
-        recipe = replace(present.state.recipe.renewed(), learner=self._learner)
+        old = present.state.recipe
+        recipe = replace(old, key=old.key.renewed() if key is None else key, learner=self._learner)
         state = learn(records, recipe, executor=self._executor, advance=advance)
         publisher = present.publisher.new_generation(rng)
         serving = self._front.open_round(RoundContext(state, publisher, rng, self._executor, present.serving))
@@ -890,6 +900,13 @@ class Deployment:
         self._lock = threading.RLock()
         self._background = None
         self._background_error = None
+
+
+def _estimator_of(model: Any) -> Any:
+    """The fitted estimator behind a model; the model itself if it is of another kind, or says more."""
+    if isinstance(model, MultiOutputModel) and model.constants:
+        return model
+    return model.estimator if isinstance(model, ScikitModel | ScikitRegression | MultiOutputModel) else model
 
 
 def _answer(present: RoundState, rows: Features) -> NDArray[np.int64]:

@@ -42,9 +42,9 @@ _SCHEMA = (
     "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, released INTEGER NOT NULL, "
     "dirty INTEGER NOT NULL, gate TEXT)",
     # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds. When
-    # it was drawn, and why the key before it was replaced.
+    # it was drawn, and why the key before it was replaced. How a witness had a part in it, as JSON, or nothing.
     "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL, "
-    "drawn_at TEXT NOT NULL, reason TEXT NOT NULL)",
+    "drawn_at TEXT NOT NULL, reason TEXT NOT NULL, draw TEXT NOT NULL)",
     # The file of each shard's model, the salt of the commitment to it that auditors are given, and the environment that
     # it was trained in. A salt is erased with its model: then the commitment cannot be opened any more.
     "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
@@ -164,6 +164,9 @@ class Database:
             return
         for pragma in _PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")
+        # If opening the file or its log failed once, SQLite opens it for reading only, and says so at the first change.
+        for statement in ("BEGIN IMMEDIATE", f"PRAGMA user_version = {version}", "ROLLBACK"):
+            self._connection.execute(statement)
         if is_new:
             with self.transaction():
                 for statement in _SCHEMA:
