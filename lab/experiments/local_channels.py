@@ -4,8 +4,8 @@
 
 One process serves a deployment and deletes one record a round. Another one reads what every user of a Linux machine
 may read: the file system's free inodes and blocks, the folder's own entry, the process's and the disk's figures in
-/proc, and the clock. Prints, for each of these, the rank correlation with the number of shards that were trained, and whether it
-tells: whether such a correlation comes about by chance less often than once in a million. A minute or two.
+/proc, and the clock. Prints, for each of these, the rank correlation with the number of shards that were trained, and
+whether it tells: whether such a correlation comes about by chance less often than once in a million. A few minutes.
 
 Other programs disturb free inodes and blocks. A file system of its own, without any rights:
 

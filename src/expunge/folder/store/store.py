@@ -2,7 +2,7 @@
 
     state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, budgets, ledger
     records/EPOCH/            the records as columns (`slabs`)
-    models/                   one file for each model
+    models/                   one file for each model, or one with all (`packs`)
     waiting/                  records of accepted additions that are not applied yet
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
