@@ -12,7 +12,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, StackingClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import (
@@ -299,6 +304,10 @@ def test_fit_many_must_return_a_model_for_every_shard():
             StackingClassifier([("nb", GaussianNB())], cv=ShuffleSplit()),
             "StackingClassifier.cv is a ShuffleSplit that shuffles without a seed",
         ),
+        (
+            GridSearchCV(make_pipeline(GaussianNB()), {"gaussiannb": [GaussianNB(), DecisionTreeClassifier()]}),
+            "param_grid.gaussiannb.1 is a DecisionTreeClassifier without a seed",
+        ),
         (FrozenEstimator(GaussianNB()), "FrozenEstimator is a FrozenEstimator"),
         (
             CalibratedClassifierCV(FrozenEstimator(GaussianNB())),
@@ -313,6 +322,8 @@ def test_what_draws_by_itself_or_outlives_deletions_is_refused(estimator, words)
         ScikitLearner(estimator)
     ScikitLearner(GridSearchCV(GaussianNB(), {}, cv=KFold(shuffle=True, random_state=1)))
     ScikitLearner(GridSearchCV(GaussianNB(), {}, cv=KFold()))
+    ScikitLearner(GridSearchCV(make_pipeline(GaussianNB()), {"gaussiannb": [DecisionTreeClassifier(random_state=0)]}))
+    ScikitLearner(VotingClassifier([("tree", make_pipeline(StandardScaler(), DecisionTreeClassifier()))]))
 
 
 def test_a_search_over_distributions_depends_on_the_seed_alone():

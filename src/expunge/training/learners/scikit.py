@@ -170,9 +170,9 @@ class ScikitLearner:
     Raises
     ------
     ParameterError
-        If the estimator is no classifier or regressor of scikit-learn; if it holds a random generator, or a splitter
-        that shuffles without a seed: what these draw depends on what was drawn before; or if it holds a
-        `FrozenEstimator`, whose model would outlive deletions.
+        If the estimator is no classifier or regressor of scikit-learn; if it holds a random generator, or without a seed
+        a splitter that shuffles or an estimator in a table of choices: what these draw depends on what was drawn
+        before; or if it holds a `FrozenEstimator`, whose model would outlive deletions.
 
     Examples
     --------
@@ -381,8 +381,13 @@ def _is_of_scikit_learn(estimator: Any) -> bool:
 
 def _require_repeatable(estimator: Any) -> None:
     """Refuse what would make trainings differ, or remember records."""
+    seeded = {id(estimator), *map(id, estimator.get_params(deep=True).values())}  # by the shard's seed
     for place, value in _contents(estimator, type(estimator).__name__):
         kind = type(value).__name__
+        is_own = id(value) in seeded or isinstance(value, type) or not hasattr(value, "get_params")
+        given = () if is_own else value.get_params().items()
+        if any(each is None for name, each in given if name.endswith("random_state")):
+            raise ParameterError(f"{place} is a {kind} without a seed: set its random_state to a number")
         if isinstance(value, np.random.RandomState | np.random.Generator):
             raise ParameterError(f"{place} holds a {kind}, whose draws depend on earlier draws; give a number, or None")
         if hasattr(value, "split") and getattr(value, "random_state", 0) is None and getattr(value, "shuffle", True):
