@@ -170,8 +170,8 @@ class ScikitLearner:
     Raises
     ------
     ParameterError
-        If the estimator is no classifier or regressor of scikit-learn; if it holds a random generator, or without a seed
-        a splitter that shuffles or an estimator in a table of choices: what these draw depends on what was drawn
+        If the estimator is no classifier or regressor of scikit-learn; if it holds a random generator, or, without a
+        seed, a splitter that shuffles or an estimator in a table of choices: what these draw depends on what was drawn
         before; or if it holds a `FrozenEstimator`, whose model would outlive deletions.
 
     Examples
