@@ -13,6 +13,7 @@ from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
 from expunge.cli.folders import read_columns, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
+from expunge.cli.report import DEFAULT_MINUTES, measure_report, tell_report
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
+    from expunge.training.choice import Choice
 
 
 EXACT_IN_SHORT = (
@@ -174,8 +176,16 @@ def create(
     float32: Annotated[bool, typer.Option("--float32", help="Keep numbers in 4 bytes instead of 8.")] = False,
     shards: Annotated[
         str | None,
-        typer.Option(metavar="N", help="How many shards, with a model each; or auto.  [default: 10; 1 for -exact]"),
+        typer.Option(
+            metavar="N",
+            help="How many shards, with a model each; or auto: chosen from the data, or for a target by the planner.  "
+            "[default: auto for exact; 1 for a learner in -exact; else 10]",
+        ),
     ] = None,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0, help="How long to measure on throw-away models, about; 0: not at all, and 10 shards."),
+    ] = DEFAULT_MINUTES,
     promise: Annotated[
         str,
         typer.Option(help=f"What is promised about deleted records: {', '.join(PROMISES)}.", autocompletion=_promises),
@@ -240,10 +250,11 @@ def create(
 ) -> None:
     """Train an ensemble on a file of records and keep it in a folder that honours deletion requests.
 
-    At the end it says what is promised, one statement for each promise, and what is not claimed.
+    Without --shards their number is chosen from this file, by throw-away trainings: it is then part of the recipe, and
+    fixed. At the end it says what is promised, how good the answers are, and what a deletion costs.
 
     Example: `expunge create churn/ --data train.csv --label churned --id customer_id --subject household
-    --learner logistic --shards 10`
+    --learner logistic`
     """
     import numpy as np
 
@@ -290,8 +301,13 @@ def create(
         promised = _promised(promise, given)
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
         wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
-        wanted["num_shards"], chance = _sizes(_shards(shards, learner, promise), probability, wanted)
-        with progress("training", wanted["num_shards"]) as advance:
+        known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)
+        choice, report = _report(
+            made, records, known if classes else None, takes_missing, known_shards, promised, sampler, chance, minutes
+        )
+        wanted["num_shards"] = shards_made = known_shards or report["num_shards"]
+        is_chosen = choice is not None or shards == "auto"
+        with progress("training", shards_made) as advance:
             clock_of_training = TrainingClock(advance)
             deployment = expunge.create(
                 place,
@@ -303,7 +319,7 @@ def create(
                 weights=records.weights,
                 classes=known if classes else None,
                 allow_missing=takes_missing,
-                n_shards=wanted["num_shards"],
+                n_shards=shards_made,
                 promise=promised,
                 sampling=sampler,
                 inclusion_probability=chance,
@@ -318,8 +334,9 @@ def create(
                     "learner": learner,
                     "slices": slices,
                     "wanted": wanted,
+                    "report": report,
                     "taken": [
-                        *(["shards"] if shards == "auto" else []),
+                        *(["shards"] if is_chosen else []),
                         *(["gaps"] if takes_missing and not allow_missing else []),
                     ],
                 },
@@ -416,22 +433,65 @@ def _wanted(promise: Promise, sampling: str, *, num_records: int, num_classes: i
     }
 
 
-def _shards(given: str | None, learner: str, promise: str) -> str:
+def _shards(given: str | None, learner: str, promise: str, minutes: float) -> str:
     """The number of shards that was given, or the default; a learner that unlearns exactly needs one."""
     if learner not in _UNLEARN_EXACTLY or promise != "exact":
-        return "10" if given is None else given
-    if given not in (None, "1"):
+        default = "auto" if promise == "exact" and minutes else "10"
+        return default if given is None else given
+    if given not in (None, "1", "auto"):
         raise ParameterError(
             f"--learner {learner} deletes without training, so shards gain nothing: leave out --shards {given}"
         )
     return "1"
 
 
-def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
-    """The number of shards and the inclusion probability; the planner chooses them for "auto"."""
+def _report(
+    learner: Any,
+    records: Labelled,
+    classes: Any,
+    takes_missing: bool,
+    num_shards: int | None,
+    promise: Promise,
+    sampling: Any,
+    chance: float | None,
+    minutes: float,
+) -> tuple[Choice | None, dict[str, Any]]:
+    """Measure on throw-away models, and choose the number of shards if it is None."""
+    from expunge.core.records import Records
+    from expunge.training.learners.protocol import predicts_values
+
+    built = Records.build(
+        records.features,
+        records.labels,
+        ids=records.ids,
+        subjects=records.subjects,
+        weights=records.weights,
+        classes=classes,
+        is_regression=predicts_values(learner),
+        allow_missing=takes_missing,
+        copy=False,
+    )
+    return measure_report(
+        records.features,
+        records.labels,
+        learner,
+        num_shards=num_shards,
+        sampler=promise.make_sampler(sampling, chance),
+        by_votes=not promise.is_exact,
+        combination=getattr(promise, "combine", "mean"),
+        minutes=minutes or DEFAULT_MINUTES if num_shards is None else minutes,
+        records=built,
+    )
+
+
+def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int | None, float | None]:
+    """The number of shards and the inclusion probability.
+
+    For "auto" the planner chooses them if there is a target; otherwise the number is None, and is to be measured.
+    """
     if shards == "auto":
         if wanted["promise"] in ("exact", "unguarded"):
-            raise ParameterError(f"--shards auto plans for a target, and --promise {wanted['promise']} has none")
+            return None, probability
         from expunge.core.guarantee import Guarantee
         from expunge.theory.planning import recommend_shards
 
@@ -483,6 +543,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
                 "guarantee": made.guarantee.to_dict(),
                 "advice": advice_for(made.guarantee, made.provenance),
                 "costs": made.provenance.get("costs"),
+                "report": made.provenance.get("report"),
             }
         )
         return
@@ -498,7 +559,12 @@ def _show(made: _Made, *, as_json: bool) -> None:
         numbers = len(schema.features) - len(texts)
         words = f"Learns from {numbers:,} column{'' if numbers == 1 else 's'} of numbers"
         console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
+    report = made.provenance["report"]
+    if report["choice"] is not None:
+        console.print(report["choice"]["words"], markup=False)
+        console.print("k was chosen from the first data: it is part of the recipe and is fixed.", markup=False)
     tell_promise(made.promise, made.guarantee, provenance=made.provenance)
+    tell_report(report, as_of=", measured on throw-away models")
     costs = costs_of(made.provenance)
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold]")

@@ -16,6 +16,7 @@ from expunge.cli.costs import costs_of, tell_costs
 from expunge.cli.create import advice_for, count_shards, tell_promise
 from expunge.cli.folders import opened, settle
 from expunge.cli.output import AsJson, Folder, Trust, console, say, show_json
+from expunge.cli.report import tell_report
 from expunge.cli.requests import request_facts
 from expunge.core.words import plural
 
@@ -97,6 +98,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "environment": view.origins(trust=trust).to_dict(),
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
+        "report": view.provenance.get("report"),
     }
 
 
@@ -131,6 +133,7 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
         say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
     _tell_environment(view.origins(trust=trust))
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
+    tell_report(view.provenance.get("report"), as_of=", as measured when the folder was created")
     costs = costs_of(view.provenance) if shows_costs else None
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold], as measured when the folder was created")
