@@ -11,7 +11,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import read_columns, replacing
+from expunge.cli.folders import read_columns, read_records, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
 from expunge.cli.report import DEFAULT_MINUTES, measure_report, tell_report
 from expunge.core.errors import ParameterError
@@ -285,7 +285,9 @@ def create(
         if is_regression and (classes or promise != "exact"):
             what = "--class" if classes else f"--promise {promise}"
             raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
-        schema, records = _read(data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression)
+        schema, records = read_records(
+            data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression
+        )
         known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
         known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
@@ -356,20 +358,6 @@ def _randomness(seed: int | None) -> Randomness | None:
         return None
     complain(f"the recipe key follows from --seed {seed}: use it for tests and experiments, not for people's data")
     return Randomness.from_seed(seed)
-
-
-def _read(
-    path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
-) -> tuple[Schema, Labelled]:
-    from expunge.tables import Numbers, read_labelled, read_table
-
-    numbers: Numbers = "float32" if float32 else "float64"
-    exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
-    with progress("reading", 1) as advance:
-        table = read_table(path, as_text=exact, numbers=numbers)
-        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
-        advance(1)
-    return found
 
 
 def _target(alpha: float | None, beta: float | None, gamma: float | None) -> Guarantee | None:

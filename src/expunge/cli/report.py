@@ -169,7 +169,7 @@ def show_scores(found: Comparison, candidates: Sequence[Candidate], *, more: Seq
     def cells(scores: Scores) -> list[str]:
         row = [_cell(scores.main, is_share=is_classes)]
         row += ["–" if scores.auc is None else _cell(scores.auc, is_share=False)] * has_area
-        row += ["–" if scores.f1 is None else f"{scores.f1.value:.3f}"] * is_classes
+        row += ["–" if scores.f1 is None else _cell(scores.f1, is_share=False)] * is_classes
         return row + [_cell(scores.recalls[label], is_share=True) for label in labels]
 
     always = f"always {found.most_frequent}" if is_classes else "always the mean"

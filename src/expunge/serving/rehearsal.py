@@ -77,12 +77,15 @@ class StudentRehearsal:
         How good the student's answers to the other half are.
     agreement
         How often they are those of the ensemble.
+    seconds
+        Of processor time to teach it.
     """
 
     kept: float
     kept_of: dict[str, float]
     scores: Scores
     agreement: float
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,12 @@ class Rehearsal:
     refused: str = ""
 
     @property
+    def answering(self) -> Scores:
+        """How good the answers are that would be given: of the student, the router, or the ensemble by vote."""
+        part = self.student or self.router
+        return self.scores if part is None else part.scores
+
+    @property
     def sure(self) -> float:
         """The share of the held-out rows that the gate releases for sure."""
         return 0.0 if self.design is None else float(is_sure(self.design, np.array(self.vote_shares)).mean())
@@ -150,7 +159,8 @@ class Rehearsal:
         Returns
         -------
         float
-            The seconds. The work of a throw-away ensemble in every round comes on top of it.
+            The seconds. A router or a student pays for its throw-away ensemble in every round, and at worst a student
+            is taught in every round.
         """
         updates = min(deletions_per_day, batches_per_day)
         asked = 1.0 if self.router is None else self.router.ensemble_share
@@ -162,7 +172,10 @@ class Rehearsal:
             )
         full = updates / length
         chance: float = 1 - (1 - self.inclusion_probability) ** (deletions_per_day / updates)
-        return full * self.training + (updates - full) * self.training * chance
+        work = full * self.training + (updates - full) * self.training * chance
+        if self.router is not None or self.student is not None:
+            work += updates * chance * Router.num_throw_away * self.training / self.num_shards
+        return work + updates * (0.0 if self.student is None else self.student.seconds)
 
     def _law(self, asked: float) -> CleanLaw:
         """How likely a generation stays clean, if the part of the rows on which most shards agree is asked."""
@@ -235,8 +248,8 @@ def rehearse(
     >>> X = np.random.default_rng(0).normal(size=(400, 2))
     >>> records = Records.build(X, X[:, 0] > 0)
     >>> found = rehearse(records, named_learner("ridge"), Consensus(), num_shards=20)
-    >>> len(found.vote_shares) > 50, found.design is None, found.reason[:30]
-    (True, True, 'num_shards=20 is too few: at l')
+    >>> len(found.vote_shares) > 50, found.design is None, found.reason[:24]
+    (True, True, 'num_shards=20 is too few')
     """
     require_number("seconds", seconds, above=0)
     folds, chance = Folds.of(records), inclusion_probability or 1 / num_shards
@@ -369,7 +382,9 @@ def _try_student(
     if len(kept) == 0:
         raise InputError("the shards do not agree well enough on any row, so that a student would learn nothing")
     student = for_classes(learner, asked.records.classes)
+    started = time.process_time()
     model = student.fit(take(asked.X, kept), asked.codes[kept], 0)
+    seconds = time.process_time() - started
     answers = np.asarray(model.predict(take(asked.X, rest)), dtype=np.int64)
     classes = asked.records.classes.tolist()
     counts = [np.bincount(asked.codes[rows], minlength=len(classes)) for rows in (kept, pool)]
@@ -378,4 +393,5 @@ def _try_student(
         kept_of={str(label): float(few / many) for label, few, many in zip(classes, *counts, strict=True) if many},
         scores=asked.score(answers, rest),
         agreement=float((answers == asked.codes[rest]).mean()),
+        seconds=seconds,
     )

@@ -76,6 +76,7 @@ def choose_shards(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from expunge.training.learners import ScikitLearner
     >>> X = np.arange(200.0).reshape(100, 2)

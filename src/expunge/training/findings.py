@@ -121,6 +121,6 @@ def _rare_classes(labels: NDArray[Any], num_shards: int) -> Iterator[str]:
     for label, count in zip(known.tolist(), counts.tolist(), strict=True):
         if count < num_shards:
             yield (
-                f"class {str(label)!r} has {plural(count, 'record')}, fewer than the {num_shards:,} shards: most models "
-                "never see it"
+                f"class {str(label)!r} has {plural(count, 'record')}, fewer than the {num_shards:,} shards: most "
+                "models never see it"
             )
