@@ -350,7 +350,7 @@ def test_bad_files_make_nothing(message, tmp_path, expunge):
         (("--promise", "consensus", "--mechanism", "laplace"), "--mechanism is not for --promise consensus"),
         (("--promise", "magic"), "--promise must be one of exact, consensus"),
         (("--promise", "noise", "--mechanism", "magic"), "mechanism must be one of"),
-        (("--shards", "auto"), "--shards auto plans for a target"),
+        (("--minutes", "-1"), "--minutes"),
         (("--apply", "sometimes"), "apply must be now"),
         (("--sampling", "magic"), "sampling must be"),
         (("--promise", "noise", "--on-exhausted", "magic"), "on_exhausted must be"),

@@ -75,6 +75,8 @@ def test_text_ids_stay_text(tmp_path, expunge, people, write_table):
         "create", folder, "--data", tmp_path / "train.csv", "--label", "churned", "--id", "customer_id", "--shards", "3"
     )
     assert "the id '17'" in expunge("delete", folder, "--id", "17", code=2).err
+    told = expunge("delete", folder, "--subject", "h3", code=2).err
+    assert "was created without a subject column: delete by --id or --ids-file" in told
     expunge("delete", folder, "--id", "0017")
     assert records(expunge, folder) == 59
 

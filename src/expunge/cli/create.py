@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
-    from expunge.training.choice import Choice
 
 
 EXACT_IN_SHORT = (
@@ -304,11 +304,19 @@ def create(
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
         wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
         known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)
-        choice, report = _report(
-            made, records, known if classes else None, takes_missing, known_shards, promised, sampler, chance, minutes
+        measured = partial(
+            _report,
+            made,
+            records,
+            classes=known if classes else None,
+            takes_missing=takes_missing,
+            sampler=promised.make_sampler(sampler, chance),
+            promise=promised,
+            minutes=minutes,
+            names=[feature.name for feature in schema.features],
         )
-        wanted["num_shards"] = shards_made = known_shards or report["num_shards"]
-        is_chosen = choice is not None or shards == "auto"
+        report = measured(num_shards=None) if known_shards is None else None
+        wanted["num_shards"] = shards_made = known_shards or (report or {})["num_shards"]
         with progress("training", shards_made) as advance:
             clock_of_training = TrainingClock(advance)
             deployment = expunge.create(
@@ -336,16 +344,17 @@ def create(
                     "learner": learner,
                     "slices": slices,
                     "wanted": wanted,
-                    "report": report,
                     "taken": [
-                        *(["shards"] if is_chosen else []),
+                        *(["shards"] if report is not None or shards == "auto" else []),
                         *(["gaps"] if takes_missing and not allow_missing else []),
                     ],
                 },
                 advance=clock_of_training.advance,
             )
-        with deployment, progress("measuring what a deletion costs", 1):
-            keep_costs(deployment, clock_of_training.seconds)
+        with deployment:
+            deployment.add_provenance({"report": report or measured(num_shards=known_shards)})
+            with progress("measuring what a deletion costs", 1):
+                keep_costs(deployment, clock_of_training.seconds)
             found = _facts(deployment, schema, folder, declared=bool(classes))
     _show(found, as_json=as_json)
 
@@ -436,14 +445,15 @@ def _shards(given: str | None, learner: str, promise: str, minutes: float) -> st
 def _report(
     learner: Any,
     records: Labelled,
+    *,
     classes: Any,
     takes_missing: bool,
     num_shards: int | None,
+    sampler: Any,
     promise: Promise,
-    sampling: Any,
-    chance: float | None,
     minutes: float,
-) -> tuple[Choice | None, dict[str, Any]]:
+    names: list[str],
+) -> dict[str, Any]:
     """Measure on throw-away models, and choose the number of shards if it is None."""
     from expunge.core.records import Records
     from expunge.training.learners.protocol import predicts_values
@@ -460,15 +470,16 @@ def _report(
         copy=False,
     )
     return measure_report(
+        built,
+        learner,
         records.features,
         records.labels,
-        learner,
+        names=names,
         num_shards=num_shards,
-        sampler=promise.make_sampler(sampling, chance),
+        sampler=sampler,
         by_votes=not promise.is_exact,
         combination=getattr(promise, "combine", "mean"),
         minutes=minutes or DEFAULT_MINUTES if num_shards is None else minutes,
-        records=built,
     )
 
 

@@ -14,6 +14,7 @@ from expunge.core.errors import ExpungeError
 from expunge.core.words import plural
 
 if TYPE_CHECKING:
+    from expunge.core.records import Records
     from expunge.training.choice import Choice
     from expunge.training.comparison import Candidate, Comparison
     from expunge.training.scores import Score, Scores
@@ -24,72 +25,52 @@ _MOST_CLASSES = 6  # with more, their recalls are no columns
 _FEWEST_RECALLED = 0.05  # below it a class is as good as never answered
 
 
-def measure(
-    minutes: float,
-    what: str,
-    work: Any,
-) -> Any:
-    """Do work that takes at most about so many minutes: `work(seconds, advance)`, with a progress bar in seconds."""
-    seconds = 60 * minutes
-    with progress(what, max(1, int(seconds))) as advance:
-        return work(seconds, advance)
-
-
 def measure_report(
+    records: Records,
+    learner: Any,
     features: Any,
     labels: Any,
-    learner: Any,
     *,
+    names: Sequence[str],
     num_shards: int | None,
     sampler: Any,
     by_votes: bool,
     combination: Any,
     minutes: float,
-    records: Any,
-) -> tuple[Choice | None, dict[str, Any]]:
+) -> dict[str, Any]:
     """Measure the report for a new deployment; choose the number of shards too if it is None.
 
-    A measurement that fails is told in the report, and stops nothing.
+    A measurement of given shards that fails, or is interrupted, is told in the report, and stops nothing.
     """
     from expunge.training.choice import choose_shards
     from expunge.training.comparison import compare
     from expunge.training.findings import inspect_data
 
-    made = {"sampler": sampler, "by_votes": by_votes, "combination": combination}
+    made = {"sampler": sampler, "by_votes": by_votes, "combination": combination, "seconds": 60 * minutes}
     choice: Choice | None = None
     found: Comparison | None = None
-    reason = ""
-    try:
-        if num_shards is None:
-            choice, found = measure(
-                minutes,
-                "choosing the number of shards",
-                lambda seconds, advance: choose_shards(records, learner, seconds=seconds, advance=advance, **made),
-            )
-        elif minutes:
-            found = measure(
-                minutes,
-                "measuring on throw-away models",
-                lambda seconds, advance: compare(
-                    records, learner, num_shards=[1, num_shards], seconds=seconds, advance=advance, **made
-                ),
-            )
-        else:
-            reason = "not wanted (--minutes 0)"
-    except ExpungeError as error:
-        reason = str(error)
-        if num_shards is None:
-            raise
+    reason = "" if minutes else "not wanted (--minutes 0)"
+    steps = max(1, int(60 * minutes))
+    if num_shards is None:
+        with progress("choosing the number of shards, in seconds", steps) as advance:
+            choice, found = choose_shards(records, learner, advance=advance, **made)
+    elif minutes:
+        try:
+            with progress("measuring throw-away models, in seconds", steps) as advance:
+                found = compare(records, learner, num_shards=[1, num_shards], advance=advance, **made)
+        except ExpungeError as error:
+            reason = str(error)
+        except KeyboardInterrupt:
+            reason = "interrupted"
     shards = choice.num_shards if choice is not None else num_shards or 1
-    findings = inspect_data(features, labels, num_shards=shards, is_regression=records.is_regression)
-    report = {
+    findings = inspect_data(features, labels, num_shards=shards, names=names, is_regression=records.is_regression)
+    return {
         "num_shards": shards,
         "choice": None if choice is None else choice.to_dict(),
         "measured": None if found is None else found.to_dict(),
         "not_measured": reason,
         "findings": [*findings, *(_about_answers(found, shards) if found is not None else ())],
     }
-    return choice, report
 
 
 def _about_answers(found: Comparison, num_shards: int) -> Iterator[str]:

@@ -164,6 +164,8 @@ def delete(
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = schema_of(deployment, folder)
         ids = _read_names(id, "--id", ids_file, column or schema.id, schema.id_kind, given=column is not None)
+        if (subject or subjects_file) and schema.subject is None:
+            raise InputError(f"{folder} was created without a subject column: delete by --id or --ids-file")
         subjects = _read_names(
             subject, "--subject", subjects_file, column or schema.subject, schema.subject_kind, given=column is not None
         )

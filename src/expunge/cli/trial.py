@@ -88,10 +88,12 @@ def plan_on_data(table: Table, wishes: Wishes, *, plot: Path | None, as_json: bo
     )
     learner, takes_gaps = _make(table.learner, schema, labelled)
     records = _build(labelled, is_regression=is_regression, allow_missing=takes_gaps)
+    names = [feature.name for feature in schema.features]
     if wishes.promise == "exact":
-        _plan_exact(table, wishes, records, learner, _others(table, schema, labelled), labelled, plot, as_json=as_json)
+        others = _others(table, schema, labelled)
+        _plan_exact(table, wishes, records, learner, others, labelled, names, plot, as_json=as_json)
     else:
-        _plan_consensus(table, wishes, records, learner, labelled, as_json=as_json)
+        _plan_consensus(wishes, records, learner, labelled, names, as_json=as_json)
 
 
 def _make(name: str, schema: Schema, labelled: Labelled) -> tuple[Any, bool]:
@@ -135,10 +137,12 @@ def _measured(wishes: Wishes, share: float, what: str, work: Any) -> Any:
         return work(seconds, advance)
 
 
-def _findings(records: Records, labelled: Labelled, num_shards: int) -> tuple[str, ...]:
+def _findings(names: Sequence[str], labelled: Labelled, num_shards: int, *, is_regression: bool) -> tuple[str, ...]:
     from expunge.training.findings import inspect_data
 
-    return inspect_data(labelled.features, labelled.labels, num_shards=num_shards, is_regression=records.is_regression)
+    return inspect_data(
+        labelled.features, labelled.labels, num_shards=num_shards, names=names, is_regression=is_regression
+    )
 
 
 def _plan_exact(
@@ -148,6 +152,7 @@ def _plan_exact(
     learner: Any,
     others: dict[str, Any],
     labelled: Labelled,
+    names: Sequence[str],
     plot: Path | None,
     *,
     as_json: bool,
@@ -174,7 +179,7 @@ def _plan_exact(
         batches_per_day=wishes.batches_per_day,
         tolerance=wishes.tolerance,
     )
-    findings = _findings(records, labelled, max(each.num_shards for each in found.candidates))
+    findings = _findings(names, labelled, wishes.num_shards or choice.num_shards, is_regression=records.is_regression)
     if plot is not None:
         _draw(plot, found, wishes, choice)
     if as_json:
@@ -210,7 +215,8 @@ def _tell_comparison(found: Comparison, wishes: Wishes, learner: str) -> None:
     is_part = any(each.measured < each.num_shards for each in found.candidates)
     say(
         "against one model: accuracy (or R²), in points, on the same records. a day: deletions that are applied "
-        f"together retrain a shard once; at most {wishes.batches_per_day:,.10g} times a day. A folder adds a few milliseconds."
+        f"together retrain a shard once; at most {wishes.batches_per_day:,.10g} times a day. A folder adds a few "
+        "milliseconds."
     )
     if is_part:
         say("models: where only some of the shards were trained, for lack of time, all of them answer a little better.")
@@ -283,7 +289,7 @@ def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None
 
 
 def _plan_consensus(
-    table: Table, wishes: Wishes, records: Records, learner: Any, labelled: Labelled, *, as_json: bool
+    wishes: Wishes, records: Records, learner: Any, labelled: Labelled, names: Sequence[str], *, as_json: bool
 ) -> None:
     from expunge.serving.promises import Consensus, Router
     from expunge.serving.rehearsal import rehearse
@@ -310,7 +316,7 @@ def _plan_consensus(
             advance=advance,
         )
     words = _judge(found, one, wishes)
-    findings = _findings(records, labelled, 1)
+    findings = _findings(names, labelled, 1, is_regression=False)
     if as_json:
         data = {"words": words, "rehearsal": found.to_dict(), "one_model": one.to_dict(), "findings": list(findings)}
         show_json(data)

@@ -619,7 +619,7 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         self,
         estimator: Any = None,
         *,
-        n_shards: int = 10,
+        n_shards: int | str = 10,
         combine: Combination = "mean",
         n_jobs: int | None = None,
         random_state: Any = None,

@@ -369,7 +369,7 @@ def _probe(trials: Sequence[_Trial], folds: Folds, clock: _Clock) -> tuple[list[
     for trial in reversed(trials):
         ahead = 0.0
         if before is not None:
-            ahead = before.ahead * before.num_shards / trial.num_shards
+            ahead = before.ahead * trial.shard_rows / before.shard_rows
         if ahead > _LARGEST_PART * clock.seconds or (clock.left < 0 and before is not None):
             skipped.append(f"{trial.words}: a model would take about {spell_time(ahead)} to train")
             continue
@@ -401,7 +401,7 @@ def _run_folds(
     """Hold out one fold after another while there is time; return how many were held out."""
     running: list[_Trial] = []
     failed: Exception | None = None
-    for trial in sorted(trials, key=lambda each: (each.num_shards not in (1, 10, 50), each.num_shards)):
+    for trial in sorted(trials, key=lambda each: (each.name, each.num_shards not in (1, 10, 50), each.num_shards)):
         ahead = trial.ahead * trial.models
         if running and (clock.left < 0 or ahead > 2 * clock.left):
             skipped.append(f"{trial.words}: the time was over")
@@ -413,7 +413,7 @@ def _run_folds(
             failed = error
             continue
         running.append(trial)
-    if not running and failed is not None:
+    if failed is not None and all(trial.name for trial in running):
         raise failed
     for fold in range(1, FOLDS):
         if clock.left < sum(trial.wall for trial in running):
@@ -448,13 +448,13 @@ def _summary(trials: Sequence[_Trial], folds: Folds, done: int, skipped: Sequenc
     slots = [folds.tested(fold) for fold in range(done)]
     truth = np.concatenate([records.gather(each)[1] for each in slots])
     units = np.unique(folds.unit_of[np.concatenate(slots)], return_inverse=True)[1].reshape(-1)
-    measured = [trial for trial in trials if trial.answers]
+    measured = sorted((trial for trial in trials if trial.answers), key=lambda each: (each.name != "", each.num_shards))
     scored = {id(trial): _score(trial, truth, units) for trial in measured}
     one = next((trial for trial in measured if trial.num_shards == 1 and not trial.name), None)
-    larger = _growth(measured)
+    growth = _growth(measured)
     found = []
     for trial in measured:
-        factor = _grown(larger.get(id(trial), 1.0))
+        factor = _grown(growth.get(id(trial), 1.0))
         shard = trial.shard_seconds() * factor
         is_exact = bool(trial.deletions)
         found.append(
@@ -469,9 +469,8 @@ def _summary(trials: Sequence[_Trial], folds: Folds, done: int, skipped: Sequenc
                 measured=trial.models,
             )
         )
-    found.sort(key=lambda each: (each.learner != "", each.num_shards))
     baseline, label = _baseline(records, truth, units)
-    refit, is_estimated = _refit(found, larger and min(larger.values()))
+    refit, is_estimated = _refit(next(trial for trial in measured if not trial.name), found[0], growth)
     return Comparison(
         candidates=tuple(found),
         baseline=baseline,
@@ -494,7 +493,8 @@ def _growth(trials: Sequence[_Trial]) -> dict[int, float]:
         if near is None:
             continue
         times = math.log(max(trial.shard_seconds(), 1e-9) / max(near.shard_seconds(), 1e-9))
-        found[id(trial)] = min(max(times / math.log(near.num_shards / trial.num_shards), 0.0), _MOST_GROWTH)
+        rows = math.log(trial.shard_rows / near.shard_rows)
+        found[id(trial)] = min(max(times / rows, 0.0), _MOST_GROWTH) if rows else 1.0
     return found
 
 
@@ -503,12 +503,12 @@ def _grown(exponent: float) -> float:
     return float((FOLDS / (FOLDS - 1)) ** exponent)
 
 
-def _refit(found: Sequence[Candidate], growth: Any) -> tuple[float, bool]:
+def _refit(trial: _Trial, first: Candidate, growth: Mapping[int, float]) -> tuple[float, bool]:
     """Seconds to train one model on everything; computed from the largest shards if it was not measured."""
-    first = found[0]
-    if first.num_shards == 1:
+    if trial.num_shards == 1:
         return first.training, False
-    return first.deletion / first.retrained * first.num_shards ** max(1.0, growth or 1.0), True
+    times = (len(trial.records) / trial.shard_rows) ** max(1.0, growth.get(id(trial), 1.0))
+    return first.training / first.num_shards * times, True
 
 
 def _score(trial: _Trial, truth: Any, units: Codes) -> Scores:

@@ -5,7 +5,7 @@ A finding is a sentence that names the column or the class and says what to do. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,12 @@ _FEW_VALUES = 50  # a column with more different values is not compared with the
 
 
 def inspect_data(
-    features: Features, labels: ArrayLike, *, num_shards: int, is_regression: bool = False
+    features: Features,
+    labels: ArrayLike,
+    *,
+    num_shards: int,
+    names: Sequence[str] | None = None,
+    is_regression: bool = False,
 ) -> tuple[str, ...]:
     """What looks like a mistake in a table.
 
@@ -38,6 +43,8 @@ def inspect_data(
         One label for each record.
     num_shards
         k.
+    names
+        The columns' names; their own, or their numbers, if None.
     is_regression
         Whether labels are numbers to predict, and not classes.
 
@@ -57,13 +64,15 @@ def inspect_data(
     column 'country' has the same value in every row; learn without it (--ignore)
     """
     y = np.asarray(labels)
-    found = [finding for name, column in _columns(features) if (finding := _about(name, column, y, is_regression))]
+    found = [
+        finding for name, column in _columns(features, names) if (finding := _about(name, column, y, is_regression))
+    ]
     if not is_regression and y.ndim == 1:
         found += _rare_classes(y, num_shards)
     return tuple(found)
 
 
-def _columns(features: Features) -> Iterator[tuple[str, pd.Series[Any]]]:
+def _columns(features: Features, names: Sequence[str] | None) -> Iterator[tuple[str, pd.Series[Any]]]:
     """The columns of a table, with a name that a person knows them by."""
     import pandas as pd
 
@@ -72,7 +81,7 @@ def _columns(features: Features) -> Iterator[tuple[str, pd.Series[Any]]]:
             yield f"column {name!r}", features.iloc[:, place]
     elif not is_sparse(features) and getattr(features, "ndim", 0) == 2:
         for place in range(features.shape[1]):
-            yield f"column {place}", pd.Series(features[:, place])
+            yield f"column {names[place]!r}" if names else f"column {place}", pd.Series(features[:, place])
 
 
 def _about(name: str, column: pd.Series[Any], labels: NDArray[Any], is_regression: bool) -> str | None:
@@ -91,7 +100,7 @@ def _about(name: str, column: pd.Series[Any], labels: NDArray[Any], is_regressio
         return f"{name} looks like an id or free text: no two of its {count:,} values are equal; {ignore}"
     if not is_number and different > min(_TOO_MANY_TEXTS, max(_MANY_TEXTS, _MOSTLY_DIFFERENT * count)):
         return f"{name} is taken as categories and has {different:,} of them in {count:,} rows; {ignore}"
-    if not is_regression and 2 <= different <= _FEW_VALUES and labels.ndim == 1:
+    if not is_regression and 2 <= different <= min(_FEW_VALUES, count // _FEWEST_ROWS) and labels.ndim == 1:
         return _revealing(name, column, labels)
     return None
 
