@@ -66,14 +66,15 @@ def measure_report(
     findings = inspect_data(features, labels, num_shards=shards, names=names, is_regression=records.is_regression)
     return {
         "num_shards": shards,
+        "by_votes": by_votes,
         "choice": None if choice is None else choice.to_dict(),
         "measured": None if found is None else found.to_dict(),
         "not_measured": reason,
-        "findings": [*findings, *(_about_answers(found, shards) if found is not None else ())],
+        "findings": [*findings, *(about_answers(found, shards) if found is not None else ())],
     }
 
 
-def _about_answers(found: Comparison, num_shards: int) -> Iterator[str]:
+def about_answers(found: Comparison, num_shards: int) -> Iterator[str]:
     """What looks wrong in the answers."""
     own, one = found.find(num_shards), found.one
     if own is None or not own.scores.recalls:
@@ -103,6 +104,8 @@ def tell_report(report: dict[str, Any] | None, *, as_of: str = "") -> None:
             others.append(found.one)
         show_scores(found, others)
         say(tell_method(found))
+        if report["by_votes"]:
+            say("Answers are the plurality of votes: what noise, a router or a student changes was not measured.")
         for skipped in found.skipped if report["choice"] is None else ():
             say(f"not measured: {skipped}")
     for finding in report["findings"]:

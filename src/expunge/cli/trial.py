@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from expunge.cli.folders import make_learner, predicts_numbers, read_records
 from expunge.cli.output import console, progress, say, show_json, show_table
-from expunge.cli.report import show_scores, tell_method
+from expunge.cli.report import about_answers, show_scores, tell_method
 from expunge.core.errors import ExpungeError, ParameterError
 from expunge.core.words import plural, spell_time
 
@@ -180,6 +180,7 @@ def _plan_exact(
         tolerance=wishes.tolerance,
     )
     findings = _findings(names, labelled, wishes.num_shards or choice.num_shards, is_regression=records.is_regression)
+    findings = (*findings, *about_answers(found, choice.num_shards))
     if plot is not None:
         _draw(plot, found, wishes, choice)
     if as_json:

@@ -580,7 +580,8 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         A scikit-learn regressor or Pipeline, or a `Learner` that `predicts_values`; Ridge if None. Put preprocessing
         that looks at data into a Pipeline here, so that it is unlearned too.
     n_shards
-        The number of shards k. Each person's records are in one of them.
+        The number of shards k. Each person's records are in one of them. "auto" chooses it from a few seconds of
+        throw-away trainings.
     combine
         How the values of the shards become one: "mean" or "median". A shard without records is left out.
     n_jobs

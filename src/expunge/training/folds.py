@@ -53,7 +53,7 @@ class Folds:
         key = PUBLIC_KEY.renewed()
         live = records.live_slots()
         names = unit_names(records.ids_of(live), records.subjects_of(live), key)
-        _, units = np.unique(names, axis=0, return_inverse=True)
+        _, units = np.unique(key.placement(names)[:, 0], return_inverse=True)
         num_units = int(units.max()) + 1 if len(units) else 0
         if num_units < 2 * FOLDS:
             raise ParameterError(f"there are too few records to compare anything: {len(live):,}")
