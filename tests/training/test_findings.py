@@ -44,6 +44,13 @@ def test_columns_of_arrays_have_numbers():
     assert inspect_data(np.ones((50, 2, 2)), np.arange(50) % 2, num_shards=2) == ()
 
 
+def test_text_that_is_read_word_by_word_may_differ_in_every_row():
+    notes = [f"late again, case {number}" for number in range(400)]
+    table = pd.DataFrame({"note": notes, "customer": [f"c-{number}" for number in range(400)], "year": 2024})
+    found = inspect_data(table, LABELS, num_shards=2, kinds={"note": "text", "customer": "text", "year": "date"})
+    assert [each[:17] for each in found] == ["column 'customer'"]
+
+
 def test_classes_with_fewer_records_than_shards():
     labels = ["often"] * 90 + ["seldom"] * 10
     table = RNG.normal(size=(100, 1))

@@ -8,13 +8,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
-from expunge.cli.app import Interrupted, app
+from expunge.cli.app import DefaultGroup, Interrupted, app
 from expunge.cli.folders import importable_from_here, refuse_inside, settle
 from expunge.cli.output import AsJson, Trust, console, page_can_be_written, progress, say, show_json, show_table
 from expunge.core.errors import ExpungeError, InputError, ParameterError
@@ -26,14 +25,10 @@ _ALARM_EXIT = 1
 _MOST_NAMED = 20
 
 
-class _AuditGroup(TyperGroup):
+class _AuditGroup(DefaultGroup):
     """`expunge audit SCENARIO …` is short for `expunge audit play SCENARIO …`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in the name of the command that plays scenarios, unless another one is named."""
-        if args and args[0] not in (*self.commands, "--help"):
-            args = ["play", *args]
-        return super().parse_args(ctx, args)
+    default = "play"
 
 
 _commands = typer.Typer(cls=_AuditGroup, no_args_is_help=True)
@@ -257,6 +252,13 @@ def recompute(
             metavar="FILE", help="Draw them by a checkpoint of the log that witnesses have signed, instead of a seed."
         ),
     ] = None,
+    witness_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key of a witness who must have cosigned the checkpoint; repeatable.",
+        ),
+    ] = None,
     record: Annotated[
         bool,
         typer.Option(
@@ -276,9 +278,11 @@ def recompute(
     Example: `expunge audit recompute churn/ --shards all --record`
     """
     from expunge.audit import recompute as run
+    from expunge.evidence import load_note_key
     from expunge.folder.disclosure import count_shards
 
     wanted = _number_of_shards(shards)
+    witnesses = [load_note_key(path) for path in witness_key or ()]
     settle(source)
     if trust:
         importable_from_here()
@@ -291,6 +295,7 @@ def recompute(
                 shards=wanted,
                 seed=seed,
                 checkpoint=checkpoint,
+                witnesses=witnesses,
                 trust=trust or (),
                 record=record,
                 advance=advance,
@@ -341,7 +346,9 @@ def _tell_recomputation(found: Recomputation, *, recorded: bool) -> None:
 
 def _how(found: Recomputation) -> str:
     if found.checkpoint is not None:
-        return f"by the checkpoint with the SHA-256 {found.checkpoint}"
+        names = " and ".join(f"by {name} at {at}" for name, at in found.cosigned_by)
+        told = f"cosigned {names}" if names else "whose cosignatures were not checked"
+        return f"by the checkpoint with the SHA-256 {found.checkpoint}, {told}"
     return "by the system's randomness" if found.seed is None else f"with the seed {found.seed!r}"
 
 

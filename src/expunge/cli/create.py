@@ -12,9 +12,9 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import read_columns, read_records, replacing
+from expunge.cli.folders import nonce_source, read_columns, read_records, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
-from expunge.cli.report import DEFAULT_MINUTES, measure_report, tell_report
+from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_report
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
-
-
-EXACT_IN_SHORT = (
-    "After a deletion the models are, bit for bit, those that the same recipe",
-    "trains on the records that are left, whatever requesters saw and asked.",
-    "It does not say that these models are good: hostile deletions may spoil them.",
-)
-"""The exact promise for a screen: two lines on what it says, and one on what it does not."""
 
 
 def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
@@ -42,7 +34,7 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
     for each in promise:
         if each.name == "exact":
             console.print(f"\n[bold]exact: {'promised' if each.is_claimed else 'not claimed'}.[/bold]")
-            for line in EXACT_IN_SHORT if each.is_claimed else (f"Why: {each.reason}.",):
+            for line in each.in_short if each.is_claimed else (f"Why: {each.reason}.", _TRAIN_AGAIN):
                 say(line)
         elif each.is_claimed:
             _tell_closeness(each, guarantee, provenance)
@@ -55,10 +47,14 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
             console.print(f"\n[bold]{each.name}: not claimed.[/bold]")
             say(f"Why: {each.reason}.")
             advice = advice_for(guarantee, provenance)
-            if each.name == "exact":
-                advice = "`expunge rekey` trains everything again."
             if advice:
                 say(f"What would change that: {advice}")
+
+
+_TRAIN_AGAIN = (
+    "What would change that: `expunge rekey` trains everything again, and `expunge audit recompute --shards all "
+    "--record` then shows that it did."
+)
 
 
 def _tell_closeness(promised: Statement, guarantee: Guarantee, provenance: dict[str, Any]) -> None:
@@ -155,6 +151,17 @@ def create(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="A column not to learn from; repeatable.")
     ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of text to read word by word; repeatable.  [default: long and mostly unique]",
+        ),
+    ] = None,
+    category: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of numbers that are names, such as postcodes; repeatable."),
+    ] = None,
     classes: Annotated[
         list[str] | None,
         typer.Option("--class", metavar="LABEL", help="A class; repeatable.  [default: the labels in the file]"),
@@ -168,6 +175,10 @@ def create(
             autocompletion=_learners,
         ),
     ] = "logistic",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
+    ] = None,
     slices: Annotated[int, typer.Option(min=1, help="How many slices a shard's training can resume from.")] = 1,
     allow_missing: Annotated[
         bool,
@@ -243,6 +254,15 @@ def create(
             metavar="N", min=0, help="For tests and experiments: derive the recipe key from N, so that runs repeat."
         ),
     ] = None,
+    witness: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Have a witness take part in the recipe key, so that you cannot pick it among many."
+        ),
+    ] = None,
+    witness_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The witness's key: its file `witness.key`.")
+    ] = None,
     jobs: Jobs = None,
     trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the deployment that is in the folder.")] = False,
@@ -259,11 +279,11 @@ def create(
     import numpy as np
 
     import expunge
-    from expunge.cli.folders import make_learner, predicts_numbers
+    from expunge.cli.folders import make_learner, predicts_numbers, read_settings
     from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
-    policy = ApplyPolicy.parse(apply)
+    policy, source = ApplyPolicy.parse(apply), nonce_source(witness, witness_key)
     if (pool is not None) != (promise == "student"):
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     options: dict[str, Any] = {
@@ -277,9 +297,13 @@ def create(
         "on_exhausted": on_exhausted,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
+    columns = {
+        **{"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())},
+        "declared": dict.fromkeys(text or (), "text") | dict.fromkeys(category or (), "category"),
+    }
+    learner_options = read_settings(settings or ())
     with replacing(folder, force=force) as place:
-        is_regression = predicts_numbers(learner)
+        is_regression = predicts_numbers(learner, learner_options)
         if combine is not None and not is_regression:
             raise ParameterError(f"--combine is for numbers, and learner {learner!r} predicts classes")
         if is_regression and (classes or promise != "exact"):
@@ -292,6 +316,7 @@ def create(
         known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
             learner,
+            options=learner_options,
             schema=schema,
             features=records.features,
             slices=slices,
@@ -313,7 +338,7 @@ def create(
             sampler=promised.make_sampler(sampler, chance),
             promise=promised,
             minutes=minutes,
-            names=[feature.name for feature in schema.features],
+            kinds=kinds_of(schema),
         )
         report = measured(num_shards=None) if known_shards is None else None
         wanted["num_shards"] = shards_made = known_shards or (report or {})["num_shards"]
@@ -339,9 +364,11 @@ def create(
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
                 rng=_randomness(seed),
+                witness=source,
                 provenance={
                     "columns": schema.to_dict(),
                     "learner": learner,
+                    "options": learner_options,
                     "slices": slices,
                     "wanted": wanted,
                     "taken": [
@@ -452,7 +479,7 @@ def _report(
     sampler: Any,
     promise: Promise,
     minutes: float,
-    names: list[str],
+    kinds: dict[str, str],
 ) -> dict[str, Any]:
     """Measure on throw-away models, and choose the number of shards if it is None."""
     from expunge.core.records import Records
@@ -474,7 +501,7 @@ def _report(
         learner,
         records.features,
         records.labels,
-        names=names,
+        kinds=kinds,
         num_shards=num_shards,
         sampler=sampler,
         by_votes=not promise.is_exact,
@@ -553,11 +580,8 @@ def _show(made: _Made, *, as_json: bool) -> None:
         f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, {what}.",
         markup=False,
     )
-    texts = [feature.name for feature in schema.features if feature.kind == "text"]
     if schema.features:
-        numbers = len(schema.features) - len(texts)
-        words = f"Learns from {numbers:,} column{'' if numbers == 1 else 's'} of numbers"
-        console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
+        console.print(f"Learns from {_columns_in_words(schema)}.", markup=False)
     report = made.provenance["report"]
     if report["choice"] is not None:
         console.print(report["choice"]["words"], markup=False)
@@ -568,6 +592,19 @@ def _show(made: _Made, *, as_json: bool) -> None:
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold]")
         tell_costs(costs, num_shards=status.num_shards, is_exact=made.provenance["wanted"]["promise"] == "exact")
+
+
+def _columns_in_words(schema: Schema) -> str:
+    """What kinds of columns there are, and the names of those that hold no numbers."""
+    names: dict[str, list[str]] = {}
+    for feature in schema.features:
+        names.setdefault({"boolean": "number", "time": "date"}.get(feature.kind, feature.kind), []).append(feature.name)
+    words = {"date": "dates in", "category": "categories in", "text": "the words of"}
+    found = [f"{words[kind]} {_shortened(names[kind])}" for kind in words if kind in names]
+    numbers = len(names.get("number", ()))
+    if numbers or not found:
+        found.insert(0, f"{numbers:,} column{'' if numbers == 1 else 's'} of numbers")
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
 
 
 def count_shards(count: int) -> str:

@@ -9,6 +9,7 @@ import typer
 from rich.padding import Padding
 
 from expunge.cli.app import app
+from expunge.cli.folders import read_settings
 from expunge.cli.output import console, show_json, show_table
 from expunge.cli.trial import Table, Wishes, plan_on_data
 from expunge.core.errors import ParameterError
@@ -45,6 +46,16 @@ def plan(
     subject: Annotated[str | None, typer.Option(metavar="COLUMN", help="Whose record it is.")] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="A column not to learn from; repeatable.")
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column of text to read word by word; repeatable.")
+    ] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column of numbers that are names; repeatable.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
     ] = None,
     learner: Annotated[
         str, typer.Option(metavar="NAME", help="With --data: a learner, as for `expunge create`.")
@@ -116,7 +127,16 @@ def plan(
         if records is not None:
             raise ParameterError("--records is for a plan without --data, which counts them")
         plan_on_data(
-            Table(data, label, id, subject, tuple(ignore or ()), learner),
+            Table(
+                data=data,
+                label=label,
+                id=id,
+                subject=subject,
+                ignored=tuple(ignore or ()),
+                declared=dict.fromkeys(text or (), "text") | dict.fromkeys(category or (), "category"),
+                learner=learner,
+                options=read_settings(settings or ()),
+            ),
             Wishes(
                 promise=promise,
                 num_shards=shards,

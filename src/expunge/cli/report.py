@@ -15,6 +15,7 @@ from expunge.core.words import plural
 
 if TYPE_CHECKING:
     from expunge.core.records import Records
+    from expunge.tables import Schema
     from expunge.training.choice import Choice
     from expunge.training.comparison import Candidate, Comparison
     from expunge.training.scores import Score, Scores
@@ -25,13 +26,18 @@ _MOST_CLASSES = 6  # with more, their recalls are no columns
 _FEWEST_RECALLED = 0.05  # below it a class is as good as never answered
 
 
+def kinds_of(schema: Schema) -> dict[str, str]:
+    """What each column that a learner gets was made of, by its name."""
+    return {column: feature.kind for feature in schema.features for column in feature.columns}
+
+
 def measure_report(
     records: Records,
     learner: Any,
     features: Any,
     labels: Any,
     *,
-    names: Sequence[str],
+    kinds: dict[str, str],
     num_shards: int | None,
     sampler: Any,
     by_votes: bool,
@@ -63,7 +69,7 @@ def measure_report(
         except KeyboardInterrupt:
             reason = "interrupted"
     shards = choice.num_shards if choice is not None else num_shards or 1
-    findings = inspect_data(features, labels, num_shards=shards, names=names, is_regression=records.is_regression)
+    findings = inspect_data(features, labels, num_shards=shards, kinds=kinds, is_regression=records.is_regression)
     return {
         "num_shards": shards,
         "by_votes": by_votes,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from expunge.cli.folders import make_learner, predicts_numbers, read_records
 from expunge.cli.output import console, progress, say, show_json, show_table
-from expunge.cli.report import about_answers, show_scores, tell_method
+from expunge.cli.report import about_answers, kinds_of, show_scores, tell_method
 from expunge.core.errors import ExpungeError, ParameterError
 from expunge.core.words import plural, spell_time
 
@@ -35,12 +35,15 @@ class Table:
     id: str | None
     subject: str | None
     ignored: tuple[str, ...]
+    declared: dict[str, str]
     learner: str
+    options: dict[str, Any]
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns by role."""
-        return {"label": self.label, "id": self.id, "subject": self.subject, "ignored": self.ignored}
+        """The columns by role, and those whose kind is declared."""
+        roles = {"label": self.label, "id": self.id, "subject": self.subject, "ignored": self.ignored}
+        return {**roles, "declared": self.declared}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,7 @@ def plan_on_data(table: Table, wishes: Wishes, *, plot: Path | None, as_json: bo
         if wishes.promise != "exact":
             raise ParameterError("--plot draws numbers of shards, which are compared for --promise exact")
         require_picture(plot)
-    is_regression = predicts_numbers(table.learner)
+    is_regression = predicts_numbers(table.learner, table.options)
     if is_regression and wishes.promise != "exact":
         raise ParameterError(
             f"--promise {wishes.promise} is for classes, and learner {table.learner!r} predicts numbers"
@@ -86,19 +89,25 @@ def plan_on_data(table: Table, wishes: Wishes, *, plot: Path | None, as_json: bo
     schema, labelled = read_records(
         table.data, table.columns, one_class=False, float32=False, is_regression=is_regression
     )
-    learner, takes_gaps = _make(table.learner, schema, labelled)
+    learner, takes_gaps = _make(table.learner, table.options, schema, labelled)
     records = _build(labelled, is_regression=is_regression, allow_missing=takes_gaps)
-    names = [feature.name for feature in schema.features]
+    kinds = kinds_of(schema)
     if wishes.promise == "exact":
         others = _others(table, schema, labelled)
-        _plan_exact(table, wishes, records, learner, others, labelled, names, plot, as_json=as_json)
+        _plan_exact(table, wishes, records, learner, others, labelled, kinds, plot, as_json=as_json)
     else:
-        _plan_consensus(wishes, records, learner, labelled, names, as_json=as_json)
+        _plan_consensus(wishes, records, learner, labelled, kinds, as_json=as_json)
 
 
-def _make(name: str, schema: Schema, labelled: Labelled) -> tuple[Any, bool]:
+def _make(name: str, options: dict[str, Any], schema: Schema, labelled: Labelled) -> tuple[Any, bool]:
     return make_learner(
-        name, schema=schema, features=labelled.features, slices=1, allow_missing=False, on_failure="raise"
+        name,
+        options=options,
+        schema=schema,
+        features=labelled.features,
+        slices=1,
+        allow_missing=False,
+        on_failure="raise",
     )
 
 
@@ -119,12 +128,12 @@ def _build(labelled: Labelled, *, is_regression: bool, allow_missing: bool) -> R
 def _others(table: Table, schema: Schema, labelled: Labelled) -> dict[str, Any]:
     """The learners that unlearn exactly and take this table."""
     found: dict[str, Any] = {}
-    if labelled.labels.dtype.kind != "f" and not predicts_numbers(table.learner):
+    if not predicts_numbers(table.learner, table.options):
         for name in _EXACT_LEARNERS:
             if name == table.learner:
                 continue
             try:
-                found[name] = _make(name, schema, labelled)[0]
+                found[name] = _make(name, {}, schema, labelled)[0]
             except ExpungeError:
                 continue
     return found
@@ -137,11 +146,11 @@ def _measured(wishes: Wishes, share: float, what: str, work: Any) -> Any:
         return work(seconds, advance)
 
 
-def _findings(names: Sequence[str], labelled: Labelled, num_shards: int, *, is_regression: bool) -> tuple[str, ...]:
+def _findings(kinds: dict[str, str], labelled: Labelled, num_shards: int, *, is_regression: bool) -> tuple[str, ...]:
     from expunge.training.findings import inspect_data
 
     return inspect_data(
-        labelled.features, labelled.labels, num_shards=num_shards, names=names, is_regression=is_regression
+        labelled.features, labelled.labels, num_shards=num_shards, kinds=kinds, is_regression=is_regression
     )
 
 
@@ -152,7 +161,7 @@ def _plan_exact(
     learner: Any,
     others: dict[str, Any],
     labelled: Labelled,
-    names: Sequence[str],
+    kinds: dict[str, str],
     plot: Path | None,
     *,
     as_json: bool,
@@ -179,7 +188,7 @@ def _plan_exact(
         batches_per_day=wishes.batches_per_day,
         tolerance=wishes.tolerance,
     )
-    findings = _findings(names, labelled, wishes.num_shards or choice.num_shards, is_regression=records.is_regression)
+    findings = _findings(kinds, labelled, wishes.num_shards or choice.num_shards, is_regression=records.is_regression)
     findings = (*findings, *about_answers(found, choice.num_shards))
     if plot is not None:
         _draw(plot, found, wishes, choice)
@@ -290,7 +299,7 @@ def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None
 
 
 def _plan_consensus(
-    wishes: Wishes, records: Records, learner: Any, labelled: Labelled, names: Sequence[str], *, as_json: bool
+    wishes: Wishes, records: Records, learner: Any, labelled: Labelled, kinds: dict[str, str], *, as_json: bool
 ) -> None:
     from expunge.serving.promises import Consensus, Router
     from expunge.serving.rehearsal import rehearse
@@ -317,7 +326,7 @@ def _plan_consensus(
             advance=advance,
         )
     words = _judge(found, one, wishes)
-    findings = _findings(names, labelled, 1, is_regression=False)
+    findings = _findings(kinds, labelled, 1, is_regression=False)
     if as_json:
         data = {"words": words, "rehearsal": found.to_dict(), "one_model": one.to_dict(), "findings": list(findings)}
         show_json(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
-from expunge.evidence import Certificate, Checkpoint, KeyDraw
+from expunge.evidence import Certificate, Checkpoint, KeyDraw, NoteKey, Publication, Submission
 from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
@@ -87,8 +87,11 @@ class DeploymentView:
 
     def _current_facts(self) -> CurrentFacts:
         present, publisher = self._store.position, self._publisher()
-        shown = (present.generation, publisher.status.predictions) if publisher.shows_budget else (None, None)
-        return CurrentFacts(shown[0], present.round, shown[1], publisher.capacity, self._num_records)
+        told: tuple[int | None, int | None, int | None] = (None, None, None)
+        if publisher.shows_budget:
+            released = self._store.released(present.generation)
+            told = (present.generation, publisher.status.predictions, released)
+        return CurrentFacts(told[0], present.round, told[1], told[2], publisher.capacity, self._num_records)
 
     @property
     def _num_records(self) -> int:
@@ -162,10 +165,12 @@ class DeploymentView:
         """Return all requests, oldest first."""
         return [self._evidence.shown(each) for each in self._evidence.requests.all()]
 
-    def certificate(self, request: str | None = None) -> Certificate:
-        """Issue a signed certificate about a request, or about the whole deployment if none is named."""
+    def certificate(self, request: str | None = None, *, since: Iterable[Checkpoint] = ()) -> Certificate:
+        """Issue a signed certificate about a request or the whole deployment, as `DurableDeployment.certificate`."""
         with self._store.database.snapshot():
-            return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
+            return self._evidence.certificate(
+                request, guarantee=self.guarantee(), read_facts=self._current_facts, since=since
+            )
 
     def checkpoint(self) -> Checkpoint:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
@@ -176,6 +181,41 @@ class DeploymentView:
         """The proof that the log begins with its first `old_size` entries, as `DurableDeployment.consistency` gives."""
         with self._store.database.snapshot():
             return self._evidence.ledger.consistency(old_size, size)
+
+    @property
+    def log_key(self) -> NoteKey:
+        """The key that the log's checkpoints are checked with, under the log's name."""
+        return self._evidence.ledger.public_key
+
+    def cosigned(self) -> Checkpoint | None:
+        """The last checkpoint that witnesses cosigned, or None."""
+        return self._evidence.ledger.cosigned()
+
+    def submission(self, old_size: int) -> Submission:
+        """What a witness is sent: the checkpoint, with the proof that it continues the one of `old_size` entries."""
+        with self._store.database.snapshot():
+            return self._evidence.ledger.submission(old_size)
+
+    def publish(self, before: Publication) -> Publication:
+        """What was published so far, with the checkpoints that are new; the same if there are none.
+
+        Parameters
+        ----------
+        before
+            What was published so far.
+
+        Returns
+        -------
+        Publication
+            What is to be published.
+
+        Raises
+        ------
+        InputError
+            If what was published is of another log, or of a history that this log does not continue.
+        """
+        with self._store.database.snapshot():
+            return self._evidence.ledger.publish(before)
 
     def close(self) -> None:
         """Close the folder."""

@@ -144,7 +144,8 @@ class Redeclared:
 
     def write(self, store: Store, evidence: Evidence, following: RoundState) -> None:
         """Write the schema of the round, and an entry in the log, inside the caller's transaction."""
-        records, at = following.state.records, evidence.clock.done()
+        records, done = following.state.records, evidence.clock.done()
+        at = evidence.ledger.date("schema", done)
         store.write_fact("classes", dump_classes(records.classes))
         store.write_fact("allow_missing", records.allow_missing)
         store.write_fact("redeclared", store.fact("redeclared") | dict.fromkeys(self.changed, at))
@@ -152,8 +153,8 @@ class Redeclared:
             store.put_object("learner", self.learner.format, self.learner.data)
         evidence.ledger.write(
             "schema",
-            at,
-            generation=following.generation,
+            done,
+            **evidence.of_generation(following.generation),
             round=following.round,
             changed=list(self.changed),
             num_classes=records.num_classes,
@@ -188,7 +189,10 @@ def _features(form: Form, columns: Mapping[str, Any]) -> list[list[str]]:
     """The columns to learn from, with the type of their values."""
     if columns.get("features"):
         number = columns.get("numbers", "float64")
-        return [[name, "text" if kind == "text" else number] for name, kind in columns["features"]]
+        return [
+            [name, kind if kind in ("date", "time", "category", "text") else number]
+            for name, kind in columns["features"]
+        ]
     if form.frame:
         return [[str(each.label), _type(each.dtype) if each.stored == "numbers" else "text"] for each in form.frame]
     if form.kind == "sparse matrix":

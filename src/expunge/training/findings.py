@@ -5,7 +5,7 @@ A finding is a sentence that names the column or the class and says what to do. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ def inspect_data(
     labels: ArrayLike,
     *,
     num_shards: int,
-    names: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
     is_regression: bool = False,
 ) -> tuple[str, ...]:
     """What looks like a mistake in a table.
@@ -43,8 +43,9 @@ def inspect_data(
         One label for each record.
     num_shards
         k.
-    names
-        The columns' names; their own, or their numbers, if None.
+    kinds
+        The names of the columns, in order, and what each holds: "category", or "text" that is read word by word; of a
+        "date" or a "time" nothing is said. None takes the table's own names, and all words for categories.
     is_regression
         Whether labels are numbers to predict, and not classes.
 
@@ -64,9 +65,11 @@ def inspect_data(
     column 'country' has the same value in every row; learn without it (--ignore)
     """
     y = np.asarray(labels)
-    found = [
-        finding for name, column in _columns(features, names) if (finding := _about(name, column, y, is_regression))
-    ]
+    found = []
+    for place, (name, column) in enumerate(_columns(features, [*kinds] if kinds else None)):
+        kind = [*kinds.values()][place] if kinds else "category"
+        if kind not in ("date", "time") and (finding := _about(name, column, y, kind, is_regression)):
+            found.append(finding)
     if not is_regression and y.ndim == 1:
         found += _rare_classes(y, num_shards)
     return tuple(found)
@@ -84,7 +87,7 @@ def _columns(features: Features, names: Sequence[str] | None) -> Iterator[tuple[
             yield f"column {names[place]!r}" if names else f"column {place}", pd.Series(features[:, place])
 
 
-def _about(name: str, column: pd.Series[Any], labels: NDArray[Any], is_regression: bool) -> str | None:
+def _about(name: str, column: pd.Series[Any], labels: NDArray[Any], kind: str, is_regression: bool) -> str | None:
     """The first thing that looks wrong with a column; None if nothing does."""
     ignore = "learn without it (--ignore)"
     present = column.dropna()
@@ -96,13 +99,22 @@ def _about(name: str, column: pd.Series[Any], labels: NDArray[Any], is_regressio
         return None
     if is_number and different == count and _is_count(present.to_numpy()):
         return f"{name} looks like an id: its values are different whole numbers without gaps; {ignore}"
-    if not is_number and different == count:
+    if not is_number and different == count and (kind != "text" or not _has_words(present)):
         return f"{name} looks like an id or free text: no two of its {count:,} values are equal; {ignore}"
-    if not is_number and different > min(_TOO_MANY_TEXTS, max(_MANY_TEXTS, _MOSTLY_DIFFERENT * count)):
+    if (
+        not is_number
+        and kind != "text"
+        and different > min(_TOO_MANY_TEXTS, max(_MANY_TEXTS, _MOSTLY_DIFFERENT * count))
+    ):
         return f"{name} is taken as categories and has {different:,} of them in {count:,} rows; {ignore}"
     if not is_regression and 2 <= different <= min(_FEW_VALUES, count // _FEWEST_ROWS) and labels.ndim == 1:
         return _revealing(name, column, labels)
     return None
+
+
+def _has_words(values: pd.Series[Any]) -> bool:
+    """Whether most texts have several words."""
+    return bool(values.astype(str).str.contains(" ", regex=False).mean() > 0.5)
 
 
 def _is_count(values: NDArray[Any]) -> bool:

@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.blocks import Block, join_blocks, pick_rows
+from expunge.core.checks import canonical
 from expunge.core.errors import FormatError, RecordError, RequestError
-from expunge.core.index import NOWHERE, canonical
+from expunge.core.index import NOWHERE
 from expunge.core.records import (
     Add,
     AddMany,
@@ -236,12 +237,12 @@ def lasting_names(batches: list[Batch], before: Records, after: Records) -> tupl
 
 def _found(batches: list[Batch], records: Records) -> list[Batch]:
     """Return each batch with the records that its subjects have after the batches before it."""
-    last = max((place for place, batch in enumerate(batches) if batch.names_subjects), default=-1)
-    found = []
-    for place, batch in enumerate(batches):
+    found, updates = [], list[Update]()
+    for batch in batches:
+        if batch.names_subjects and updates:
+            records, updates = records.apply(updates)[0], []
         found.append(batch.found_in(records))
-        if place < last:
-            records, _ = records.apply(batch.updates(records.classes))
+        updates += batch.updates(records.classes)
     return found
 
 
@@ -361,44 +362,59 @@ class RequestBook:
     def hash_of(self, what: str, name: RecordId) -> bytes:
         """Return the keyed hash (HMAC-SHA256) that stands for a record or a subject."""
         kind = "i" if isinstance(name, int) else "s"
-        return self._digest(f"{what}:{kind}:{name}".encode())
+        return self._digest(f"{what}:{kind}:{canonical(name)}".encode())
 
-    def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
-        """Write a request to the disk, inside the caller's transaction."""
+    def accept(self, batches: Iterable[tuple[Batch, str | None, str]]) -> list[Request]:
+        """Write requests to the disk, inside the caller's transaction: what each asks for, its key and its time."""
         report_step("accept.begin")
-        request, file = secrets.token_hex(16), None
-        if batch.block is not None:
-            file = f"{request}.block"
-            with self._store.explain_errors():
-                place = self._store.place / "waiting" / file
-                place.write_new(pack(batch.block), flush=False)
-                flush_files([place, place.parent])
+        made = [self._write(*each) for each in batches]
+        files = [self._store.place / "waiting" / file for _, file in made if file is not None]
+        with self._store.explain_errors():
+            if len(files) == 1:
+                files[0].flush()
+                files[0].parent.flush()
+            elif files:
+                flush_files([*files, files[0].parent])
         report_step("accept.staged")
+        return [request for request, _ in made]
+
+    def _write(self, batch: Batch, key: str | None, now: str) -> tuple[Request, str | None]:
+        """Write one request, and its records to a file that is not flushed yet. Also return the file's name."""
+        name, file, rows = secrets.token_hex(16), None, b""
+        if batch.block is not None:
+            file, rows = f"{name}.block", pack(batch.block)
+            with self._store.explain_errors():
+                (self._store.place / "waiting" / file).write_new(rows, flush=False)
+        request = Request(name, batch.kind, "pending", now, None, None, None, batch.num_deleted, batch.num_added)
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
             "content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?)",
             (
-                request,
+                name,
                 self._key(key),
-                self.fingerprint(batch),
-                batch.kind,
+                self._fingerprint(batch.content, rows),
+                request.kind,
                 now,
-                batch.num_deleted,
-                batch.num_added,
+                request.deletions,
+                request.additions,
                 json.dumps(batch.content),
                 file,
             ),
         )
-        hashes = json.dumps(self.hashes(request, batch))
-        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (request, hashes))
-        return self.get(request)
+        hashes = json.dumps(self.hashes(name, batch))
+        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (name, hashes))
+        return request, file
 
     def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
         """Return the keyed hashes of all records that a batch names, under a key of the request's own."""
         return hash_ids(request_key(self._hash_key, request), batch.records)
 
     def _key(self, key: str | None) -> bytes | None:
-        return None if key is None else hmac.digest(self._hash_key, f"key:{key}".encode(), "sha256")
+        return (
+            None
+            if key is None
+            else hmac.digest(self._hash_key, f"key:{key}".encode("utf-8", "surrogatepass"), "sha256")
+        )
 
     def fingerprint(self, batch: Batch) -> bytes:
         """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
@@ -434,9 +450,10 @@ class RequestBook:
         """Return the request with this id. An unknown id raises an error that names it."""
         if not isinstance(request, str):
             raise RequestError(f"a request's id is a text (`receipt.request`), got {request!r:.80}")
-        row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
+        query = f"SELECT {_COLUMNS} FROM requests WHERE request = ?"
+        row = self._store.database.row(query, (request,)) if request.isascii() else None
         if row is None:
-            raise RequestError(f"there is no request {request!r}")
+            raise RequestError(f"there is no request {request!r:.80}")
         return Request(*row)
 
     def all(self) -> list[Request]:
@@ -508,6 +525,18 @@ class RequestBook:
             (now, request),
         )
         self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))
+
+    def forget(self, *, before: str) -> list[str]:
+        """Erase all that is kept of requests that were done before a time; inside the caller's transaction.
+
+        The keyed hashes that keep deleted records from coming back stay. Returns the requests.
+        """
+        query = "SELECT request FROM requests WHERE state IN ('applied', 'cancelled') AND applied_by < ?"
+        found = [request for (request,) in self._store.database.rows(query, (before,))]
+        for table in ("hashes", "requests"):
+            rows = [(request,) for request in found]
+            self._store.database.execute_many(f"DELETE FROM {table} WHERE request = ?", rows)
+        return found
 
     def remember(self, names: Iterable[Name]) -> None:
         """Remember that these were deleted, so that they do not come back; inside the caller's transaction."""
