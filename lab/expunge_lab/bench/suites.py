@@ -60,7 +60,7 @@ SUITES: dict[str, Suite] = {
     "plan": Suite(
         "`expunge plan --data` on a table of customers (`expunge_lab.datasets.churn`: gaps, categories, one in ten "
         "leaves), with a minute to measure; and the processor time of a deletion that it says, against that of updates "
-        "on 200 days with a deletion each.",
+        "on 200 days with a deletion each (20 for one model).",
         plan.run,
     ),
     "durable": Suite(
