@@ -105,6 +105,13 @@ def verify(
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="The operator's public key (PEM), received by another way.")
     ] = None,
+    witness_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key of a witness who must have cosigned the log with all entries that are shown; repeatable.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Check a certificate offline: its content, its signature and the log, and whether its words fit its numbers.
@@ -118,11 +125,12 @@ def verify(
 
     Example: `expunge verify certificate.json --public-key operator.pem`
     """
-    from expunge.evidence import PublicKey
+    from expunge.evidence import PublicKey, load_note_key
     from expunge.evidence import verify as check
 
     key = None if public_key is None else PublicKey.load(public_key)
-    found = [(file, check(_read(file), public_key=key)) for file in files]
+    witnesses = [load_note_key(path) for path in witness_key or ()]
+    found = [(file, check(_read(file), public_key=key, witnesses=witnesses)) for file in files]
     told = [{"file": str(file), **_as_data(each)} for file, each in found] if as_json else []
     for file, each in found:
         if not as_json and each.outcome != "unusable":

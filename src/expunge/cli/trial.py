@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from expunge.cli.folders import make_learner, predicts_numbers, read_records
 from expunge.cli.output import console, progress, say, show_json, show_table
 from expunge.cli.report import about_answers, kinds_of, show_scores, tell_method
@@ -206,7 +208,7 @@ def _plan_exact(
 
 
 def _tell_comparison(found: Comparison, wishes: Wishes, learner: str) -> None:
-    console.print(f"\n[bold]How good the answers are[/bold] ({learner}, {plural(found.num_records, 'record')})")
+    console.print(f"\n[bold]How good the answers are[/bold] ({escape(learner)}, {plural(found.num_records, 'record')})")
     show_scores(found, found.candidates)
     say(tell_method(found))
     console.print("\n[bold]What deletions cost[/bold], in processor time of training")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from typing import Any
 
+from expunge.core import place
 from expunge.folder.store import Store
 from expunge.folder.store.database import Database
 from expunge.folder.store.requests import RequestBook
@@ -51,6 +54,22 @@ def go_on_out_of_step() -> None:
     Store.is_at = lambda *_: True  # type: ignore[assignment,method-assign]
 
 
+def flush_nothing() -> None:
+    """Files and folders that SQLite does not write are never flushed."""
+    os.fsync = _nothing
+
+
+def flush_no_folders() -> None:
+    """Files are flushed, and their names are not."""
+    flush = os.fsync
+    os.fsync = lambda descriptor: None if stat.S_ISDIR(os.fstat(descriptor).st_mode) else flush(descriptor)
+
+
+def write_once() -> None:
+    """What a call did not write is not written."""
+    place.write_all = lambda descriptor, content: os.write(descriptor, memoryview(content).cast("B"))  # type: ignore[attr-defined]
+
+
 SABOTAGE: dict[str, Callable[[], None]] = {
     act.__name__: act
     for act in (
@@ -61,5 +80,8 @@ SABOTAGE: dict[str, Callable[[], None]] = {
         leave_rows,
         leave_the_log,
         go_on_out_of_step,
+        flush_nothing,
+        flush_no_folders,
+        write_once,
     )
 }
