@@ -138,7 +138,7 @@ def test_the_exact_promise_is_the_default(tmp_path, files, expunge):
     assert (found["generation"], found["round"], found["advice"]) == (1, 1, "")
     with library.open(folder) as deployment:
         assert deployment.is_exact
-        assert deployment.inside.models_trained == 11
+        assert deployment.inside.models_trained == 2
         assert not deployment.inside.state.sampler.is_independent
         said = deployment.certificate().statements
     assert "The models in service are those that the same recipe gives" in said.headline
