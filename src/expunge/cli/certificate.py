@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.padding import Padding
 
 from expunge.cli.app import app
 from expunge.cli.folders import refuse_inside, settle
-from expunge.cli.output import Folder, complain, console, show_json, show_table
+from expunge.cli.output import Folder, complain, console, say, show_json, show_table
 from expunge.core.errors import InputError
 from expunge.core.files import read_bounded
 
@@ -161,7 +160,7 @@ def _compare(files: list[Path], found: list[Verification], told: list[dict[str, 
     else:
         console.print("\nTogether", style="bold", markup=False)
         for line in result.explanation:
-            console.print(Padding(_clean(line[0].upper() + line[1:] + "."), (0, 0, 0, 2)), markup=False)
+            say(_clean(line[0].upper() + line[1:] + "."))
         if code == 0:
             console.print(words, style="bold green", markup=False)
     if code:
@@ -257,7 +256,7 @@ def _tell_content(certificate: Certificate) -> None:
     ):
         console.print(f"\n{title}", style="bold", markup=False)
         for sentence in sentences:
-            console.print(Padding(_clean(sentence), (0, 0, 0, 2)), markup=False)
+            say(_clean(sentence))
     console.print("\nThe limits of each promise, and what is not promised, are in the file, under statements.\n")
 
 
