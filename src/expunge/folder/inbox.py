@@ -47,6 +47,13 @@ class Inbox:
         if not self._is_current:
             self.start_from(records)
 
+    def read_pending(self) -> list[tuple[Request, Batch]]:
+        """Read all pending requests, to apply them. What is accepted from now on goes to another file."""
+        with self.lock:
+            requests = self._evidence.requests
+            self._store.waiting.begin_anew()
+            return [(one, requests.batch_of(one.request)) for one in requests.in_state("pending")]
+
     def submit(self, updates: list[Update], current: Records, *, key: str | None, readmit: bool, now: str) -> Request:
         """Write a request to the disk as pending since `now`; `current` is the dataset in force."""
         if not updates:
@@ -116,7 +123,8 @@ class Inbox:
         self._expected, self._leaving = expected
         self._is_current = True
         with self._store.explain_errors():
-            self._store.sweep()  # its records, and what an attempt to apply it left behind
+            self._store.sweep_waiting(but_current=False)
+            self._store.sweep()  # what an attempt to apply it left behind
         self._store.database.checkpoint()
 
     def _with_all(self, records: Records, pending: list[Request]) -> tuple[Records, set[Name]]:

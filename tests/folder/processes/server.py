@@ -1,7 +1,8 @@
 """A warm process that forks one process for every kill, kills it, and lets another one look at what is left.
 
 It reads jobs as lines of JSON and answers each with a line: which steps were passed, whether the process was killed,
-and what is wrong with the folder afterwards. Nothing that is killed or looked at is ever open in the warm process.
+and what is wrong with the folder afterwards. Nothing that is killed or looked at is ever open in the warm process. What
+children remove is kept (`graveyard.c`), if the process was started so; what the warm process removes is not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import select
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -32,10 +34,17 @@ from expunge.core.errors import StoreError
 from expunge.folder import DurableDeployment
 from expunge.folder.store import steps
 
+GRAVEYARD = os.environ.pop("GRAVEYARD", None)
 Fate = tuple[list[dict[str, Any]], bool, float]  # what it told, whether it was killed, seconds
 
 
-def forked(act: Callable[[Callable[..., None]], None], *, kill: list[Any] | None, after: float | None) -> Fate:
+def forked(
+    act: Callable[[Callable[..., None]], None],
+    *,
+    kill: list[Any] | None,
+    after: float | None,
+    folder: Path | None = None,
+) -> Fate:
     """Run `act(tell)` in a process of its own, which dies at the n-th passing of a step, or after some seconds."""
     reading, writing = os.pipe()
     gc.freeze()  # a collection in the child would touch, and so copy, every page
@@ -43,7 +52,7 @@ def forked(act: Callable[[Callable[..., None]], None], *, kill: list[Any] | None
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _run(act, writing, kill)
+        _run(act, writing, kill, folder)
     os.close(writing)
     raw = _listen(reading, child, after)
     _, status = os.waitpid(child, 0)
@@ -69,16 +78,23 @@ def _listen(reading: int, child: int, after: float | None) -> bytes:
         raw += piece
 
 
-def _run(act: Callable[[Callable[..., None]], None], writing: int, kill: list[Any] | None) -> None:
+def _run(act: Callable[[Callable[..., None]], None], writing: int, kill: list[Any] | None, folder: Path | None) -> None:
     """In the child: watch the steps, act, and never return."""
+    if GRAVEYARD is not None:
+        os.environ["GRAVEYARD"] = GRAVEYARD
     passed: Counter[str] = Counter()
+    counting = threading.Lock()
 
     def tell(say: str, **facts: Any) -> None:
         os.write(writing, json.dumps({"say": say, **facts}).encode() + b"\n")
 
     def watch(step: str) -> None:
-        passed[step] += 1
-        if kill is not None and kill[:2] == [step, passed[step]]:
+        with counting:  # steps are passed by several threads
+            passed[step] += 1
+            count = passed[step]
+        if folder is not None:
+            invariants.check_database(folder)
+        if kill is not None and kill[:2] == [step, count]:
             if kill[2:] == ["interrupt"]:
                 raise KeyboardInterrupt
             os.kill(os.getpid(), signal.SIGKILL)
@@ -164,7 +180,7 @@ class Server:
             _prepare(scenario, job.get("sabotage"))
             _live(Story(scenario, folder, job["seed"], tell), job.get("acts"))
 
-        told, killed, seconds = forked(act, kill=job.get("kill"), after=job.get("after"))
+        told, killed, seconds = forked(act, kill=job.get("kill"), after=job.get("after"), folder=folder)
         last = told[-1] if told else {}
         answer = {"killed": [killed], "seconds": seconds, "passed": last.get("passed", {}), "wrong": ""}
         if last.get("say") == "failed":
@@ -201,7 +217,7 @@ class Server:
             invariants.check(folder, scenario, told)
 
         for kill in job.get("again", []):
-            since, killed, _ = forked(recover, kill=kill, after=None)
+            since, killed, _ = forked(recover, kill=kill, after=None, folder=folder)
             answer["killed"].append(killed)
             if since and since[-1]["say"] == "failed":
                 return {**answer, "wrong": f"the folder does not open: {since[-1]['why']}"}

@@ -4,10 +4,9 @@
        └──▶ cancelled
 
 An accepted request is on the disk before it is acknowledged. A switched request is in force, and what it deleted is
-being erased; requesters still see it as pending. Ids are kept in clear until a request is switched. After that only
-their keyed hashes remain, which also keep a deleted record from coming back by accident.
-
-A request is stored as a `Batch`: plain data, and one file of records to be added.
+being erased; requesters still see it as pending. What a request asks for is a `Batch`, and is kept in a file until the
+request is switched (`waiting`). The database never holds an id or a subject: only keyed hashes, which also keep a
+deleted record from coming back by accident.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from expunge.core.records import (
 )
 from expunge.evidence import hash_ids, keyed_hash, request_key
 from expunge.folder.store.columns import Form
-from expunge.folder.store.files import flush_files
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Store
+from expunge.folder.store.waiting import Span
 
 Name = tuple[Literal["record", "subject"], RecordId]
 Part = dict[str, Any]
@@ -250,6 +249,18 @@ def _has_records(records: Records, subject: RecordId) -> bool:
 
 
 _HEAD = struct.Struct("<Q")
+_SEAL = 32  # bytes
+
+
+def _dumped(batch: Batch) -> bytes:
+    told = json.dumps(batch.content).encode()
+    return b"".join([_HEAD.pack(len(told)), told, b"" if batch.block is None else pack(batch.block)])
+
+
+def _loaded(content: bytes) -> Batch:
+    end = _HEAD.size + _HEAD.unpack_from(content)[0]
+    rows = content[end:]
+    return Batch(json.loads(content[_HEAD.size : end]), unpack(rows) if rows else None)
 
 
 def pack(block: Block) -> bytes:
@@ -282,7 +293,7 @@ def unpack(data: bytes) -> Block:
     except FormatError:
         raise
     except Exception as error:  # other bytes may fail in numpy, scipy or pandas in any way
-        raise FormatError(f"a waiting addition is damaged: {' '.join(str(error).split())}") from None
+        raise FormatError(f"a pending addition is damaged: {' '.join(str(error).split())}") from None
 
 
 def _raw(values: Any) -> bytes:
@@ -366,17 +377,13 @@ class RequestBook:
     def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
         """Write a request to the disk, inside the caller's transaction."""
         report_step("accept.begin")
-        request, file = secrets.token_hex(16), None
-        if batch.block is not None:
-            file = f"{request}.block"
-            with self._store.explain_errors():
-                place = self._store.place / "waiting" / file
-                place.write_new(pack(batch.block), flush=False)
-                flush_files([place, place.parent])
+        request = secrets.token_hex(16)
+        with self._store.explain_errors():
+            span = self._store.waiting.append(self._sealed(request, _dumped(batch)))
         report_step("accept.staged")
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?)",
+            "file, start, length) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)",
             (
                 request,
                 self._key(key),
@@ -385,8 +392,7 @@ class RequestBook:
                 now,
                 batch.num_deleted,
                 batch.num_added,
-                json.dumps(batch.content),
-                file,
+                *span,
             ),
         )
         hashes = json.dumps(self.hashes(request, batch))
@@ -402,11 +408,13 @@ class RequestBook:
 
     def fingerprint(self, batch: Batch) -> bytes:
         """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
-        return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
-
-    def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
-        asked = [{name: part[name] for name in part if name != "holds"} for part in content]
+        asked = [{name: part[name] for name in part if name != "holds"} for part in batch.content]
+        rows = b"" if batch.block is None else pack(batch.block)
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
+
+    def _sealed(self, request: str, content: bytes) -> bytes:
+        """The content of a request's file: with a keyed hash that belongs to this request."""
+        return hmac.digest(self._hash_key, f"waiting:{request}:".encode() + content, "sha256") + content
 
     def is_same(self, request: str, batch: Batch) -> bool:
         """Return whether the request asked for this batch. Once records were added, only their ids are compared."""
@@ -467,24 +475,24 @@ class RequestBook:
 
     def batch_of(self, request: str) -> Batch:
         """Return what a pending request asks for, exactly as it was accepted."""
-        row = self._store.database.row("SELECT content, file, fingerprint FROM requests WHERE request = ?", (request,))
+        row = self._store.database.row("SELECT file, start, length FROM requests WHERE request = ?", (request,))
         assert row is not None
-        content, rows = json.loads(row[0]), b""
-        if row[1] is not None:
-            with self._store.explain_errors():
-                rows = (self._store.place / "waiting" / row[1]).read_bytes()
-        if not hmac.compare_digest(self._fingerprint(content, rows), bytes(row[2])):
-            raise FormatError(f"request {request} is not what was accepted: it is damaged")
-        return Batch(content, unpack(rows) if rows else None)
+        with self._store.explain_errors():
+            found = self._store.waiting.read(Span(*row))
+        content = found[_SEAL:]
+        if not hmac.compare_digest(found, self._sealed(request, content)):
+            raise FormatError(f"request {request} is not what was accepted: its file {row[0]} is damaged")
+        return _loaded(content)
 
     def mark_switched(self, request: str, *, generation: int, round: int) -> None:
-        """Mark a request as in force, and erase its ids in clear; inside the caller's transaction.
+        """Mark a request as in force, and forget its file; inside the caller's transaction.
 
         The fingerprint of an addition is erased too: the features of records that are deleted later could be guessed
         with it.
         """
         self._store.database.execute(
-            "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL, "
+            "UPDATE requests SET state = 'switched', generation = ?, round = ?, "
+            "file = NULL, start = NULL, length = NULL, "
             "fingerprint = CASE WHEN additions > 0 THEN x'' ELSE fingerprint END "
             "WHERE request = ? AND state = 'pending'",
             (generation, round, request),
@@ -503,8 +511,8 @@ class RequestBook:
         if state != "pending":
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
         self._store.database.execute(
-            "UPDATE requests SET state = 'cancelled', applied_by = ?, content = NULL, file = NULL, fingerprint = x'', "
-            "key = NULL WHERE request = ?",
+            "UPDATE requests SET state = 'cancelled', applied_by = ?, "
+            "file = NULL, start = NULL, length = NULL, fingerprint = x'', key = NULL WHERE request = ?",
             (now, request),
         )
         self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))

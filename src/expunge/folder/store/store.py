@@ -3,7 +3,7 @@
     state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, budgets, ledger
     records/EPOCH/            the records as columns (`slabs`)
     models/                   one file for each model
-    waiting/                  records of accepted additions that are not applied yet
+    waiting/                  what pending requests ask for (`waiting`)
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
@@ -39,12 +39,12 @@ from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.tally import MOMENT
 from expunge.folder.store.threads import for_each
+from expunge.folder.store.waiting import Span, Waiting
 
 _FOLDERS = ("records", "models", "waiting", "design", "keys")
-_WAITING = "SELECT file FROM requests WHERE file IS NOT NULL"
+_WAITING = "SELECT file, start, length FROM requests WHERE state = 'pending'"
 # What the names of files look like that may be removed once the database does not name them: those that are made here.
 _MODEL = re.compile(r"[0-9]{5,}-[0-9a-f]{16}\.[a-z]+")
-_BLOCK = re.compile(r"[0-9a-f]{32}\.block")
 _EPOCH = re.compile(r"[0-9]{6,}")
 _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
@@ -91,6 +91,7 @@ class Store:
         self.folder = folder
         self.place = place
         self.database = database
+        self.waiting = Waiting(place / "waiting")
         self._lock = lock
         self._process = os.getpid()
 
@@ -157,6 +158,7 @@ class Store:
         with contextlib.suppress(StoreError, sqlite3.Error):
             if self._lock is not None:
                 self.database.checkpoint()
+        self.waiting.close()
         self.database.close()
         if self._lock is not None:
             self._lock.release()
@@ -280,22 +282,37 @@ class Store:
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         self.remove(strays)
+        self.sweep_waiting()
         records.cut(num_slots)
+
+    def sweep_waiting(self, *, but_current: bool = True) -> None:
+        """Overwrite, and remove, what the files of requests hold that is not pending.
+
+        Parameters
+        ----------
+        but_current
+            Leave the file alone that requests are appended to. Otherwise hold the inbox's lock: what is being accepted
+            is not in the database yet.
+        """
+        current = self.waiting.current if but_current else None
+        files = [place for place in self.waiting.files() if place.name != current]
+        report_step("sweep.listed")
+        self.waiting.sweep(files, (Span(*row) for row in self.database.rows(_WAITING)) if files else ())
 
     def _strays(self) -> list[Place]:
         current = self.epoch_place(self.position.epoch)
         old = [place for place in (self.place / "records").iterdir() if place != current and _is_epoch(place)]
         models = self._unknown("models", _MODEL, "SELECT file FROM shards")
-        return [*models, *self._unknown("waiting", _BLOCK, _WAITING), *old]
+        return [*models, *old]
 
     def remove(self, strays: list[Place]) -> None:
         """Remove these files and epochs for good."""
         remove_places(strays)
 
     def erase(self) -> None:
-        """Overwrite deleted records, remove replaced files and empty the log, all at the same time.
+        """Overwrite deleted records, remove replaced files and applied requests, and empty the log, at the same time.
 
-        The three do not depend on one another, and each may be repeated.
+        These do not depend on one another, and each may be repeated.
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         slots = self._slots_to_erase()
@@ -307,6 +324,7 @@ class Store:
 
         def sweep() -> None:
             self.remove(strays)
+            self.sweep_waiting()
             report_step("erase.files")
 
         def empty_log() -> None:
@@ -336,10 +354,10 @@ class Store:
             self.sweep()
 
     def drop_refused(self) -> None:
-        """Remove what a refused request left behind. This may happen while something is staged."""
+        """Remove what a refused request left behind, under the inbox's lock; something may be staged meanwhile."""
         with contextlib.suppress(StoreError, OSError):
             self.database.checkpoint()
-            remove_places(self._unknown("waiting", _BLOCK, _WAITING))
+            self.sweep_waiting(but_current=False)
 
     def _unknown(self, folder: str, form: re.Pattern[str], query: str) -> list[Place]:
         """List the files that the database does not name. Files come first: their transaction may still be open.
