@@ -60,7 +60,7 @@ STORIES = {
         ("core.records.Records.apply", "compute D ∘ u; an unknown id is an error here, and nothing is written."),
         ("folder.store.requests.RequestBook.accept", "write the request as pending, inside a transaction."),
         (
-            "folder.evidence.LedgerBook.write",
+            "folder.evidence.LedgerBook.write_all",
             "write `accepted` into the ledger, in the same transaction. After its commit a crash loses nothing.",
         ),
         ("folder.deployment.DurableDeployment.apply", "take all pending requests as one round."),

@@ -69,6 +69,59 @@ def test_names_that_complete_are_those_that_exist():
     assert {*PROMISE_NAMES, "student"} == {*PROMISES}
 
 
+def write_letters(path, separator, size=120):
+    """Customers with a date of joining, a postcode and a note, as a spreadsheet of another country writes them."""
+    rng = np.random.default_rng(4)
+    words = ["late", "parcel", "friendly", "call", "again", "invoice", "refund", "happy"]
+    notes = [" ".join(rng.choice(words, 5)) for _ in range(size)]
+    frame = pd.DataFrame(
+        {
+            "customer_id": np.arange(size),
+            "joined": [f"{day}.{month}.2024" for day, month in rng.integers(1, 13, (size, 2))],
+            "spend": [f"{amount:.2f}".replace(".", ",") for amount in rng.gamma(2, 30, size)],
+            "postcode": rng.integers(10_000, 10_004, size),
+            "note": notes,
+            "churned": ["yes" if "refund" in note else "no" for note in notes],
+        }
+    )
+    frame.loc[3, ["joined", "note"]] = None
+    frame.to_csv(path, sep=separator, index=False)
+    return path
+
+
+def test_columns_as_people_have_them(tmp_path, expunge):
+    data, folder = write_letters(tmp_path / "letters.csv", ";"), tmp_path / "a"
+    options = ("--label", "churned", "--id", "customer_id", "--category", "postcode", "--shards", "3")
+    done = expunge("create", folder, "--data", data, *options, "--set", "C=20", "--set", "class_weight=balanced")
+    assert "1 column of numbers, dates in joined, categories in postcode and the words of note." in done.words
+    told = expunge("schema", folder).words
+    assert "joined (date), spend (float64), postcode (category), note (text)" in told
+    assert "C=20, class_weight='balanced'" in told
+    asked = write_letters(tmp_path / "asked.tsv", "\t")
+    expunge("predict", folder, "--data", asked, "--out", tmp_path / "answers.csv")
+    frame, answers = pd.read_csv(asked, sep="\t"), pd.read_csv(tmp_path / "answers.csv")
+    assert (answers["prediction"] == frame["churned"]).mean() > 0.9
+    expunge("delete", folder, "--id", 3)
+    assert "agrees" in expunge("audit", "recompute", folder).words
+
+
+def test_wrong_options_of_learners_and_columns(tmp_path, expunge):
+    data = write_letters(tmp_path / "letters.csv", ",")
+    for options, message in {
+        ("--set", "C"): "--set must be NAME=VALUE, got 'C'",
+        ("--set", "C=1", "--set", "C=2"): "--set C is given twice",
+        ("--set", "D=1"): "learner 'logistic' has no option 'D': it has C, ",
+        ("--set", "C=no"): "learner 'logistic': The 'C' parameter",
+        ("--set", "columns=1"): "learner 'logistic' has no option 'columns'",
+        ("--text", "nope"): "--text: ",
+        ("--category", "churned"): "column 'churned' is not learned from",
+        ("--learner", "ridge-exact"): "cannot read text in words: leave out column 'note'",
+    }.items():
+        done = expunge("create", tmp_path / "a", "--data", data, "--label", "churned", *options, code=2)
+        assert message in done.err
+        assert not (tmp_path / "a").exists()
+
+
 def test_the_exact_promise_is_the_default(tmp_path, files, expunge):
     folder = tmp_path / "a"
     done = expunge("create", folder, "--data", files / "train.csv", *COLUMNS)
@@ -166,7 +219,7 @@ def test_text_and_missing_values_are_learned_from(tmp_path, people, expunge, wri
     frame["member"] = frame["spend"] > 1
     write_table(frame, tmp_path / "train.csv")
     done = create(expunge, tmp_path / "a", tmp_path / "train.csv", *COLUMNS)
-    assert "3 columns of numbers and from text in plan" in done.words
+    assert "3 columns of numbers and categories in plan" in done.words
     rows = frame.drop(columns=["churned", "household"])[::-1]
     rows["plan"] = ["platinum", *rows["plan"][1:]]
     write_table(rows, tmp_path / "new.csv")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,10 @@ import pytest
 
 import expunge
 from expunge import Add, AddMany, Delete, DeleteSubject
-from expunge.core.errors import InputError, RecordError, RequestError, UnknownRecordError
+from expunge.core.errors import InputError, RecordError, RequestError, StoreError, UnknownRecordError
 from expunge.evidence import hash_ids, request_key, verify
 from expunge.folder import DurableDeployment
+from expunge.folder.store import steps
 from expunge.training.learners import LookupTableLearner
 
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
@@ -425,3 +429,102 @@ def test_the_guard_knows_a_name_in_any_form_of_unicode(folder: Path, by_subject:
             if by_subject:
                 with pytest.raises(RecordError, match="was deleted on request"):
                     made.update([Add(id="other", features=X[19], label=0, subject=form)])
+
+
+# Requests that come at the same time.
+
+
+def all_at_once(deployment: DurableDeployment, asks: list[Callable[[], Any]]) -> tuple[list[Any], int]:
+    """Ask in threads while the inbox is held, so that all wait in this order. Return answers or errors, and commits."""
+    found: list[Any] = [None] * len(asks)
+    commits: list[str] = []
+
+    def ask(place: int) -> None:
+        try:
+            found[place] = asks[place]()
+        except BaseException as error:
+            found[place] = error
+
+    threads = [threading.Thread(target=ask, args=[place]) for place in range(len(asks))]
+    with deployment._inbox.lock:
+        for count, thread in enumerate(threads, 1):
+            thread.start()
+            while len(deployment._inbox._waiting) < count:
+                time.sleep(0.001)
+        deployment._store.database._connection.set_trace_callback(
+            lambda statement: commits.append(statement) if statement == "COMMIT" else None
+        )
+    for thread in threads:
+        thread.join()
+    return found, len(commits)
+
+
+def test_requests_that_come_together_are_written_together(deployment: DurableDeployment) -> None:
+    asks: list[Callable[[], Any]] = [lambda n=n: deployment.delete([n]) for n in range(5)]  # type: ignore[misc]
+    asks += [lambda: deployment.delete([99]), lambda: deployment.delete([3]), lambda: deployment.update([])]
+    asks += [lambda: deployment.update([added("new", subject="s1")]), lambda: deployment.delete(["new"])]
+    found, commits = all_at_once(deployment, asks)
+    assert [type(each) for each in found[5:8]] == [UnknownRecordError, UnknownRecordError, InputError]
+    assert ["99" in str(found[5]), "3" in str(found[6])] == [True, True]
+    good = [*found[:5], *found[8:]]
+    assert [each.state for each in good] == ["pending"] * 7
+    assert commits == 1
+    assert [each.request for each in deployment.requests()] == [each.request for each in good]
+    assert deployment.apply() == 1
+    assert sorted(deployment.records.ids()) == [*range(5, 20)]
+    for each in good:
+        assert verify(deployment.certificate(each.request).to_json()).wrong == ()
+
+
+def test_a_key_that_comes_twice_at_once_is_one_request(deployment: DurableDeployment) -> None:
+    asks = [lambda record=record: deployment.delete([record], key="k") for record in (1, 1, 2)]  # type: ignore[misc]
+    first, second, third = all_at_once(deployment, asks)[0]
+    assert first.request == second.request
+    assert isinstance(third, RequestError)
+    assert len(deployment.requests()) == 1
+
+
+def test_a_failure_of_the_disk_is_that_of_one_request(
+    deployment: DurableDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [2]  # the first two writes fail: that of all, and then that of the first alone
+
+    def fail(step: str) -> None:
+        if step == "accept.staged" and left[0]:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(steps, "on_step", fail)
+    found, _ = all_at_once(deployment, [lambda n=n: deployment.delete([n]) for n in range(4)])  # type: ignore[misc]
+    assert isinstance(found[0], StoreError)
+    assert [each.state for each in found[1:]] == ["pending"] * 3
+    assert deployment.apply() == 1
+    assert sorted(deployment.records.ids()) == [0, *range(4, 20)]
+
+
+def test_who_is_interrupted_leaves_the_others_an_answer(
+    deployment: DurableDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(step: str) -> None:
+        if step == "accept.staged":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps, "on_step", interrupt)
+    asks = [lambda n=n: deployment.delete([n]) for n in range(4)]  # type: ignore[misc]
+    found, _ = all_at_once(deployment, asks)
+    monkeypatch.undo()
+    assert sorted(type(each).__name__ for each in found) == ["KeyboardInterrupt", *["StoreError"] * 3]
+    assert deployment.requests() == []
+    assert [ask().state for ask in asks] == ["pending"] * 4
+
+
+def test_who_waits_when_the_folder_is_closed_is_told_so(
+    deployment: DurableDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "on_step", lambda step: deployment.close() if step == "accept.done" else None)
+    monkeypatch.setattr("expunge.folder.inbox._AT_ONCE", 1)
+    found, _ = all_at_once(deployment, [lambda n=n: deployment.delete([n], apply=False) for n in range(3)])  # type: ignore[misc]
+    assert [str(each) for each in found] == [f"{deployment.path} has been closed"] * 3
+    assert not deployment._inbox._waiting
+    with expunge.open(deployment.path) as again:
+        assert again.status.pending == 1

@@ -150,8 +150,71 @@ def test_dates_are_the_same_text_in_every_format(tmp_path):
         pq.write_table(pa.table({"day": pa.array(days, kind), "n": [1, 2, 3]}), tmp_path / f"{kind.bit_width}.parquet")
     for name in ("days.csv", "days.npz", "32.parquet", "64.parquet"):
         column = read_table(tmp_path / name).frame["day"]
-        assert feature_kind(column, name) == "text"
-        assert as_feature(column, "text", "float64", name).tolist() == ["2026-11-16", None, "1999-01-02"]
+        assert feature_kind(column, name) == "date"
+        assert as_feature(column, "category", "float64", name).tolist() == ["2026-11-16", None, "1999-01-02"]
+
+
+SPELLINGS = {
+    "comma.csv": b"age,plan\n1.5,a\n2,b c\n",
+    "semicolon.csv": b'age;plan\n"1,5";a\n2;b c\n',
+    "tab.tsv": b"age\tplan\n1,5\ta\n2,0\tb c\n",
+    "bar.csv": b"age|plan\n1.5|a\n2|b c\n",
+    "utf16.csv": "age;plan\n1,5;a\n2;b c\n".encode("utf-16"),
+    "big.tsv": "\ufeffage\tplan\n1.5\ta\n2\tb c\n".encode("utf-16-be"),
+    "marked.csv": "\ufeffage,plan\n1.5,a\n2,b c\n".encode(),
+    "packed.tsv.gz": gzip.compress(b"age\tplan\n1,5\ta\n2\tb c\n"),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_the_same_table_in_every_spelling(tmp_path, name):
+    (tmp_path / name).write_bytes(SPELLINGS[name])
+    frame = read_table(tmp_path / name).frame
+    assert frame["age"].tolist() == [1.5, 2.0]
+    assert frame["plan"].tolist() == ["a", "b c"]
+
+
+def test_what_only_looks_like_another_separator(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,tags,label\n1,a|b|c,x;y\n2,d,z\n")
+    assert read_table(path).frame["tags"].tolist() == ["a|b|c", "d"]
+    path.write_text("price;label\n1.5;a\n1,5;b\n1.234,5;c\n")  # not all are numbers: no guess is made
+    assert read_table(path).frame["price"].tolist() == ["1.5", "1,5", "1.234,5"]
+    path.write_text('price,label\n"1,5",a\n2,b\n')  # separated by commas, so a comma is no decimal point
+    assert read_table(path).frame["price"].tolist() == ["1,5", "2"]
+    path.write_text("price;code\n1,5;1,5\n2;3\n")
+    assert read_table(path, text_features=["code"]).frame["code"].tolist() == ["1,5", "3"]
+    path.write_text("age plan\n1 a\n")
+    with pytest.raises(InputError, match=r"no column 'plan'; it has 'age plan' alone. Are its fields separated by"):
+        read_table(path).column("plan")
+
+
+def test_a_wrong_number_of_fields_is_found_with_any_separator(tmp_path):
+    (tmp_path / "bad.tsv").write_text("a\tb\n1\t2\n3\n")
+    with pytest.raises(InputError, match=r"row 2 of .*bad.tsv has 1 field, expected 2"):
+        read_table(tmp_path / "bad.tsv")
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_arrow_files(tmp_path, kind):
+    rows = pa.table({"age": [1.5, None], "plan": ["a", "b"], "when": pa.array([0, None], pa.timestamp("s", tz="UTC"))})
+    make = {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[kind]
+    with make(str(tmp_path / "rows.arrow"), rows.schema) as writer:
+        writer.write_table(rows)
+    frame = read_table(tmp_path / "rows.arrow").frame
+    np.testing.assert_array_equal(frame["age"], [1.5, np.nan])
+    assert feature_kind(frame["when"], "when") == "date"
+    (tmp_path / "bad.arrow").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match=r"bad.arrow is not an Arrow file"):
+        read_table(tmp_path / "bad.arrow")
+
+
+def test_lists_in_parquet_are_refused_when_they_are_used(tmp_path):
+    pq.write_table(pa.table({"x": [1.0, 2.0], "bag": [[1], [2, 3]], "y": ["a", "b"]}), tmp_path / "rows.parquet")
+    table = read_table(tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match=r"'bag' of .*rows.parquet holds neither numbers nor text"):
+        read_labelled(table, label="y")
+    assert [each.name for each in read_labelled(table, label="y", ignored=["bag"])[0].features] == ["x"]
 
 
 def test_npz_is_never_unpickled(tmp_path):

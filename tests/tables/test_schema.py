@@ -39,7 +39,11 @@ def learn(rows, **options):
 
 def test_columns_by_their_use():
     schema, first = learn(train())
-    assert [(f.name, f.kind) for f in schema.features] == [("age", "number"), ("plan", "text"), ("member", "boolean")]
+    assert [(f.name, f.kind) for f in schema.features] == [
+        ("age", "number"),
+        ("plan", "category"),
+        ("member", "boolean"),
+    ]
     assert (schema.id_kind, schema.subject_kind) == ("int", "str")
     assert first.features.columns.tolist() == ["age", "plan", "member"]
     assert first.features["plan"].tolist() == ["gold", None, "silver"]
@@ -62,7 +66,7 @@ def test_numbers_alone_are_one_array():
     schema, first = learn(train(), ignored=["note", "plan"], numbers="float32")
     assert first.features.dtype == np.float32
     np.testing.assert_array_equal(first.features, np.array([[30, 1], [np.nan, 0], [40, 1]], np.float32))
-    assert not schema.has_text
+    assert schema.column_kinds is None
 
 
 def test_later_files_may_have_the_columns_in_any_order():
@@ -113,7 +117,7 @@ def test_a_first_file_that_cannot_be_used():
     with pytest.raises(InputError, match=r"'age' of train.csv has no value"):
         learn(train(age=[np.nan] * 3))
     with pytest.raises(InputError, match=r"'age' of train.csv holds neither numbers nor text"):
-        learn(train(age=pd.to_datetime(["2020-01-01"] * 3)))
+        learn(train(age=pd.to_timedelta(["1 day"] * 3)))
     with pytest.raises(InputError, match=r"both --label and --id"):
         learn(train(), id="churned")
     with pytest.raises(InputError, match=r"train.csv has no rows"):
@@ -125,6 +129,45 @@ def test_a_first_file_that_cannot_be_used():
     with pytest.raises(InputError, match=r"declare the other classes"):
         learn(train(churned=["no"] * 3))
     learn(train(churned=["no"] * 3), one_class=True)
+
+
+def test_dates_become_numbers():
+    schema, first = learn(train(age=["2020-01-01", None, "31.12.2020"]), ignored=["note", "plan"])
+    assert [(each.name, each.kind) for each in schema.features] == [("age", "date"), ("member", "boolean")]
+    assert schema.column_kinds is None
+    assert first.features.shape == (3, 6)
+    np.testing.assert_array_equal(first.features[:, 0], [18_262, np.nan, 18_627])
+    again = schema.unlabelled(train(age=["2020-01-01T10:00:00Z", "2020-01-01", "2020/12/31"]))
+    np.testing.assert_array_equal(again[:, 0], [18_262, 18_262, 18_627])  # the first file had no times of the day
+    schema, first = learn(train(age=["2020-01-01 12:00", None, "2020-12-31"]))
+    assert first.features.columns.tolist()[:3] == ["age day", "age year sin", "age year cos"]
+    assert first.features["age day"][0] == 18_262.5
+    assert (schema.column_kinds["age hour cos"], schema.column_kinds["plan"]) == ("number", "category")
+    with pytest.raises(InputError, match=r"row 2 of column 'age' of train.csv is 'soon', which is not a date"):
+        schema.unlabelled(train(age=["2020-01-01", "soon", None]))
+    with pytest.raises(InputError, match=r"has a column 'day day', a name that a date needs"):
+        read_labelled(table(**{"day": ["2020-01-01"] * 2, "day day": [1, 2], "y": ["a", "b"]}), label="y")
+
+
+def test_text_is_told_from_categories():
+    rng = np.random.default_rng(0)
+    words = ["late", "parcel", "never", "came", "thanks", "for", "nothing", "friendly", "call", "again"]
+    columns = {
+        "note": [" ".join(rng.choice(words, 5)) for _ in range(200)],
+        "plan": rng.choice(["a longer name of a plan", "another long name of a plan"], 200).tolist(),
+        "code": [f"A{number}" for number in range(200)],
+    }
+    labels = {"y": ["a", "b"] * 100}
+    schema, _ = read_labelled(table(**columns, **labels), label="y")
+    assert schema.column_kinds == {"note": "text", "plan": "category", "code": "category"}
+    schema, _ = read_labelled(table(**columns, **labels), label="y", declared={"code": "text", "note": "category"})
+    assert schema.column_kinds == {"note": "category", "plan": "category", "code": "text"}
+    many = {"city": [f"town {number}" for number in range(1_001)] * 2, "y": ["a", "b"] * 1_001}
+    assert read_labelled(table(**many), label="y")[0].column_kinds == {"city": "text"}
+    with pytest.raises(InputError, match=r"--text: train.csv has no column 'nope'"):
+        learn(train(), declared={"nope": "text"})
+    with pytest.raises(InputError, match=r"column 'id' is not learned from, so it cannot be --category"):
+        learn(train(), declared={"id": "category"})
 
 
 def test_truth_values_in_any_spelling():

@@ -342,6 +342,9 @@ SCENARIOS |= {
     for kind, kinds, table in [("arrays", None, FLOATS), ("frames", KINDS, frame)]
 }
 SCENARIOS |= {
+    "words in a frame": lambda: Scenario(
+        named_learner("logistic", columns={**KINDS, "town": "text"}), frame, sampler=HALF
+    ),
     "texts": lambda: Scenario(ScikitLearner(make_pipeline(CountVectorizer(), BernoulliNB())), texts),
     "slices by partial_fit": lambda: Scenario(SlicedScikitLearner(SGDClassifier(), 3), FLOATS, is_weighted=True),
     "slices by warm start": lambda: Scenario(
@@ -589,8 +592,8 @@ def test_the_row_index_of_a_frame_is_caught(monkeypatch):
     from expunge.core import blocks
     from expunge.training import recipe
 
-    monkeypatch.setattr(blocks, "take", take_with_old_index)
-    monkeypatch.setattr(recipe, "take", take_with_old_index)
+    for module in (blocks, records, recipe):
+        monkeypatch.setattr(module, "take", take_with_old_index)
     assert fails("only fit, frames")
 
 
@@ -603,8 +606,8 @@ def test_a_broken_update_is_caught(broken, name):
 def test_targets_measured_by_those_of_the_first_table_are_caught(monkeypatch):
     """Scaling that is learned once, when the records come in, remembers those that have left since."""
 
-    def gather(self, slots):
-        X, y, weights = unbroken(self, slots)
+    def gather(self, slots, order=None):
+        X, y, weights = unbroken(self, slots, order)
         return X, y - self.blocks[0].labels.mean(axis=0), weights
 
     unbroken = Records.gather
@@ -614,8 +617,8 @@ def test_targets_measured_by_those_of_the_first_table_are_caught(monkeypatch):
 
 
 def test_weights_that_outlive_the_record_that_had_one_are_caught(monkeypatch):
-    def gather(self, slots):
-        X, y, _ = unbroken(self, slots)
+    def gather(self, slots, order=None):
+        X, y, _ = unbroken(self, slots, order)
         return X, y, np.ones(len(y)) if any(block.weights is not None for block in self.blocks) else None
 
     unbroken = Records.gather

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperGroup
 
 from expunge.cli.output import complain
 from expunge.core.errors import ExpungeError, TrainingError
@@ -38,6 +39,18 @@ def _options(
     ] = False,
 ) -> None:
     """Machine unlearning with a guarantee that holds against adaptive requests."""
+
+
+class DefaultGroup(TyperGroup):
+    """A group of commands one of which may be left out: `expunge log FOLDER` is `expunge log show FOLDER`."""
+
+    default: ClassVar[str]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the name of the default command, unless another one is named."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
 
 class Interrupted(Exception):

@@ -8,13 +8,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
-from expunge.cli.app import Interrupted, app
+from expunge.cli.app import DefaultGroup, Interrupted, app
 from expunge.cli.folders import importable_from_here, refuse_inside, settle
 from expunge.cli.output import AsJson, Trust, console, page_can_be_written, progress, say, show_json, show_table
 from expunge.core.errors import ExpungeError, InputError, ParameterError
@@ -26,14 +25,10 @@ _ALARM_EXIT = 1
 _MOST_NAMED = 20
 
 
-class _AuditGroup(TyperGroup):
+class _AuditGroup(DefaultGroup):
     """`expunge audit SCENARIO …` is short for `expunge audit play SCENARIO …`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in the name of the command that plays scenarios, unless another one is named."""
-        if args and args[0] not in (*self.commands, "--help"):
-            args = ["play", *args]
-        return super().parse_args(ctx, args)
+    default = "play"
 
 
 _commands = typer.Typer(cls=_AuditGroup, no_args_is_help=True)

@@ -153,6 +153,17 @@ def create(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="A column not to learn from; repeatable.")
     ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of text to read word by word; repeatable.  [default: long and mostly unique]",
+        ),
+    ] = None,
+    category: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column of numbers that are names, such as postcodes; repeatable."),
+    ] = None,
     classes: Annotated[
         list[str] | None,
         typer.Option("--class", metavar="LABEL", help="A class; repeatable.  [default: the labels in the file]"),
@@ -166,6 +177,10 @@ def create(
             autocompletion=_learners,
         ),
     ] = "logistic",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
+    ] = None,
     slices: Annotated[int, typer.Option(min=1, help="How many slices a shard's training can resume from.")] = 1,
     allow_missing: Annotated[
         bool,
@@ -248,7 +263,7 @@ def create(
     import numpy as np
 
     import expunge
-    from expunge.cli.folders import make_learner, predicts_numbers
+    from expunge.cli.folders import make_learner, predicts_numbers, read_settings
     from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
@@ -266,9 +281,13 @@ def create(
         "on_exhausted": on_exhausted,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    columns = {"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())}
+    columns = {
+        **{"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())},
+        "declared": dict.fromkeys(text or (), "text") | dict.fromkeys(category or (), "category"),
+    }
+    learner_options = read_settings(settings or ())
     with replacing(folder, force=force) as place:
-        is_regression = predicts_numbers(learner)
+        is_regression = predicts_numbers(learner, learner_options)
         if combine is not None and not is_regression:
             raise ParameterError(f"--combine is for numbers, and learner {learner!r} predicts classes")
         if is_regression and (classes or promise != "exact"):
@@ -279,6 +298,7 @@ def create(
         known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
             learner,
+            options=learner_options,
             schema=schema,
             features=records.features,
             slices=slices,
@@ -316,6 +336,7 @@ def create(
                 provenance={
                     "columns": schema.to_dict(),
                     "learner": learner,
+                    "options": learner_options,
                     "slices": slices,
                     "wanted": wanted,
                     "taken": [
@@ -349,7 +370,7 @@ def _read(
     numbers: Numbers = "float32" if float32 else "float64"
     exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
     with progress("reading", 1) as advance:
-        table = read_table(path, as_text=exact, numbers=numbers)
+        table = read_table(path, as_text=exact, text_features=[*columns["declared"]], numbers=numbers)
         found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
         advance(1)
     return found
@@ -493,16 +514,26 @@ def _show(made: _Made, *, as_json: bool) -> None:
         f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, {what}.",
         markup=False,
     )
-    texts = [feature.name for feature in schema.features if feature.kind == "text"]
     if schema.features:
-        numbers = len(schema.features) - len(texts)
-        words = f"Learns from {numbers:,} column{'' if numbers == 1 else 's'} of numbers"
-        console.print(words + (f" and from text in {_shortened(texts)}." if texts else "."), markup=False)
+        console.print(f"Learns from {_columns_in_words(schema)}.", markup=False)
     tell_promise(made.promise, made.guarantee, provenance=made.provenance)
     costs = costs_of(made.provenance)
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold]")
         tell_costs(costs, num_shards=status.num_shards, is_exact=made.provenance["wanted"]["promise"] == "exact")
+
+
+def _columns_in_words(schema: Schema) -> str:
+    """What kinds of columns there are, and the names of those that hold no numbers."""
+    names: dict[str, list[str]] = {}
+    for feature in schema.features:
+        names.setdefault({"boolean": "number", "time": "date"}.get(feature.kind, feature.kind), []).append(feature.name)
+    words = {"date": "dates in", "category": "categories in", "text": "the words of"}
+    found = [f"{words[kind]} {_shortened(names[kind])}" for kind in words if kind in names]
+    numbers = len(names.get("number", ()))
+    if numbers or not found:
+        found.insert(0, f"{numbers:,} column{'' if numbers == 1 else 's'} of numbers")
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
 
 
 def count_shards(count: int) -> str:

@@ -6,9 +6,10 @@ and check where outputs may go.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,8 +70,31 @@ def _beside(folder: Path) -> Iterator[Path]:
         replace_folder(place, home)
 
 
+def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """The options of a learner, each given as NAME=VALUE. A value that is no JSON is a text."""
+    options: dict[str, Any] = {}
+    for setting in settings:
+        name, mark, value = setting.partition("=")
+        if not mark or not name.isidentifier():
+            raise ParameterError(f"--set must be NAME=VALUE, got {setting!r}")
+        if name in options:
+            raise ParameterError(f"--set {name} is given twice")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = {"None": None, "True": True, "False": False}.get(value, value)
+    return options
+
+
 def make_learner(
-    name: str, *, schema: Schema, features: Any, slices: int, allow_missing: bool, on_failure: str
+    name: str,
+    *,
+    options: Mapping[str, Any],
+    schema: Schema,
+    features: Any,
+    slices: int,
+    allow_missing: bool,
+    on_failure: str,
 ) -> tuple[Learner | SlicedLearner, bool]:
     """Make the learner, and say whether rows may have missing numbers.
 
@@ -82,13 +106,15 @@ def make_learner(
     from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner
     from expunge.training.learners.named import LearnerSpec, named_learner, takes_gaps
 
+    for reserved in [each for each in ("columns", "fills_gaps") if each in options and ":" not in name]:
+        raise ParameterError(f"learner {name!r} has no option {reserved!r}")
     learner: Learner | SlicedLearner
     fills_gaps = ":" not in name and (allow_missing or _has_gaps(features))
     if ":" in name:
         importable_from_here()
-        learner = LearnerSpec(name).make()
+        learner = LearnerSpec(name, options).make()
     else:
-        learner = named_learner(name, columns=_kinds(schema), fills_gaps=fills_gaps)
+        learner = named_learner(name, columns=schema.column_kinds, fills_gaps=fills_gaps, **options)
     may_have_gaps = allow_missing or fills_gaps or takes_gaps(learner)
     if slices > 1:
         if not isinstance(learner, ScikitLearner):
@@ -100,7 +126,7 @@ def make_learner(
     return AbstainingLearner(learner) if on_failure == "abstain" else learner, may_have_gaps
 
 
-def predicts_numbers(name: str) -> bool:
+def predicts_numbers(name: str, options: Mapping[str, Any] | None = None) -> bool:
     """Whether the learner of this name predicts numbers, so that labels are no classes."""
     from expunge.training.learners.named import LearnerSpec, regressor_names
     from expunge.training.learners.protocol import predicts_values
@@ -108,19 +134,13 @@ def predicts_numbers(name: str) -> bool:
     if ":" not in name:
         return name in regressor_names()
     importable_from_here()
-    return predicts_values(LearnerSpec(name).make())
+    return predicts_values(LearnerSpec(name, options or {}).make())
 
 
 def importable_from_here() -> None:
     """Make the user's own modules in the current folder importable."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-
-
-def _kinds(schema: Schema) -> Any:
-    if not schema.has_text:
-        return None
-    return {feature.name: "category" if feature.kind == "text" else "number" for feature in schema.features}
 
 
 def _has_gaps(features: Any) -> bool:
@@ -158,7 +178,7 @@ def read_columns(path: Path, schema: Schema) -> Table:
     """Read a later file of the deployment. Ids, labels and texts are read as text."""
     from expunge.tables import read_table
 
-    texts = [feature.name for feature in schema.features if feature.kind == "text"]
+    texts = [feature.name for feature in schema.features if feature.kind not in ("number", "boolean")]
     return read_table(path, as_text=list(schema.roles.values()), text_features=texts)
 
 

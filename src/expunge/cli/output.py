@@ -96,7 +96,9 @@ def progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The deployment's folder.", show_default=False, file_okay=False)
 ]
-Data = Annotated[Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet or NPZ.", show_default=False)]
+Data = Annotated[
+    Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet, Arrow or NPZ.", show_default=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Trust = Annotated[
     list[str] | None,

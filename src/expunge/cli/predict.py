@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def predict(
     folder: Folder,
     data: Annotated[
-        Path, typer.Option(metavar="FILE", help="The questions: CSV, Parquet or NPZ; -: CSV from standard input.")
+        Path,
+        typer.Option(metavar="FILE", help="The questions: CSV, Parquet, Arrow or NPZ; -: CSV from standard input."),
     ],
     out: Annotated[
         Path | None,

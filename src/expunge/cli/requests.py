@@ -141,7 +141,9 @@ def delete(
     subject: Annotated[
         list[str] | None, typer.Option(metavar="SUBJECT", help="A subject whose records are all deleted; repeatable.")
     ] = None,
-    ids_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of ids: CSV, Parquet or NPZ.")] = None,
+    ids_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file of ids: CSV, Parquet, Arrow or NPZ.")
+    ] = None,
     subjects_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file of subjects.")] = None,
     column: Annotated[
         str | None,

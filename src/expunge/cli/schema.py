@@ -97,6 +97,7 @@ def _filling_gaps(deployment: DurableDeployment, folder: Path) -> Any:
     abstains = isinstance(deployment.inside.state.learner, AbstainingLearner)
     return make_learner(
         name,
+        options=deployment.provenance["options"],
         schema=schema_of(deployment, folder),
         features=None,
         slices=deployment.provenance["slices"],

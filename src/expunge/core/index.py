@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from expunge.core.errors import DuplicateRecordError
 
 RecordId = int | str
 NOWHERE = -1  # the slot of an id that no record has
+_NO_NAMES = np.empty(0, dtype=object)
 
 
 def canonical(name: Any) -> Any:
@@ -247,12 +248,36 @@ class IdIndex:
         return {record: slot for record, slot in pairs if slot not in self.gone}
 
 
+class _Groups:
+    """The slots of each subject in a column: a number for each subject, and all slots in the order of these numbers."""
+
+    def __init__(self, column: NDArray[Any]) -> None:
+        names = column.tolist()
+        found = dict.fromkeys(names)
+        found.pop(None, None)
+        self.numbers: dict[Any, int] = dict(zip(found, range(len(found)), strict=True))
+        numbers = np.fromiter(map(self.numbers.get, names, repeat(-1)), dtype=np.int64, count=len(names))
+        self.slots = np.argsort(numbers, kind="stable")
+        self.starts = np.searchsorted(numbers[self.slots], np.arange(len(found) + 1))
+
+    def find(self, subject: Any) -> list[int]:
+        number = self.numbers.get(subject)
+        if number is None:
+            return []
+        found: list[int] = self.slots[self.starts[number] : self.starts[number + 1]].tolist()
+        return found
+
+
 @dataclass(frozen=True)
 class SubjectIndex:
-    """A map from subject to slots, emptied ones included; the id index knows which are live."""
+    """A map from subject to slots, emptied ones included; the id index knows which are live.
+
+    What came after the column is in two parts: a large one that is shared, and a small one that is copied.
+    """
 
     column: NDArray[Any] | None
     added: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
+    recent: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def build(cls, column: NDArray[Any] | None) -> SubjectIndex:
@@ -260,18 +285,14 @@ class SubjectIndex:
         return cls(column)
 
     @cached_property
-    def base(self) -> Mapping[Any, Sequence[int]]:
+    def base(self) -> _Groups:
         """The slots of each subject in the column, computed when first needed."""
-        table: dict[Any, list[int]] = {}
-        for slot, subject in enumerate([] if self.column is None else self.column.tolist()):
-            if subject is not None:
-                table.setdefault(subject, []).append(slot)
-        return table
+        return _Groups(_NO_NAMES if self.column is None else self.column)
 
     def find(self, subject: RecordId) -> tuple[int, ...]:
         """Return all slots ever filled with a record of the subject, ascending."""
         subject = canonical(subject)
-        return (*self.base.get(subject, ()), *self.added.get(subject, ()))
+        return (*self.base.find(subject), *self.added.get(subject, ()), *self.recent.get(subject, ()))
 
     def extended(self, column: NDArray[Any] | None, start: int) -> SubjectIndex:
         """Return the index after records of these subjects were put into slots start, start+1, …"""
@@ -281,8 +302,14 @@ class SubjectIndex:
         for row, subject in enumerate(column.tolist()):
             if subject is not None:
                 came.setdefault(subject, []).append(start + row)
-        added = {**self.added, **{subject: (*self.added.get(subject, ()), *slots) for subject, slots in came.items()}}
-        index = SubjectIndex(self.column, added)
+        added, recent = self.added, _with_slots(self.recent, came)
+        if len(recent) > 64 + 8 * math.isqrt(len(added)):
+            added, recent = _with_slots(added, recent), {}
+        index = SubjectIndex(self.column, added, recent)
         if "base" in self.__dict__:
             index.__dict__["base"] = self.base
         return index
+
+
+def _with_slots(known: Mapping[Any, tuple[int, ...]], more: Mapping[Any, Sequence[int]]) -> dict[Any, tuple[int, ...]]:
+    return {**known, **{subject: (*known.get(subject, ()), *slots) for subject, slots in more.items()}}

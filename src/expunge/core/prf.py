@@ -255,10 +255,12 @@ def unit_names(ids: NDArray[Any], subjects: NDArray[Any] | None, key: RecipeKey)
     ndarray of uint8, shape (len(ids), 16)
         All records of a subject have the same name.
     """
-    names = _names(ids, key, _ID)
-    if subjects is not None:
-        rows = np.flatnonzero([subject is not None for subject in subjects.tolist()])
-        names[rows] = _names(subjects[rows], key, _SUBJECT)
+    if subjects is None:
+        return _names(ids, key, _ID)
+    has_one = np.array([subject is not None for subject in subjects.tolist()], dtype=np.bool_)
+    names = np.empty((len(ids), _BLOCK), dtype=np.uint8)
+    names[has_one] = _names(subjects[has_one], key, _SUBJECT)
+    names[~has_one] = _names(ids[~has_one], key, _ID)
     return names
 
 
@@ -274,7 +276,7 @@ def _names(values: Sequence[Any] | NDArray[Any], key: RecipeKey, kind: int) -> N
             numbers = None
         if numbers is None:
             secret = key._derived(b"name", kind)
-            raw = b"".join(_name(value, secret, kind) for value in listed)
+            raw = b"".join([_name(value, secret, kind) for value in listed])
             return np.frombuffer(raw, dtype=np.uint8).reshape(-1, _BLOCK).copy()
     names[:, 0] = kind
     assert numbers is not None
@@ -283,10 +285,11 @@ def _names(values: Sequence[Any] | NDArray[Any], key: RecipeKey, kind: int) -> N
 
 
 def _name(value: Any, secret: bytes, kind: int) -> bytes:
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
+    if isinstance(value, str):  # first: there are many
+        return blake2b(b"t" + value.encode("utf-8", "surrogatepass"), key=secret, digest_size=_BLOCK).digest()
+    if -(2**63) <= value < 2**63:
         return bytes([kind]) + bytes(7) + struct.pack("<q", value)
-    text = b"i%d" % value if isinstance(value, int) else b"t" + value.encode("utf-8", "surrogatepass")
-    return blake2b(text, key=secret, digest_size=_BLOCK).digest()
+    return blake2b(b"i%d" % value, key=secret, digest_size=_BLOCK).digest()
 
 
 def _hash(secret: bytes, use: bytes, *parts: bytes, size: int) -> bytes:

@@ -6,7 +6,7 @@ facts (`issue`). An auditor checks it (`verify`) or reads it as a page (`render_
 
 from expunge.evidence.canonical import MAX_BYTES, read_canonical, write_canonical
 from expunge.evidence.certificate import Certificate, issue, read_certificate
-from expunge.evidence.checkpoint import Checkpoint, NoteKey, NoteSignature
+from expunge.evidence.checkpoint import Checkpoint, NoteKey, NoteSignature, load_note_key
 from expunge.evidence.facts import (
     WITHOUT_GUARANTEE,
     CountFacts,
@@ -29,6 +29,7 @@ from expunge.evidence.history import (
 from expunge.evidence.keys import PublicKey, SigningKey
 from expunge.evidence.ledger import EVENTS, TICKED, Entry, Excerpt, Fault, Head, Line, append, check_ledger, genesis
 from expunge.evidence.page import render_page
+from expunge.evidence.publication import Publication, Submission
 from expunge.evidence.statements import why_disagreeing
 from expunge.evidence.tree import Peaks, Tree, hash_leaf, is_consistent, root_of_inclusion
 from expunge.evidence.verification import Check, Verification, verify
@@ -58,10 +59,12 @@ __all__ = [
     "NoteSignature",
     "Peaks",
     "PublicKey",
+    "Publication",
     "PublicationFacts",
     "RecomputationFacts",
     "RequestFacts",
     "SigningKey",
+    "Submission",
     "Tree",
     "Verification",
     "append",
@@ -74,6 +77,7 @@ __all__ = [
     "is_consistent",
     "issue",
     "keyed_hash",
+    "load_note_key",
     "read_canonical",
     "read_certificate",
     "render_page",

@@ -18,18 +18,21 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 import re
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from expunge.core.checks import require_count
 from expunge.core.errors import InputError, ParameterError
+from expunge.core.files import read_bounded
 from expunge.evidence.keys import PublicKey, SigningKey
 from expunge.evidence.tree import HASH_BYTES
 
 _DASH: Final = "\u2014 "
 _SIGNED, _COSIGNED = 0x01, 0x04  # the kinds of Ed25519 signatures
 _MOST_BYTES: Final = 65_536
+_MOST_KEY: Final = 10_000  # bytes of a file with a key
 _MOST_SIGNATURES: Final = 16
 _NAME = re.compile(r"[^\s+\x00-\x1f\x7f]+")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -104,6 +107,38 @@ class NoteKey:
         if found.id.hex() != digits:
             raise InputError(f"the id in the verifier key of {name} does not belong to the key")
         return found
+
+
+def load_note_key(path: str | os.PathLike[str]) -> NoteKey:
+    """Read a key from a file that holds it as one line.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    NoteKey
+        The key.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or holds something else.
+    """
+    try:
+        text = read_bounded(path, most=_MOST_KEY).decode()
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        text = ""
+    try:
+        return NoteKey.parse(text)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

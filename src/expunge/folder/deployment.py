@@ -314,9 +314,12 @@ class DurableDeployment:
         updates = as_batch(batch)
         self._keeper.require_open()
         now = self._evidence.clock.now()  # before the lock: a later time would tell when another training ended
-        with self._inbox.lock:
+
+        def read_current() -> Records:
             self._keeper.require_open()
-            return self._inbox.submit(updates, self.records, key=key, readmit=readmit, now=now)
+            return self.records
+
+        return self._inbox.submit(updates, read_current, key=key, readmit=readmit, now=now)
 
     @property
     def _applies_at_once(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from expunge import evidence
@@ -19,7 +20,7 @@ from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
 from expunge.core.prf import RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
-from expunge.evidence import Checkpoint, NoteKey, Peaks, Tree, hash_leaf
+from expunge.evidence import Checkpoint, NoteKey, Peaks, Publication, Submission, Tree, hash_leaf
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw
@@ -213,6 +214,39 @@ class LedgerBook:
         row = self._store.database.row("SELECT note FROM checkpoints WHERE kind = 'cosigned'")
         return None if row is None else self._checked(row[0])
 
+    def submission(self, old_size: int) -> Submission:
+        """The checkpoint of the whole log, with the proof that it continues the one of its first `old_size` entries."""
+        return Submission(old_size, tuple(self.consistency(old_size)), self.checkpoint())
+
+    def publish(self, before: Publication) -> Publication:
+        """What was published, with what is new: the last cosigned checkpoint, and the one of the whole log.
+
+        Raises
+        ------
+        InputError
+            If what was published is of another log, or of a history that this log does not continue.
+        """
+        tree, publication = self.check(), before
+        before.require_signed(self.public_key)
+        last = before.last
+        if last is not None and last.size > len(tree):
+            raise InputError(
+                f"a checkpoint of {last.size:,} entries of this log is published, and this folder has {len(tree):,}: "
+                "it is an older copy, or a fork. Nothing was published"
+            )
+        if last is not None and tree.root(last.size) != last.root:
+            raise InputError(
+                f"this log is forked: the published checkpoint of {last.size:,} entries is of another history than "
+                "this folder's. Nothing was published"
+            )
+        for new in (self.cosigned(), self.checkpoint()):
+            last = publication.last
+            if new is None or (last is not None and (new.size < last.size or new == last)):
+                continue
+            if last is None or new.size > last.size or set(new.signatures) > set(last.signatures):
+                publication = publication.extended(new, tuple(tree.consistency(last.size if last else 0, new.size)))
+        return publication
+
     def keep_cosigned(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint with its cosignatures, inside the caller's transaction. It must be one of this log.
 
@@ -265,6 +299,31 @@ class LedgerBook:
     def _entries(self, condition: str = "") -> list[evidence.Entry]:
         rows = self._store.database.rows(f"SELECT entry FROM ledger {condition} ORDER BY sequence")
         return [evidence.Entry(**json.loads(entry)) for (entry,) in rows]
+
+
+def keep_cosigned(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
+    """Keep a checkpoint that witnesses cosigned in a folder that no other process has open.
+
+    Parameters
+    ----------
+    path
+        The deployment's folder.
+    checkpoint
+        The checkpoint, with cosignatures that were checked.
+
+    Raises
+    ------
+    FolderBusyError
+        If another process has the folder open.
+    InputError
+        If it is not a checkpoint of this log, or older than the cosigned one that is kept.
+    """
+    store = Store.open(Path(path))
+    try:
+        with store.explain_errors(), store.database.transaction():
+            Evidence(store).ledger.keep_cosigned(checkpoint)
+    finally:
+        store.close()
 
 
 def log_origin(deployment: str) -> str:

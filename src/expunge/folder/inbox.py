@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 
-from expunge.core.errors import InputError, RequestError
+from expunge.core.errors import InputError, RequestError, StoreError
 from expunge.core.records import Records, Update
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
@@ -13,6 +17,23 @@ from expunge.folder.store.steps import report_step
 from expunge.serving.publishing import Front
 
 _NOTHING = "a request must name at least one record"
+_AT_ONCE = 256  # requests that are written in one transaction
+
+
+@dataclass(eq=False)
+class _Submission:
+    """What somebody asks for, and the answer: a request or an error."""
+
+    updates: list[Update]
+    key: str | None
+    readmit: bool
+    now: str
+    request: Request | None = None
+    error: Exception | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.request is None and self.error is None
 
 
 class Inbox:
@@ -28,6 +49,7 @@ class Inbox:
         self._front = front
         self._expected: Records | None = None
         self._leaving: set[Name] = set()
+        self._waiting: deque[_Submission] = deque()
         self._is_current = False  # False while the disk may have a request that memory lacks
 
     @property
@@ -54,41 +76,123 @@ class Inbox:
             self._store.waiting.begin_anew()
             return [(one, requests.batch_of(one.request)) for one in requests.in_state("pending")]
 
-    def submit(self, updates: list[Update], current: Records, *, key: str | None, readmit: bool, now: str) -> Request:
-        """Write a request to the disk as pending since `now`; `current` is the dataset in force."""
-        if not updates:
+    def submit(
+        self, updates: list[Update], read_current: Callable[[], Records], *, key: str | None, readmit: bool, now: str
+    ) -> Request:
+        """Write a request to the disk as pending since `now`.
+
+        Requests that come at the same time are written in one transaction, by the thread that is first: the disk takes
+        as long for many as for one. `read_current` is called under the lock, and gives the dataset in force.
+        """
+        own = _Submission(updates, key, readmit, now)
+        self._waiting.append(own)
+        try:
+            with self.lock:
+                while own.is_waiting:
+                    self._accept_some(read_current)
+        except BaseException:
+            with suppress(ValueError):
+                self._waiting.remove(own)
+            raise
+        if own.error is not None:
+            raise own.error
+        assert own.request is not None
+        return own.request
+
+    def _accept_some(self, read_current: Callable[[], Records]) -> None:
+        """Accept what waits, in the order in which it came. A key that comes twice is for the next time."""
+        group, keys = list[_Submission](), set[str | None]()
+        while self._waiting and len(group) < _AT_ONCE and self._waiting[0].key not in keys:
+            group.append(self._waiting.popleft())
+            keys |= {group[-1].key} - {None}
+        try:
+            current = read_current()
+            self.catch_up(current)
+        except BaseException:  # each of the others finds that out for itself
+            self._waiting.extendleft(reversed(group))
+            raise
+        try:
+            self._accept(group, current)
+        finally:
+            for one in group:
+                if one.is_waiting:
+                    one.error = StoreError(
+                        f"{self._store.folder}: accepting was interrupted; look whether the request is pending"
+                    )
+
+    def _accept(self, group: list[_Submission], current: Records) -> None:
+        """Check each request against all before it, and write those that pass, completely or not at all."""
+        expected, leaving, passed = self.expected, set[Name](), list[tuple[_Submission, Batch]]()
+        for one in group:
+            try:
+                known = None if one.key is None else self._evidence.requests.by_key(one.key)
+                if known is not None:
+                    one.request = self._repeated(known, one.updates)
+                    continue
+                asked, following = self._check(one, expected, current, leaving)
+            except Exception as error:
+                one.error = error
+                continue
+            passed.append((one, asked))
+            expected = following
+            leaving.update(asked.deleted)
+        if not passed:
+            return
+        self._is_current = False
+        try:
+            requests = self._write(passed)
+        except Exception as error:
+            if len(passed) == 1:
+                passed[0][0].error = error
+                return
+            for one, _ in passed:  # one of them may be at fault
+                self.catch_up(current)
+                self._accept([one], current)
+            return
+        report_step("accept.done")
+        self._expected = expected
+        self._leaving |= leaving
+        self._is_current = True
+        for (one, _), request in zip(passed, requests, strict=True):
+            one.request = request
+
+    def _check(
+        self, one: _Submission, expected: Records, current: Records, leaving: set[Name]
+    ) -> tuple[Batch, Records]:
+        """Check a request. Return it as it will be stored, and the dataset after it."""
+        if not one.updates:
             raise InputError(_NOTHING)
-        self.catch_up(current)
-        known = None if key is None else self._evidence.requests.by_key(key)
-        if known is not None:
-            return self._repeated(known, updates)
-        expected, _ = self.expected.apply(updates)
-        asked = Batch.dump(updates, self.expected)
+        following, _ = expected.apply(one.updates)
+        asked = Batch.dump(one.updates, expected)
         if not asked.records:
             raise InputError(_NOTHING)
         if asked.block is not None and len(asked.block):
             self._front.refuse(asked.block, current.classes)
-        if not readmit:
-            self._refuse_return(asked)
-        self._is_current = False
-        request = self._accept(asked, key, now)
-        report_step("accept.done")
-        self._expected = expected
-        self._leaving.update(asked.deleted)
-        self._is_current = True
-        return request
+        if not one.readmit:
+            self._refuse_return(asked, leaving)
+        return asked, following
 
-    def _accept(self, asked: Batch, key: str | None, now: str) -> Request:
-        """Write the request to the disk, completely or not at all."""
+    def _write(self, passed: list[tuple[_Submission, Batch]]) -> list[Request]:
+        """Write requests to the disk, all or none."""
         try:
             with self._store.database.transaction():
-                request = self._evidence.requests.accept(asked, key=key, now=now)
-                facts = {"num_deletions": request.deletions, "num_additions": request.additions}
-                self._evidence.ledger.write("accepted", now, request=request.request, **facts)
+                requests = self._evidence.requests.accept([(asked, one.key, one.now) for one, asked in passed])
+                self._evidence.ledger.write_all(
+                    (
+                        "accepted",
+                        each.accepted_at,
+                        {
+                            "request": each.request,
+                            "num_deletions": each.deletions,
+                            "num_additions": each.additions,
+                        },
+                    )
+                    for each in requests
+                )
         except BaseException:
             self._store.drop_refused()
             raise
-        return request
+        return requests
 
     def _repeated(self, known: Request, updates: list[Update]) -> Request:
         """Return the request that already has the key, if it asked for the same."""
@@ -96,10 +200,10 @@ class Inbox:
             raise RequestError("the idempotency key was used for another request")
         return known
 
-    def _refuse_return(self, asked: Batch) -> None:
+    def _refuse_return(self, asked: Batch, leaving: set[Name]) -> None:
         returning = asked.returning
         for what, name in returning:
-            if (what, name) in self._leaving:
+            if (what, name) in self._leaving or (what, name) in leaving:
                 whose = "id" if what == "record" else "subject"
                 message = f"the {whose} {name!r} is being deleted on request; say readmit to bring it back on purpose"
                 raise RequestError(message)
@@ -129,9 +233,11 @@ class Inbox:
 
     def _with_all(self, records: Records, pending: list[Request]) -> tuple[Records, set[Name]]:
         """Return the dataset after these requests, and the records and subjects that they delete."""
-        expected, leaving = records, set[Name]()
+        expected, leaving, updates = records, set[Name](), list[Update]()
         for one in pending:
             asked = self._evidence.requests.batch_of(one.request)
-            leaving |= set(asked.found_in(expected).deleted)
-            expected, _ = expected.apply(asked.updates(records.classes))
-        return expected, leaving
+            if asked.names_subjects and updates:  # whose records are those at this moment
+                expected, updates = expected.apply(updates)[0], []
+            leaving.update(asked.found_in(expected).deleted)
+            updates += asked.updates(records.classes)
+        return expected.apply(updates)[0], leaving

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
-from expunge.evidence import Certificate, Checkpoint, KeyDraw
+from expunge.evidence import Certificate, Checkpoint, KeyDraw, NoteKey, Publication, Submission
 from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
@@ -176,6 +176,41 @@ class DeploymentView:
         """The proof that the log begins with its first `old_size` entries, as `DurableDeployment.consistency` gives."""
         with self._store.database.snapshot():
             return self._evidence.ledger.consistency(old_size, size)
+
+    @property
+    def log_key(self) -> NoteKey:
+        """The key that the log's checkpoints are checked with, under the log's name."""
+        return self._evidence.ledger.public_key
+
+    def cosigned(self) -> Checkpoint | None:
+        """The last checkpoint that witnesses cosigned, or None."""
+        return self._evidence.ledger.cosigned()
+
+    def submission(self, old_size: int) -> Submission:
+        """What a witness is sent: the checkpoint, with the proof that it continues the one of `old_size` entries."""
+        with self._store.database.snapshot():
+            return self._evidence.ledger.submission(old_size)
+
+    def publish(self, before: Publication) -> Publication:
+        """What was published so far, with the checkpoints that are new; the same if there are none.
+
+        Parameters
+        ----------
+        before
+            What was published so far.
+
+        Returns
+        -------
+        Publication
+            What is to be published.
+
+        Raises
+        ------
+        InputError
+            If what was published is of another log, or of a history that this log does not continue.
+        """
+        with self._store.database.snapshot():
+            return self._evidence.ledger.publish(before)
 
     def close(self) -> None:
         """Close the folder."""

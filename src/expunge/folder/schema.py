@@ -188,7 +188,10 @@ def _features(form: Form, columns: Mapping[str, Any]) -> list[list[str]]:
     """The columns to learn from, with the type of their values."""
     if columns.get("features"):
         number = columns.get("numbers", "float64")
-        return [[name, "text" if kind == "text" else number] for name, kind in columns["features"]]
+        return [
+            [name, kind if kind in ("date", "time", "category", "text") else number]
+            for name, kind in columns["features"]
+        ]
     if form.frame:
         return [[str(each.label), _type(each.dtype) if each.stored == "numbers" else "text"] for each in form.frame]
     if form.kind == "sparse matrix":

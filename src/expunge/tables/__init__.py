@@ -1,4 +1,4 @@
-"""Tables in files: CSV, Parquet and NPZ, read into columns and written whole or not at all.
+"""Tables in files: CSV, Parquet, Arrow and NPZ, read into columns and written whole or not at all.
 
 A `Schema` says what each column is for (label, id, subject, weight, feature). It is kept with the deployment, so that
 later files may hold the same columns in any order. An error is one line that names the file, column and row. Rows are

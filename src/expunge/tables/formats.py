@@ -1,8 +1,9 @@
-"""CSV, Parquet and NPZ files: tables are read from them, and answers are written to them.
+"""CSV, Parquet, Arrow and NPZ files: tables are read from them, and answers are written to them.
 
 CSV is read in parts, so that memory stays near the size of the result. A column holds numbers if every field of every
 part is a number. If parts disagree, the file is read again with that column as text. Fields that stand for a missing
-value do so in feature columns only.
+value do so in feature columns only. Fields are separated by commas, semicolons, tabs or bars: the first two rows tell.
+Where it is not the comma, numbers may have decimal commas.
 
 NPZ holds the arrays X, y, ids, subjects and weights, or one array for each column. Nothing is ever unpickled.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import sys
 import warnings
 import zipfile
@@ -32,7 +34,12 @@ if TYPE_CHECKING:
 
 
 #: Endings of file names, and the format that each of them stands for.
-FORMATS: Final = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
+FORMATS: Final = {
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather"), "arrow"),
+    ".npz": "npz",
+}
 #: The number type that features are kept in.
 Numbers = Literal["float64", "float32"]
 
@@ -46,7 +53,7 @@ class Table:
     name
         The file's name in error messages.
     format
-        "csv", "parquet" or "npz".
+        "csv", "parquet", "arrow" or "npz".
     frame
         The columns: each holds numbers, truth values or text.
     matrix
@@ -67,8 +74,15 @@ class Table:
     def column(self, name: str) -> pd.Series[Any]:
         """One column by name. If it is missing, the error lists the columns that there are."""
         if name not in self:
-            raise InputError(f"{self.name} has no column {name!r}; it has {listed(self.frame.columns)}")
+            hint = (
+                " alone. Are its fields separated by commas, semicolons, tabs or bars?" if self._is_unseparated else ""
+            )
+            raise InputError(f"{self.name} has no column {name!r}; it has {listed(self.frame.columns)}{hint}")
         return self.frame[name]
+
+    @property
+    def _is_unseparated(self) -> bool:
+        return self.format == "csv" and self.frame.shape[1] == 1
 
 
 def listed(names: Collection[Any], *, most: int = 12) -> str:
@@ -91,7 +105,7 @@ def table_format(path: str | Path) -> str:
     Returns
     -------
     str
-        "csv", "parquet" or "npz".
+        "csv", "parquet", "arrow" or "npz".
 
     Raises
     ------
@@ -117,7 +131,7 @@ def read_table(
     text_features: Collection[str] = (),
     numbers: Numbers = "float64",
 ) -> Table:
-    """Read a table from a CSV, Parquet or NPZ file. Parquet and NPZ keep the types that they have.
+    """Read a table from a CSV, Parquet, Arrow or NPZ file. All but CSV keep the types that they have.
 
     Parameters
     ----------
@@ -157,8 +171,8 @@ def read_table(
     if kind == "csv":
         texts = frozenset(text_features)
         frame = read_csv(_source(path), name, as_text=exact, text_features=texts, numbers=numbers)
-    elif kind == "parquet":
-        frame = read_parquet(Path(path), numbers=numbers, exact=exact)
+    elif kind in ("parquet", "arrow"):
+        frame = _read_columns(Path(path), kind, numbers=numbers, exact=exact)
     else:
         frame, matrix = read_npz(Path(path))
     return Table(name, kind, frame, matrix)
@@ -168,28 +182,41 @@ def _source(path: str | Path) -> Path | BytesIO:
     return BytesIO(sys.stdin.buffer.read()) if str(path) == "-" else Path(path)
 
 
-NEEDS_PYARROW = "Parquet needs pyarrow: pip install 'expunge[parquet]'"
+_NEEDS_PYARROW: Final = "needs pyarrow: pip install 'expunge[parquet]'"
 
 
-def read_parquet(path: Path, *, numbers: Numbers, exact: frozenset[str] | None) -> pd.DataFrame:
+def _read_columns(path: Path, kind: str, *, numbers: Numbers, exact: frozenset[str] | None) -> pd.DataFrame:
     """All columns. Those in `exact` (all if None) keep whole numbers whole, even where some are missing."""
     try:
         import pyarrow as pa
+        import pyarrow.feather
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(NEEDS_PYARROW) from error
+        raise InputError(f"{kind.capitalize()} {_NEEDS_PYARROW}") from error
     import pandas as pd
 
     try:
-        table = pq.ParquetFile(path).read()  # the file alone: no part of its path is read as a partition
+        # The file alone: no part of its path is read as a partition.
+        table = pq.ParquetFile(path).read() if kind == "parquet" else _read_arrow(path, pa)
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path} is not a Parquet file that can be read: {str(error).splitlines()[0]}") from error
+        what = "a Parquet" if kind == "parquet" else "an Arrow"
+        raise InputError(f"{path} is not {what} file that can be read: {str(error).splitlines()[0]}") from error
     names = table.column_names
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
         raise InputError(f"{path} has two columns named {twice[0]!r}")
     columns = {name: _column(table.column(name), numbers, exact=exact is None or name in exact) for name in names}
     return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
+
+
+def _read_arrow(path: Path, pa: Any) -> Any:
+    """The table of an IPC file, of a stream, or of an older Feather file."""
+    with path.open("rb") as stream:
+        start = stream.read(8)
+        stream.seek(0)
+        if start.startswith((b"ARROW1", b"FEA1")):
+            return pa.feather.read_table(stream)
+        return pa.ipc.open_stream(stream).read_all()
 
 
 def _column(values: Any, numbers: Numbers, *, exact: bool) -> Any:
@@ -214,6 +241,9 @@ def _column(values: Any, numbers: Numbers, *, exact: bool) -> Any:
 #: What stands for a missing value among features.
 MISSING: Final = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "#N/A", "<NA>")
 _ROWS_PER_PART: Final = 1 << 16
+_SEPARATORS: Final = (",", ";", "\t", "|")
+_MARKS_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_DECIMAL_COMMA: Final = r"[-+]?[0-9]*,?[0-9]+([eE][-+]?[0-9]+)?"
 
 
 def read_csv(
@@ -225,16 +255,17 @@ def read_csv(
     numbers: Numbers,
 ) -> pd.DataFrame:
     """All columns: numbers in the given type, truth values, or text. `as_text` None stands for all columns."""
-    header = _header(source, name)
+    separator = _separator(source, name)
+    header = _header(source, name, separator)
     exact = set(header) if as_text is None else set(header) & as_text
     texts = set(text_features & set(header))  # and the feature columns in which not every field is a number
     while True:
         try:
-            parts = _parts(source, header, exact, texts, numbers)
+            parts = _parts(source, separator, header, exact, texts, numbers)
         except UnicodeDecodeError as error:
             raise InputError(_undecodable(source, name)) from error
         except (ValueError, Warning) as error:
-            _refuse_ragged(source, name, len(header))
+            _refuse_ragged(source, name, separator, len(header))
             raise InputError(f"{name} cannot be read: {error}") from error
         mixed = {column for column in header if column not in exact | texts and _is_mixed(parts, column)}
         if not mixed:
@@ -242,16 +273,30 @@ def read_csv(
         texts |= mixed
     frame = _joined(parts)
     for column in set(header) - exact - text_features:
-        frame[column] = _as_numbers(frame[column], numbers)
+        frame[column] = _as_numbers(frame[column], numbers, has_commas=separator != ",")
     if len(frame) and bool(frame[header[-1]].isna().any()):
-        _refuse_ragged(source, name, len(header))  # a row that ends early looks like a missing value in the last column
+        _refuse_ragged(
+            source, name, separator, len(header)
+        )  # a row that ends early looks like a missing value in the last column
     return frame
 
 
-def _header(source: Path | io.BytesIO, name: str) -> list[str]:
+def _separator(source: Path | io.BytesIO, name: str) -> str:
+    """What separates the fields: it divides the first two rows into the same number of them, and into the most."""
     try:
         with _opened(source) as stream:
-            header = next(csv.reader(stream), [])
+            start = list(itertools.islice(stream, 2))
+    except (UnicodeDecodeError, gzip.BadGzipFile) as error:
+        raise InputError(_undecodable(source, name)) from error
+    counts = {mark: [len(row) for row in csv.reader(start, delimiter=mark)] for mark in _SEPARATORS}
+    fitting = [mark for mark in _SEPARATORS if len(set(counts[mark])) == 1 and counts[mark][0] > 1]
+    return max(fitting, key=lambda mark: counts[mark][0], default=_SEPARATORS[0])
+
+
+def _header(source: Path | io.BytesIO, name: str, separator: str) -> list[str]:
+    try:
+        with _opened(source) as stream:
+            header = next(csv.reader(stream, delimiter=separator), [])
     except (UnicodeDecodeError, gzip.BadGzipFile) as error:
         raise InputError(_undecodable(source, name)) from error
     if not header:
@@ -267,19 +312,21 @@ def _header(source: Path | io.BytesIO, name: str) -> list[str]:
 
 @contextmanager
 def _opened(source: Path | io.BytesIO) -> Iterator[IO[str]]:
-    """The text from its beginning, without a byte-order mark."""
+    """The text from its beginning, without a byte-order mark. The mark of UTF-16 is believed."""
+    with _opened_bytes(source) as stream:
+        start = stream.read(2)
+        stream.seek(0)
+        yield io.TextIOWrapper(stream, encoding="utf-16" if start in _MARKS_16 else "utf-8-sig", newline="")
+
+
+def _opened_bytes(source: Path | io.BytesIO) -> Any:
     if isinstance(source, io.BytesIO):
-        yield io.TextIOWrapper(io.BytesIO(source.getbuffer()), encoding="utf-8-sig", newline="")
-    elif source.name.lower().endswith(".gz"):
-        with gzip.open(source, "rt", encoding="utf-8-sig", newline="") as stream:
-            yield stream
-    else:
-        with source.open(encoding="utf-8-sig", newline="") as stream:
-            yield stream
+        return io.BytesIO(source.getbuffer())
+    return gzip.open(source, "rb") if source.name.lower().endswith(".gz") else source.open("rb")
 
 
 def _parts(
-    source: Path | io.BytesIO, header: list[str], as_text: set[str], texts: set[str], numbers: Numbers
+    source: Path | io.BytesIO, separator: str, header: list[str], as_text: set[str], texts: set[str], numbers: Numbers
 ) -> list[pd.DataFrame]:
     import pandas as pd
 
@@ -287,6 +334,7 @@ def _parts(
         warnings.simplefilter("error", pd.errors.ParserWarning)
         reader = pd.read_csv(
             stream,
+            sep=separator,
             chunksize=_ROWS_PER_PART,
             index_col=False,
             low_memory=False,  # one type for each column of a part
@@ -322,12 +370,14 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([part.astype(kept) for part in parts], ignore_index=True)
 
 
-def _as_numbers(values: pd.Series[Any], numbers: Numbers) -> pd.Series[Any]:
+def _as_numbers(values: pd.Series[Any], numbers: Numbers, *, has_commas: bool) -> pd.Series[Any]:
     """A column as numbers if every field is one. pandas takes whole numbers beyond 64 bits for text."""
     import pandas as pd
 
     if values.dtype.kind in "iufb" or not _has_any(values):
         return values
+    if has_commas and bool(values.dropna().astype(str).str.fullmatch(_DECIMAL_COMMA).all()):
+        values = values.str.replace(",", ".")
     try:
         with np.errstate(over="ignore"):  # an overflow becomes infinite, and is refused later with its row
             return pd.to_numeric(values).astype(numbers)
@@ -335,10 +385,10 @@ def _as_numbers(values: pd.Series[Any], numbers: Numbers) -> pd.Series[Any]:
         return values
 
 
-def _refuse_ragged(source: Path | io.BytesIO, name: str, width: int) -> None:
+def _refuse_ragged(source: Path | io.BytesIO, name: str, separator: str, width: int) -> None:
     """Name the first row that has more or fewer fields than the header, if there is one."""
     with _opened(source) as stream:
-        rows = (row for row in csv.reader(stream) if row)
+        rows = (row for row in csv.reader(stream, delimiter=separator) if row)
         next(rows)
         for number, row in enumerate(rows, 1):
             if len(row) != width:
@@ -359,7 +409,10 @@ def _undecodable(source: Path | io.BytesIO, name: str) -> str:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 wrong = line[error.start]
-                return f"line {number:,} of {name} is not UTF-8 (byte 0x{wrong:02x}); save the file as UTF-8"
+                return (
+                    f"line {number:,} of {name} is not UTF-8 (byte 0x{wrong:02x}); save it as UTF-8. If it comes from "
+                    "Windows: iconv -f WINDOWS-1252 -t UTF-8"
+                )
     return f"{name} is not UTF-8"
 
 
@@ -443,15 +496,15 @@ def encode_answers(
 ) -> bytes:
     """Encode answers as a file: the ids, if there are any, the column `prediction`, and a column for each probability.
 
-    A declined answer is an empty field in CSV and null in Parquet. NPZ knows neither. There, the array `declined` marks
-    declined answers, and `prediction` holds "" or the smallest number in their place.
+    A declined answer is an empty field in CSV and null in Parquet and Arrow. NPZ knows neither. There, the array
+    `declined` marks declined answers, and `prediction` holds "" or the smallest number in their place.
 
     Parameters
     ----------
     answers
         One label for each row; None where the mechanism declined.
     format
-        "csv", "parquet" or "npz".
+        "csv", "parquet", "arrow" or "npz".
     ids
         The id column of the questions.
     id_name
@@ -467,7 +520,7 @@ def encode_answers(
     Raises
     ------
     InputError
-        If Parquet is asked for and pyarrow is not installed.
+        If Parquet or Arrow is asked for and pyarrow is not installed.
 
     Examples
     --------
@@ -486,10 +539,11 @@ def encode_answers(
     if format == "csv":
         frame = pd.DataFrame({**columns, "prediction": answers, **(probabilities or {})})
         return frame.to_csv(index=False, lineterminator="\n").encode("utf-8")
-    return _parquet(answers, ids, name, probabilities or {})
+    return _columns_file(format, answers, ids, name, probabilities or {})
 
 
-def _parquet(
+def _columns_file(
+    format: str,
     answers: NDArray[Any],
     ids: pd.Series[Any] | None,
     name: str,
@@ -499,12 +553,16 @@ def _parquet(
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(NEEDS_PYARROW) from error
+        raise InputError(f"{format.capitalize()} {_NEEDS_PYARROW}") from error
     columns: dict[str, Any] = {} if ids is None else {name: pa.array(ids.astype(object).where(ids.notna(), None))}
     columns["prediction"] = pa.array(answers.tolist())
     columns |= {each: pa.array(values, from_pandas=True) for each, values in probabilities.items()}
-    stream = BytesIO()
-    pq.write_table(pa.table(columns), stream)
+    stream, table = BytesIO(), pa.table(columns)
+    if format == "parquet":
+        pq.write_table(table, stream)
+    else:
+        with pa.ipc.new_file(stream, table.schema) as writer:
+            writer.write_table(table)
     return stream.getvalue()
 
 

@@ -1,11 +1,12 @@
 """The columns of a deployment's files: found out from the first file, required of every later file.
 
-Feature columns hold numbers, truth values (used as 0 and 1) or text.
+Feature columns hold numbers, truth values (used as 0 and 1), dates (used as several numbers, see `dates`), categories,
+or text in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from expunge.core.errors import InputError
 from expunge.core.features import Features
+from expunge.tables.dates import as_date_parts, date_columns, date_kind
 from expunge.tables.formats import MATRIX, Numbers, Table, listed
 from expunge.tables.keys import (
     KeyKind,
@@ -30,15 +32,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-FeatureKind = Literal["number", "boolean", "text"]
+FeatureKind = Literal["number", "boolean", "date", "time", "category", "text"]
+#: Kinds that are kept as text, and not as numbers.
+WORDS: Final = frozenset({"category", "text"})
 
 _TRUTHS: Final = {"true": 1.0, "false": 0.0}
+_MOST_CATEGORIES: Final = 1_000  # more distinct values than this are read word by word
+_LONG: Final = 20.0  # characters of a value of running text, on average
+_FEWEST_TEXTS: Final = 20  # with fewer values than this it cannot be told from categories
 
 
 def feature_kind(values: pd.Series[Any], where: str) -> FeatureKind:
-    """What the column holds. A column without a value, or with anything else, is refused."""
+    """What the column holds. A column without a value, or with anything else, is refused.
+
+    Values that are text are categories. They are text in words if they are long, have spaces and mostly differ, or if
+    there are more than 1,000 of them.
+    """
     if values.isna().all():
         raise InputError(f"{where} has no value; leave it out with --ignore")
+    dates = date_kind(values)
+    if dates is not None:
+        return dates
     kind = values.dtype.kind
     if kind in "iuf":
         return "number"
@@ -48,16 +62,30 @@ def feature_kind(values: pd.Series[Any], where: str) -> FeatureKind:
     if all(isinstance(value, bool) or (isinstance(value, str) and value.lower() in _TRUTHS) for value in present):
         return "boolean"
     if all(isinstance(value, str) for value in present):
-        return "text"
+        return "text" if _is_in_words(present) else "category"
     if all(isinstance(value, int | float) for value in present):
         return "number"
     raise InputError(f"{where} holds neither numbers nor text; leave it out with --ignore")
 
 
+def _is_in_words(present: list[str]) -> bool:
+    distinct = set(present)
+    if len(distinct) > _MOST_CATEGORIES:
+        return True
+    if len(present) < _FEWEST_TEXTS or len(distinct) <= len(present) / 2:
+        return False
+    return sum(map(len, distinct)) > _LONG * len(distinct) and sum(" " in each for each in distinct) > len(distinct) / 2
+
+
 def as_feature(values: pd.Series[Any], kind: FeatureKind, numbers: str, where: str) -> NDArray[Any]:
-    """The column in its kind. A missing value is NaN (numbers) or None (text). A wrong value is refused by its row."""
-    if kind == "text":
+    """The column in its kind: one column, or several for a date.
+
+    A missing value is NaN (numbers) or None (text). A wrong value is refused by its row.
+    """
+    if kind in WORDS:
         return _texts(values)
+    if kind == "date" or kind == "time":
+        return as_date_parts(values, kind, where).astype(numbers)
     if kind == "boolean":
         values = _truths(values, where)
     if values.dtype.kind not in "iufb":
@@ -125,11 +153,16 @@ class Feature:
     name
         The column's name.
     kind
-        "number", "boolean" or "text".
+        "number", "boolean", "date", "time" (a date with a time of the day), "category" or "text".
     """
 
     name: str
     kind: FeatureKind
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns that a learner gets: its own name, but several for a date."""
+        return date_columns(self.name, self.kind) if self.kind == "date" or self.kind == "time" else [self.name]
 
 
 @dataclass(frozen=True)
@@ -139,7 +172,7 @@ class Labelled:
     Parameters
     ----------
     features
-        One row for each record: an array of numbers, or a data frame if a column is text.
+        One row for each record: an array of numbers, or a data frame if a column holds categories or text.
     labels
         One label for each record: a class, or a number to predict.
     ids, subjects, weights
@@ -211,9 +244,15 @@ class Schema:
         return {role: name for role, name in named.items() if name is not None}
 
     @property
-    def has_text(self) -> bool:
-        """Whether any feature is text."""
-        return any(feature.kind == "text" for feature in self.features)
+    def column_kinds(self) -> dict[str, Literal["number", "category", "text"]] | None:
+        """What each column that a learner gets holds, in order; None if all are numbers."""
+        if all(feature.kind not in WORDS for feature in self.features):
+            return None
+        return {
+            column: feature.kind if feature.kind == "category" or feature.kind == "text" else "number"
+            for feature in self.features
+            for column in feature.columns
+        }
 
     def unlabelled(self, table: Table) -> Features:
         """The features of every row, in the schema's order.
@@ -318,6 +357,7 @@ def read_labelled(
     subject: str | None = None,
     weight: str | None = None,
     ignored: Sequence[str] = (),
+    declared: Mapping[str, FeatureKind] | None = None,
     numbers: Numbers = "float64",
     one_class: bool = False,
     is_regression: bool = False,
@@ -332,6 +372,8 @@ def read_labelled(
         The names of these columns. In a file with an array X they default to the arrays y, ids, subjects and weights.
     ignored
         Columns that are not features.
+    declared
+        The kinds of feature columns that are not to be found out from their values.
     numbers
         The type of the features that are numbers.
     one_class
@@ -370,9 +412,12 @@ def read_labelled(
     if "label" not in names:
         raise InputError(f"which column of {table.name} is the label? It has {listed(table.frame.columns)}")
     _refuse_double_use(names, ignored)
-    for name in ignored:
+    declared = declared or {}
+    for option, name in [*(("ignore", name) for name in ignored), *((kind, name) for name, kind in declared.items())]:
         if name not in table:  # after a typing mistake, the column that was meant would become a feature
-            raise InputError(f"--ignore: {table.name} has no column {name!r}; it has {listed(table.frame.columns)}")
+            raise InputError(f"--{option}: {table.name} has no column {name!r}; it has {listed(table.frame.columns)}")
+        if option != "ignore" and (name in names.values() or name in ignored):
+            raise InputError(f"column {name!r} is not learned from, so it cannot be --{option}")
     columns = {role: table.column(name) for role, name in names.items()}
     places = {role: place(table, name) for role, name in names.items()}
     ids = read_keys(columns["id"], places["id"]) if "id" in names else None
@@ -389,13 +434,13 @@ def read_labelled(
         id_kind="int" if ids is None else kind_of_keys(ids),
         subject_kind="int" if subjects is None else kind_of_keys(subjects),
         format=table.format,
-        **_learned(table, set(names.values()) | set(ignored), numbers),
+        **_learned(table, set(names.values()) | set(ignored), declared, numbers),
     )
     weights = _weights(columns["weight"], places["weight"]) if "weight" in names else None
     return schema, Labelled(schema.unlabelled(table), labels, ids, subjects, weights)
 
 
-def _learned(table: Table, others: set[str], numbers: Numbers) -> dict[str, Any]:
+def _learned(table: Table, others: set[str], declared: Mapping[str, FeatureKind], numbers: Numbers) -> dict[str, Any]:
     """The columns to learn from, and their types."""
     rest = [name for name in table.frame.columns if name not in others]
     if table.matrix is not None:
@@ -405,25 +450,30 @@ def _learned(table: Table, others: set[str], numbers: Numbers) -> dict[str, Any]
         return {"shape": table.matrix.shape[1:], "numbers": kept}
     if not rest:
         raise InputError(f"{table.name} has no column left to learn from")
-    kinds = [feature_kind(table.frame[name], place(table, name)) for name in rest]
-    return {"features": tuple(map(Feature, map(str, rest), kinds)), "numbers": numbers}
+    kinds = [declared.get(name) or feature_kind(table.frame[name], place(table, name)) for name in rest]
+    features = tuple(map(Feature, map(str, rest), kinds))
+    columns = [column for feature in features for column in feature.columns]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise InputError(f"{table.name} has a column {column!r}, a name that a date needs: rename it")
+    return {"features": features, "numbers": numbers}
 
 
 def _features(table: Table, features: tuple[Feature, ...], numbers: str) -> Features:
     """One array if every column holds numbers, a data frame otherwise."""
     import pandas as pd
 
-    def column(feature: Feature) -> NDArray[Any]:
-        return as_feature(table.frame[feature.name], feature.kind, numbers, place(table, feature.name))
-
-    if all(feature.kind != "text" for feature in features):
-        matrix = np.empty((len(table), len(features)), dtype=numbers)
-        for number, feature in enumerate(features):
-            matrix[:, number] = column(feature)
+    columns: dict[str, NDArray[Any]] = {}
+    for feature in features:
+        found = as_feature(table.frame[feature.name], feature.kind, numbers, place(table, feature.name))
+        columns |= dict(zip(feature.columns, found.T if found.ndim == 2 else [found], strict=True))
+    if all(feature.kind not in WORDS for feature in features):
+        matrix = np.empty((len(table), len(columns)), dtype=numbers)
+        for number, column in enumerate(columns.values()):
+            matrix[:, number] = column
         return matrix
     # Keep text as Python objects: the type that pandas would choose depends on what is installed.
-    types = {feature.name: object if feature.kind == "text" else numbers for feature in features}
-    return pd.DataFrame({f.name: pd.Series(column(f), dtype=types[f.name]) for f in features})
+    return pd.DataFrame({name: pd.Series(column, dtype=column.dtype) for name, column in columns.items()})
 
 
 def _weights(values: pd.Series[Any], where: str) -> NDArray[np.float64]:

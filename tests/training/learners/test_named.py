@@ -68,6 +68,24 @@ def test_a_shard_without_a_value_in_a_column_can_be_trained_and_can_vote(name, t
 
 
 @pytest.mark.parametrize("name", learner_names())
+def test_learns_from_words(name):
+    rng = np.random.default_rng(3)
+    words = np.array(["late", "parcel", "friendly", "call", "again", "invoice", "refund", "happy"])
+    notes = [" ".join(rng.choice(words, 4)) for _ in range(150)]
+    y = np.array(["refund" in note for note in notes]).astype(np.int64)
+    frame = pd.DataFrame({"age": rng.normal(size=150), "note": pd.Series([*notes[:-1], None], dtype=object)})
+    learner = named_learner(name, columns={"age": "number", "note": "text"})
+    model = learner.fit(frame, y, 1)
+    least = {"naive-bayes": 0.65, "neighbours": 0.75}.get(name, 0.85)  # the larger class has 0.59
+    assert (model.predict(frame) == y).mean() > least
+    stored = encode_model(learner, model, trusted=())
+    again = decode_model(learner, stored.format, stored.data, trusted=())
+    assert np.array_equal(again.predict(frame), model.predict(frame))
+    nothing = pd.DataFrame({"age": np.arange(8.0), "note": pd.Series([None] * 8, dtype=object)})
+    assert set(learner.fit(nothing, np.arange(8) % 2, 1).predict(frame)) <= {0, 1}
+
+
+@pytest.mark.parametrize("name", learner_names())
 def test_a_shard_may_have_no_value_at_all_in_a_column(name, numbers):
     """A deletion may remove the last value of a column, and must still be done."""
     X, y = numbers
@@ -160,10 +178,14 @@ def test_spec_is_plain_json_and_makes_the_same_learner(table):
         (lambda: named_learner("logistic", random_state=1), "has no option 'random_state'"),
         (lambda: named_learner("logistic", C=-1.0), "learner 'logistic': The 'C' parameter"),
         (
-            lambda: named_learner("tree", columns={"a": "text", "b": "category"}),
-            "column 'a' must be one of number, category",
+            lambda: named_learner("tree", columns={"a": "date", "b": "category"}),
+            "column 'a' must be one of number, category, text",
         ),
         (lambda: named_learner("tree", columns={1: "category"}), "names that are texts"),
+        (
+            lambda: named_learner("ridge-exact", columns={"a": "text"}),
+            "cannot read text in words: leave out column 'a'",
+        ),
         (lambda: LearnerSpec("forest", {"n": object()}), "must be plain values"),
     ],
 )

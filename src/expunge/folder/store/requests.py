@@ -235,12 +235,12 @@ def lasting_names(batches: list[Batch], before: Records, after: Records) -> tupl
 
 def _found(batches: list[Batch], records: Records) -> list[Batch]:
     """Return each batch with the records that its subjects have after the batches before it."""
-    last = max((place for place, batch in enumerate(batches) if batch.names_subjects), default=-1)
-    found = []
-    for place, batch in enumerate(batches):
+    found, updates = [], list[Update]()
+    for batch in batches:
+        if batch.names_subjects and updates:
+            records, updates = records.apply(updates)[0], []
         found.append(batch.found_in(records))
-        if place < last:
-            records, _ = records.apply(batch.updates(records.classes))
+        updates += batch.updates(records.classes)
     return found
 
 
@@ -252,9 +252,9 @@ _HEAD = struct.Struct("<Q")
 _SEAL = 32  # bytes
 
 
-def _dumped(batch: Batch) -> bytes:
+def _dumped(batch: Batch, rows: bytes) -> bytes:
     told = json.dumps(batch.content).encode()
-    return b"".join([_HEAD.pack(len(told)), told, b"" if batch.block is None else pack(batch.block)])
+    return b"".join([_HEAD.pack(len(told)), told, rows])
 
 
 def _loaded(content: bytes) -> Batch:
@@ -374,30 +374,39 @@ class RequestBook:
         kind = "i" if isinstance(name, int) else "s"
         return self._digest(f"{what}:{kind}:{name}".encode())
 
-    def accept(self, batch: Batch, *, key: str | None, now: str) -> Request:
-        """Write a request to the disk, inside the caller's transaction."""
+    def accept(self, batches: Iterable[tuple[Batch, str | None, str]]) -> list[Request]:
+        """Write requests to the disk, inside the caller's transaction: what each asks for, its key and its time."""
         report_step("accept.begin")
-        request = secrets.token_hex(16)
+        batches = list(batches)
+        names = [secrets.token_hex(16) for _ in batches]
         with self._store.explain_errors():
-            span = self._store.waiting.append(self._sealed(request, _dumped(batch)))
+            rows = [b"" if batch.block is None else pack(batch.block) for batch, _, _ in batches]
+            asked = zip(names, batches, rows, strict=True)
+            spans = self._store.waiting.append([self._sealed(name, _dumped(each[0], of)) for name, each, of in asked])
         report_step("accept.staged")
+        accepted = zip(names, spans, rows, batches, strict=True)
+        return [self._write(name, span, of, *each) for name, span, of, each in accepted]
+
+    def _write(self, name: str, span: Span, rows: bytes, batch: Batch, key: str | None, now: str) -> Request:
+        """Write one request, which lies in a file already."""
+        request = Request(name, batch.kind, "pending", now, None, None, None, batch.num_deleted, batch.num_added)
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
             "file, start, length) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)",
             (
-                request,
+                name,
                 self._key(key),
-                self.fingerprint(batch),
-                batch.kind,
+                self._fingerprint(batch.content, rows),
+                request.kind,
                 now,
-                batch.num_deleted,
-                batch.num_added,
+                request.deletions,
+                request.additions,
                 *span,
             ),
         )
-        hashes = json.dumps(self.hashes(request, batch))
-        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (request, hashes))
-        return self.get(request)
+        hashes = json.dumps(self.hashes(name, batch))
+        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (name, hashes))
+        return request
 
     def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
         """Return the keyed hashes of all records that a batch names, under a key of the request's own."""
@@ -408,8 +417,10 @@ class RequestBook:
 
     def fingerprint(self, batch: Batch) -> bytes:
         """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
-        asked = [{name: part[name] for name in part if name != "holds"} for part in batch.content]
-        rows = b"" if batch.block is None else pack(batch.block)
+        return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
+
+    def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
+        asked = [{name: part[name] for name in part if name != "holds"} for part in content]
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
 
     def _sealed(self, request: str, content: bytes) -> bytes:

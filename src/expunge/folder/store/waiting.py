@@ -11,7 +11,8 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from expunge.core.errors import FormatError
@@ -51,18 +52,19 @@ class Waiting:
         self._appending = -1
         self._reading: tuple[str, int] = ("", -1)
 
-    def append(self, content: bytes) -> Span:
-        """Write a request, and wait for the disk. It counts once the database names it."""
+    def append(self, contents: Sequence[bytes]) -> list[Span]:
+        """Write requests, and wait for the disk once for all. They count once the database names them."""
         with self._lock:
             if self._current is None:
                 place = self._place / f"{secrets.token_hex(16)}.requests"
                 self._appending = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
                 self._current = place
                 self._place.flush()
-            start = os.fstat(self._appending).st_size
-            write_all(self._appending, content)
+            lengths = [len(content) for content in contents]
+            starts = accumulate(lengths, initial=os.fstat(self._appending).st_size)
+            write_all(self._appending, b"".join(contents))
             os.fsync(self._appending)
-            return Span(self._current.name, start, len(content))
+            return [Span(self._current.name, start, length) for start, length in zip(starts, lengths, strict=False)]
 
     def begin_anew(self) -> None:
         """Later requests go to another file. So this one can be removed when its requests are applied."""

@@ -1,9 +1,10 @@
 """Learners by short name, for tables of numbers and categories, and by `package.module:factory`.
 
 A named learner is a scikit-learn pipeline. Its preprocessing is part of the training of every shard: scaling, filled
-gaps and the list of categories are learned from the shard alone. Which columns are numbers and which are categories is
-the public layout of the table, so the caller says it (`column_kinds` reads it from the types, never from the values). A
-table of numbers alone gets no column transformer, so that linear models can vote in one matrix product.
+gaps, the list of categories and the weights of words are learned from the shard alone. Which columns are numbers,
+categories and text is the public layout of the table, so the caller says it (`column_kinds` reads it from the types,
+never from the values). A table of numbers alone gets no column transformer, so that linear models can vote in one
+matrix product.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -45,8 +47,10 @@ from expunge.training.learners.exact import ExactLearner
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
 
-ColumnKind = Literal["number", "category"]
+ColumnKind = Literal["number", "category", "text"]
 _MISSING = "(missing)"
+_WORD_COLUMNS = 1 << 14  # how many columns the words of a text are hashed into
+_FEW_WORD_COLUMNS = 1 << 8  # for classifiers that need dense tables
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,8 @@ def _make_exact(
     name: str, columns: Mapping[str, ColumnKind] | None, fills_gaps: bool, options: Mapping[str, Any]
 ) -> ExactLearner:
     kind = _EXACT[name][0]
+    for column in [column for column, each in (columns or {}).items() if each == "text"]:
+        raise ParameterError(f"learner {name!r} cannot read text in words: leave out column {column!r}")
     categories = tuple(column for column, each in (columns or {}).items() if each == "category")
     try:
         made = kind(**options)
@@ -268,7 +274,7 @@ def named_learner(
             f"unknown learner {name!r}: use one of {known}, or package.module:factory for one of your own"
         )
     classifier = _configure(name, recipe.classifier(), options)
-    if columns is None or "category" not in columns.values():
+    if columns is None or set(columns.values()) == {"number"}:
         steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.needs_values
         learner = ScikitLearner(make_pipeline(*steps, classifier) if steps else classifier)
         return (
@@ -292,15 +298,18 @@ def _configure(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
 
 def _make_transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> ColumnTransformer:
     for column, kind in columns.items():
-        require_choice(f"the kind of column {column!r}", kind, ("number", "category"))
+        require_choice(f"the kind of column {column!r}", kind, ("number", "category", "text"))
         if not isinstance(column, str):
             raise ParameterError(f"columns must have names that are texts, got {column!r}")
     filled = _make_imputer()
     numbers = make_pipeline(filled, StandardScaler()) if recipe.is_scaled else filled
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=recipe.takes_sparse)
+    words = HashedWords(_WORD_COLUMNS if recipe.takes_sparse else _FEW_WORD_COLUMNS)
+    of = {wanted: [column for column, kind in columns.items() if kind == wanted] for wanted in get_args(ColumnKind)}
     parts = [
-        ("numbers", numbers, [column for column, kind in columns.items() if kind == "number"]),
-        ("categories", make_pipeline(AsText(), encoder), [c for c, kind in columns.items() if kind == "category"]),
+        ("numbers", numbers, of["number"]),
+        ("categories", make_pipeline(AsText(), encoder), of["category"]),
+        *((f"words of {column}", make_pipeline(words, TfidfTransformer()), [column]) for column in of["text"]),
     ]
     threshold = 0.3 if recipe.takes_sparse else 0.0
     return ColumnTransformer([part for part in parts if part[2]], sparse_threshold=threshold)
@@ -363,6 +372,37 @@ class AsText(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         texts: NDArray[Any] = np.frompyfunc(str, 1, 1)(values)
         texts[pd.isna(values)] = _MISSING
         return texts
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Count the words of one column of texts, each in a column that its hash decides. A gap has no words.
+
+    It learns nothing, so no vocabulary remembers a word that has left with its record, and a shard without any word can
+    be trained too.
+
+    Parameters
+    ----------
+    width
+        The number of columns.
+    """
+
+    def __init__(self, width: int = _WORD_COLUMNS) -> None:
+        self.width = width
+
+    def fit(self, X: Features, y: Any = None) -> Self:
+        """Return itself: it learns nothing."""
+        return self
+
+    def transform(self, X: Features) -> Any:
+        """The counts, as a sparse matrix."""
+        import pandas as pd
+
+        (texts,) = (X.astype(object).to_numpy() if is_frame(X) else np.asarray(X, dtype=object)).T
+        words = ["" if gone else str(text) for text, gone in zip(texts.tolist(), pd.isna(texts), strict=True)]
+        return HashingVectorizer(n_features=self.width, alternate_sign=False, norm=None).transform(words)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
