@@ -227,8 +227,7 @@ class Inbox:
         self._expected, self._leaving = expected
         self._is_current = True
         with self._store.explain_errors():
-            self._store.sweep_waiting(but_current=False)
-            self._store.sweep()  # what an attempt to apply it left behind
+            self._store.sweep()  # its records, and what an attempt to apply it left behind
         self._store.database.checkpoint()
 
     def _with_all(self, records: Records, pending: list[Request]) -> tuple[Records, set[Name]]:

@@ -190,6 +190,12 @@ class Database:
             yield
 
     @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other thread writes to the database, or is in the middle of a transaction, in the block."""
+        with self._held():
+            yield
+
+    @contextlib.contextmanager
     def _begun(self, statement: str) -> Iterator[None]:
         with self._held():
             if self._depth:

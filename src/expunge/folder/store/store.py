@@ -34,7 +34,7 @@ from expunge.core.errors import FormatError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.columns import Form
 from expunge.folder.store.database import Database, require_deployment, require_sound_files
-from expunge.folder.store.files import FolderLock, explain_errors, flush_files, remove_places, require_own
+from expunge.folder.store.files import FolderLock, explain_errors, flush_files, remove_place, remove_places, require_own
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.tally import MOMENT
@@ -285,19 +285,13 @@ class Store:
         self.sweep_waiting()
         records.cut(num_slots)
 
-    def sweep_waiting(self, *, but_current: bool = True) -> None:
-        """Overwrite, and remove, what the files of requests hold that is not pending.
-
-        Parameters
-        ----------
-        but_current
-            Leave the file alone that requests are appended to. Otherwise hold the inbox's lock: what is being accepted
-            is not in the database yet.
-        """
-        current = self.waiting.current if but_current else None
-        files = [place for place in self.waiting.files() if place.name != current]
-        report_step("sweep.listed")
-        self.waiting.sweep(files, (Span(*row) for row in self.database.rows(_WAITING)) if files else ())
+    def sweep_waiting(self) -> None:
+        """Overwrite, and remove, what the files of requests hold that is not pending. Requests may be accepted."""
+        with self.database.alone():  # what is being accepted is appended and named in one transaction
+            report_step("sweep.listed")
+            gone = self.waiting.overwrite_all_but(Span(*row) for row in self.database.rows(_WAITING))
+        for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
+        report_step("waiting.swept")
 
     def _strays(self) -> list[Place]:
         current = self.epoch_place(self.position.epoch)
@@ -354,10 +348,10 @@ class Store:
             self.sweep()
 
     def drop_refused(self) -> None:
-        """Remove what a refused request left behind, under the inbox's lock; something may be staged meanwhile."""
+        """Remove what a refused request left behind, also while something is staged."""
         with contextlib.suppress(StoreError, OSError):
             self.database.checkpoint()
-            self.sweep_waiting(but_current=False)
+            self.sweep_waiting()
 
     def _unknown(self, folder: str, form: re.Pattern[str], query: str) -> list[Place]:
         """List the files that the database does not name. Files come first: their transaction may still be open.

@@ -18,9 +18,6 @@ from typing import NamedTuple
 from expunge.core.errors import FormatError
 from expunge.core.files import write_all
 from expunge.core.place import Place
-from expunge.folder.store.files import remove_place
-from expunge.folder.store.steps import report_step
-from expunge.folder.store.threads import for_each
 
 #: What the names of these files look like. Any other file was not written here, and stays.
 WAITING_FILE = re.compile(r"[0-9a-f]{32}\.requests")
@@ -37,7 +34,7 @@ class Span(NamedTuple):
 class Waiting:
     """The files of pending requests.
 
-    Whoever appends, until the database names what was appended, and whoever calls `begin_anew` holds the inbox's lock.
+    Requests are appended inside the transaction that names them, and swept while there is none.
 
     Parameters
     ----------
@@ -86,43 +83,27 @@ class Waiting:
             raise FormatError(f"{self._place / span.file} is shorter than the requests in it: it is damaged")
         return found
 
-    @property
-    def current(self) -> str:
-        """The name of the file that requests are appended to, or an empty text."""
-        current = self._current
-        return "" if current is None else current.name
+    def overwrite_all_but(self, kept: Iterable[Span]) -> list[Place]:
+        """Overwrite what lies between these requests. Return the files in which none lies, to be removed.
 
-    def files(self) -> list[Place]:
-        """All files of requests."""
-        return [place for place in self._place.iterdir() if WAITING_FILE.fullmatch(place.name)]
-
-    def sweep(self, files: Iterable[Place], kept: Iterable[Span]) -> None:
-        """Overwrite all of these files but what is kept, and remove those of which nothing is.
-
-        Parameters
-        ----------
-        files
-            What `files` gave before the database was asked which requests are pending.
-        kept
-            Where these lie.
+        Nothing may be appended meanwhile that the database does not name yet.
         """
         spans: dict[str, list[Span]] = {}
         for span in kept:
             spans.setdefault(span.file, []).append(span)
         gone = []
-        for place in files:
+        for place in self._place.iterdir():
             if place.name in spans:
                 _overwrite_between(place, sorted(spans[place.name]))
-            else:
+            elif WAITING_FILE.fullmatch(place.name):
                 gone.append(place)
         names = {place.name for place in gone}
         with self._lock:
             if self._reading[0] in names:
                 self._stop_reading()
-            if self.current in names:
+            if self._current is not None and self._current.name in names:
                 self.begin_anew()
-        for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
-        report_step("waiting.swept")
+        return gone
 
     def close(self) -> None:
         """Close the files."""
