@@ -31,7 +31,7 @@ from expunge.evidence import Certificate, verify
 from expunge.folder import DurableDeployment, create
 from expunge.privacy.accounting import PrivacyBudget
 from expunge.privacy.mechanisms import calibrated_mechanism
-from expunge.serving.promises import Statement, make_statements
+from expunge.serving.promises import Statement
 from expunge.serving.publishing import NoisyPublisher
 
 NUM_SHARDS = 20
@@ -165,7 +165,7 @@ def _tell(
         accuracy_after=_accuracy(deployment, data.X_test, data.y_test),
         steps=tuple(steps),
         untouched_models_are_the_same=same,
-        promise=make_statements(deployment.guarantee())[0],
+        promise=deployment.promise[0],
         num_recomputed=len(recomputed.checked),
         recomputation_agrees=recomputed.agrees,
         guarantee_noisy=noisy,

@@ -24,6 +24,7 @@ from expunge.audit import Recomputation, choose_shards, recompute
 from expunge.core.errors import FolderBusyError, FormatError, InputError, ModelFormatError, ParameterError
 from expunge.core.words import is_on_tick
 from expunge.evidence import verify
+from expunge.evidence.witness import Witness, add_cosignatures
 from expunge.folder import export_for_audit, open_view
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import disclose
@@ -297,8 +298,8 @@ def test_the_result_goes_into_the_log(folder, sampling):
     recompute(folder, shards="all", record=True)
     with open_view(folder) as view:
         certificate = view.certificate()
+        entries = [entry for entry in view._evidence.ledger.entries() if entry.event == "recomputed"]
     assert verify(certificate.to_json()).wrong == ()
-    entries = [entry for entry in certificate.ledger.entries if entry.event == "recomputed"]
     first, second = (dict(entry.facts) for entry in entries)
     common = {"generation": 1, "round": 0}
     # With independent shards the number depends on ζ and may matter to an (α,β,γ) promise: the verdict only.
@@ -442,3 +443,54 @@ def test_several_environments_are_told_with_their_numbers(folder):
         deployment.delete([3])
     assert disclose(folder).environment["numpy"] == f"1.0 (3 models), {np.__version__} (1 model)"
     assert recompute(folder, shards="all").environment == "different"
+
+
+def test_a_cosigned_checkpoint_chooses_the_shards_and_the_report_says_by_whom(folder, tmp_path):
+    """From the bundle to the report, as an auditor does it: what an operator can add to the file does not count."""
+    make(folder, LookupTableLearner(), size=30).close()
+    bundle, point = tmp_path / "bundle", tmp_path / "cosigned"
+    export_for_audit(folder, bundle)
+    witness, other = (Witness.create(tmp_path / name, name=name) for name in ("witness.example", "other.example"))
+    with open_view(folder) as view:
+        for each in (witness, other):
+            each.trust(view.log_key)
+        cosigned = witness.cosign(view.submission(0), now=1_800_000_000)
+        both = add_cosignatures(cosigned, str(other.cosign(view.submission(0)).signatures[-1]) + "\n", other.key)
+    point.write_text(str(cosigned))
+    found = recompute(bundle, shards=3, checkpoint=point, witnesses=[witness.key])
+    assert found.agrees
+    assert found.cosigned_by == (("witness.example", "2027-01-15T08:00:00Z"),)
+    assert found.to_dict()["cosigned_by"] == [["witness.example", "2027-01-15T08:00:00Z"]]
+    assert any("may have asked the witness more than once" in each for each in found.does_not_show)
+    text = f"{cosigned.note}\n{cosigned.signatures[-1]}\n"
+    assert found.checkpoint == hashlib.sha256(text.encode()).hexdigest()
+    point.write_text(str(both))  # one line more, by somebody whom the auditor did not name
+    assert recompute(bundle, shards=3, checkpoint=point, witnesses=[witness.key]) == found
+    assert recompute(folder, shards=3, checkpoint=point, witnesses=[witness.key]).checked == found.checked
+    named = recompute(bundle, shards=3, checkpoint=point, witnesses=[other.key, witness.key])
+    again = recompute(bundle, shards=3, checkpoint=point, witnesses=[witness.key, other.key])
+    assert named.checkpoint == again.checkpoint != found.checkpoint
+    assert [name for name, _ in named.cosigned_by] == ["other.example", "witness.example"]
+    unchecked = recompute(bundle, shards=3, checkpoint=point)
+    assert unchecked.cosigned_by == ()
+    assert any("Nobody's cosignature" in each for each in unchecked.does_not_show)
+
+
+def test_a_checkpoint_that_is_not_what_was_asked_for_is_refused(folder, tmp_path):
+    make(folder, LookupTableLearner(), size=30).close()
+    make(tmp_path / "stranger", LookupTableLearner(), size=30).close()
+    witness, point = Witness.create(tmp_path / "witness", name="witness.example"), tmp_path / "point"
+    with open_view(tmp_path / "stranger") as view:
+        witness.trust(view.log_key)
+        point.write_text(str(witness.cosign(view.submission(0))))
+    with pytest.raises(InputError, match="is not signed by the log of this deployment"):
+        recompute(folder, checkpoint=point, witnesses=[witness.key])
+    with open_view(folder) as view:
+        point.write_text(str(view.checkpoint()))
+    with pytest.raises(InputError, match=r"is not cosigned by witness\.example"):
+        recompute(folder, checkpoint=point, witnesses=[witness.key])
+    point.write_text("nonsense")
+    with pytest.raises(InputError, match="point: not a checkpoint"):
+        recompute(folder, checkpoint=point, witnesses=[witness.key])
+    with pytest.raises(ParameterError, match="none was given"):
+        recompute(folder, witnesses=[witness.key])

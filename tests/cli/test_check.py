@@ -51,7 +51,7 @@ def test_a_sound_folder(clinic, expunge):
         "folder": str(clinic),
         "sound": True,
         "checked": {
-            "tables": 15,
+            "tables": 17,
             "records": 88,
             "erased records": 2,
             "models": 4,
@@ -146,3 +146,9 @@ def test_what_is_no_deployment(tmp_path, expunge):
     )
     assert refused.returncode == 2
     assert "is not a deployment" in refused.stderr
+
+
+def test_one_of_a_kind_is_told_in_the_singular(tmp_path, expunge):
+    folder = tmp_path / "one"
+    package.create(folder, GaussianNB(), [[0.0], [1.0]], [0, 1], n_shards=1).close()
+    assert "2 records, 0 erased records, 1 model, 3 keys, 1 log entry." in expunge("check", folder).words

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from expunge.serving.promises import EXACT_STATEMENT
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "expunge", *arguments], capture_output=True, text=True, check=False)
@@ -74,10 +76,12 @@ def test_the_demo_tells_its_story(tmp_path):
         "bit for bit",
         "(a) SISA",
         "(c) consensus",
-        "exact deletion, in force",
+        "The exact promise is in force",
     ):
         assert words in done.stdout
-    ending = done.stdout.index("What these digits were promised")
+    beginning = " ".join(done.stdout[: done.stdout.index("Trained")].split())
+    assert beginning == " ".join(["What is promised: exact deletion", *EXACT_STATEMENT.in_short])
+    ending = done.stdout.index("Was the promise kept?")
     assert done.stdout.index("What a hostile requester achieves") < ending
     assert done.stdout.index("all are the same, bit for bit") > ending
     assert "it holds." in " ".join(done.stdout[ending:].split())

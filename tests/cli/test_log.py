@@ -281,7 +281,7 @@ def test_a_witness_in_a_process_of_its_own_cosigns_and_refuses_a_fork(churn, for
         assert "it has cosigned another history of this log, of 3 entries" in same.err
         delete(fork, 3, 4)
         longer = expunge("log", "witness", fork, *asking, url, code=1)
-        assert "there are two histories of it" in longer.err
+        assert "it has cosigned another history of this log" in longer.err
         assert expunge("log", fork, "--json").json["cosigned_by"] == []
         delete(churn, 5)
         told = expunge("log", "witness", churn, *asking, url, "--json").json
@@ -360,6 +360,53 @@ def test_a_forked_log_is_refused_offline(churn, fork, state, tmp_path, expunge):
     assert "starts at 1 entries" in expunge("witness", "cosign", state, stale, code=2).err
     words = ("log", "witness", fork, "--cosignature", tmp_path / "cosigned.txt")
     assert "is not one of this log" in expunge(*words, "--witness-key", state / "witness.key", code=2).err
+
+
+def test_a_key_is_drawn_with_a_witness(churn, state, tmp_path, expunge):
+    by = state / "witness.key"
+    assert "need each other" in expunge("rekey", churn, "--witness-key", by, code=2).err
+    with serving(state) as (_, url):
+        done = expunge("rekey", churn, "--witness", url, "--witness-key", by)
+        assert "A witness had a part in it" in done.words
+        assert expunge("rekey", churn, "--witness", url, "--witness-key", by, "--json").json["witness"] == (
+            by.read_text().strip()
+        )
+        told = expunge("audit", "recompute", churn, "--shards", "all", "--json").json
+        assert (told["agrees"], told["drawn_with"]) == (True, by.read_text().strip())
+        copy = shutil.copytree(churn, tmp_path / "copy")
+        expunge("rekey", churn, "--witness", url, "--witness-key", by)
+        forked = expunge("rekey", copy, "--witness", url, "--witness-key", by, code=2)
+        assert "it has cosigned another history of this log" in forked.err  # no second draw in a copy of the folder
+    assert "The key was drawn with a witness" in expunge("audit", "recompute", churn, "--shards", "all").words
+
+
+def test_the_first_key_is_drawn_with_a_witness(tmp_path, expunge, create):
+    state, by, folder = tmp_path / "state", tmp_path / "state" / "witness.key", tmp_path / "first"
+    expunge("witness", "init", state, "--name", "witness.example")
+    with serving(state) as (_, url):
+        refused = create(folder, "--shards", "2", "--witness", url, "--witness-key", by, code=2)
+        assert "does not know this log" in refused.err
+        assert not folder.exists()
+    with serving(state, "--trust-new") as (_, url):
+        create(folder, "--shards", "2", "--witness", url, "--witness-key", by)
+    told = expunge("audit", "recompute", folder, "--shards", "all", "--json").json
+    assert (told["agrees"], told["drawn_with"]) == (True, by.read_text().strip())
+    assert expunge("witness", "show", state, "--json").json["logs"][0]["size"] == 1
+
+
+def test_a_cosigned_checkpoint_draws_the_shards_of_an_audit(churn, state, tmp_path, expunge):
+    bundle, cosigned = tmp_path / "bundle", tmp_path / "cosigned.txt"
+    expunge("export", churn, "--for-audit", bundle)
+    with serving(state) as (_, url):
+        expunge("log", "witness", churn, "--url", url, "--witness-key", state / "witness.key")
+    cosigned.write_text(expunge("log", churn).out)
+    words = ("audit", "recompute", bundle, "--shards", "1", "--checkpoint", cosigned)
+    told = expunge(*words, "--witness-key", state / "witness.key")
+    assert re.search(r"drawn by the checkpoint with the SHA-256 \w+, cosigned by witness\.example at 20", told.words)
+    assert "whose cosignatures were not checked" in expunge(*words).words
+    other = tmp_path / "other"
+    expunge("witness", "init", other, "--name", "other.example")
+    assert "is not cosigned by other.example" in expunge(*words, "--witness-key", other / "witness.key", code=2).err
 
 
 def test_bad_options_are_one_line(churn, state, tmp_path, expunge):

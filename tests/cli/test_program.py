@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -174,3 +175,47 @@ def test_an_interrupt_that_comes_out_as_another_error(churn, expunge, monkeypatc
 
     monkeypatch.setattr("expunge.folder.open_view", load)
     assert expunge("status", churn, code=130).err == "expunge: interrupted\n"
+
+
+KILLED = """
+import os, signal, sys
+from expunge.folder.store import steps
+from expunge.cli import main
+number, step, *sys.argv = int(sys.argv[1]), sys.argv[2], "expunge", *sys.argv[3:]
+steps.on_step = lambda name: os.kill(os.getpid(), number) if name == step else None
+main()
+"""
+
+
+def killed(number, step, *words):
+    return subprocess.run(
+        [sys.executable, "-c", KILLED, str(int(number)), step, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_creation_leaves_nothing(files, tmp_path, number, expunge):
+    words = ["create", tmp_path / "new", "--data", files / "train.csv", "--label", "churned", "--id", "customer_id"]
+    done = killed(number, "create.models", *words, "--shards", "3")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    if number == signal.SIGKILL:
+        assert done.returncode == -number, done
+        assert [re.sub("[0-9a-f]{8}", "x", name) for name in left] == [".new.x.partial"]
+    else:
+        assert (done.returncode, left) == (128 + number, []), done
+        assert done.stderr.splitlines()[-1] == "expunge: ended by SIGTERM"
+    expunge(*words, "--shards", "3")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_prediction_leaves_nothing(churn, files, tmp_path, number):
+    out = tmp_path / "out"
+    out.mkdir()
+    done = killed(number, "open.read", "predict", churn, "--data", files / "new.csv", "--out", out / "answers.csv")
+    assert done.returncode == (-number if number == signal.SIGKILL else 128 + number), done
+    assert list(out.iterdir()) == []

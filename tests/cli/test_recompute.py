@@ -49,6 +49,18 @@ def test_a_stale_shard_is_exit_code_1(churn, expunge):
     assert lucky["shows"][0].endswith("at least 40%.")
 
 
+def test_a_disagreement_that_is_recorded_ends_the_claim(churn, expunge):
+    make_stale(churn, 3)
+    expunge("audit", "recompute", churn, "--shards", "all", "--record", code=1)
+    words = expunge("status", churn).words
+    assert "exact: not claimed. Why: the recomputation of" in words
+    assert "What would change that: `expunge rekey` trains everything again, and `expunge audit" in words
+    assert "bit for bit" not in words
+    expunge("rekey", churn)
+    expunge("audit", "recompute", churn, "--shards", "all", "--record")
+    assert "exact: promised." in expunge("status", churn).words
+
+
 def test_the_result_is_recorded_once_asked_for(churn, expunge, tmp_path):
     assert "With --record it is" in expunge("audit", "recompute", churn).words
     assert "The result is in the log, and in every later certificate." in (

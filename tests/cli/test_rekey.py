@@ -42,7 +42,7 @@ def grow_old(folder, days):
 
 def renewals(folder):
     with open_view(folder) as view:
-        entries = view.certificate().ledger.entries
+        entries = view._evidence.ledger.entries()
     return [entry.facts["reason"] for entry in entries if entry.event == "generation"]
 
 
@@ -164,6 +164,7 @@ def test_json_is_one_document(clinic, expunge):
         "commitment",
         "generation",
         "round",
+        "witness",
     }
 
 

@@ -41,6 +41,18 @@ def test_ids_and_subjects_in_one_request(churn, files, tmp_path, expunge):
         assert not {1, 4, 5, 30, 31, 32, 60, 61, 62} & set(deployment.records.ids())
 
 
+def test_subjects_are_refused_where_there_are_none(tmp_path, files, expunge):
+    folder, houses = tmp_path / "plain", tmp_path / "houses.csv"
+    houses.write_text("household\nh20\n")
+    columns = ("--label", "churned", "--id", "customer_id", "--ignore", "household")
+    expunge("create", folder, "--data", files / "train.csv", *columns, "--shards", "2")
+    for option, value in (("--subject", "h20"), ("--subjects-file", houses)):
+        err = expunge("delete", folder, option, value, code=2).err
+        assert f"{option}: the records of {folder} have no subjects" in err
+    assert "--id must be a whole number" in expunge("delete", folder, "--id", "h20", code=2).err
+    assert records(expunge, folder) == 300
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
 def test_a_file_of_ids_in_any_format(ending, churn, tmp_path, expunge, write_table):
     write_table(pd.DataFrame({"customer_id": [7, 8], "note": ["x", "y"]}), tmp_path / f"gone.{ending}")

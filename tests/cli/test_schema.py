@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import numpy as np
@@ -63,8 +64,6 @@ def test_a_promise_with_a_target_keeps_its_schema(churn, expunge):
 
 
 def test_status_names_a_changed_environment(exact, expunge):
-    import json
-
     assert "changed since" not in expunge("status", exact).words
     with closing(Database(exact)) as database:
         ((text,),) = database.rows("SELECT facts FROM environments")
@@ -76,5 +75,25 @@ def test_status_names_a_changed_environment(exact, expunge):
     found = expunge("status", exact, "--json").json["environment"]
     assert found["next_update_retrains_everything"] is True
     assert found["models"][0]["count"] == 3
+    assert "the models are, bit for bit, those" in words  # in the environment that they were trained in
     expunge("delete", exact, "--id", "1")
     assert "changed since" not in expunge("status", exact).words
+
+
+def test_models_of_several_environments_are_promised_up_to_rounding(tmp_path, files, expunge):
+    """The short words on the screen say no more than the whole statement."""
+    folder = tmp_path / "lenient"
+    columns = ("--label", "churned", "--id", "customer_id", "--subject", "household")
+    expunge("create", folder, "--data", files / "train.csv", *columns, "--shards", "3", "--numerics", "lenient")
+    with closing(Database(folder)) as database:
+        ((text,),) = database.rows("SELECT facts FROM environments")
+        facts = json.dumps(json.loads(text) | {"numpy": "1.26.4"}, sort_keys=True)
+        database.execute("UPDATE environments SET facts = ?", (facts,))
+    assert "the models are, bit for bit, those" in expunge("status", folder).words
+    expunge("delete", folder, "--id", "1")
+    words = expunge("status", folder).words
+    assert "the models are, up to rounding, those that the same recipe trains" in words
+    assert "on the records that are left: 2 models from " in words
+    assert "; 1 model from another one (numpy 1.26.4 ->" in words
+    assert "It does not say that these models are good" in words
+    assert "bit for bit" not in words

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from expunge.cli import app
 from expunge.evidence import (
+    Checkpoint,
     CountFacts,
     DeploymentFacts,
+    Entry,
+    Envelope,
     ExactFacts,
     Excerpt,
     GuaranteeFacts,
     PublicationFacts,
     SigningKey,
-    append,
-    genesis,
+    Tree,
     issue,
 )
 
@@ -49,23 +53,40 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return found
 
 
-def _certificate(key: SigningKey, *, name: str, alpha: float = 1.0) -> bytes:
-    start = genesis("d1")
-    line = append(start, at="2026-11-16T02:00:00Z", event="created", facts={"name": name})
+def _certificate(
+    key: SigningKey,
+    *,
+    name: str,
+    alpha: float = 1.0,
+    deployment: str = "d1",
+    size: int = 1,
+    fork: int = 100,
+    since: tuple[int, ...] = (),
+) -> bytes:
+    """A certificate when the log had this size; from entry `fork` on it is another log."""
+    entries = [Entry(1, "2026-11-16T02:00:00Z", "created", {"name": name})]
+    entries += [
+        Entry(place, "2026-11-16T02:00:00Z", "schema", {"num_classes": 2 + (place >= fork)})
+        for place in range(2, size + 1)
+    ]
+    tree = Tree(each.leaf for each in entries)
+    notes = [Checkpoint(f"expunge/{deployment}", each, tree.root(each)).signed(key) for each in (size, *since)]
     return issue(
         key=key,
         deployment=DeploymentFacts(
-            deployment_id="d1",
+            deployment_id=deployment,
             name=name,
             created_at="2026-11-16T02:00:00Z",
             tick_seconds=60,
             promise="consensus",
             sampler_is_independent=True,
         ),
-        publication=PublicationFacts(generation=1, round=0, predictions_published=0, predictions_covered=None),
+        publication=PublicationFacts(
+            generation=1, round=0, predictions_reserved=0, predictions_released=0, predictions_covered=None
+        ),
         exact=ExactFacts(learner="LogisticRegression", num_shards=10),
         guarantee=GuaranteeFacts(alpha, 1e-3, 1e-3, theorem="T4"),
-        ledger=Excerpt.of(start, [line.entry]),
+        log=Excerpt.of(tree, notes[0], entries[:1], earlier=notes[1:]),
         issued_at="2026-11-16T02:00:00Z",
         counts=CountFacts(num_records=5, accepted=0, applied=0, pending=0, cancelled=0),
     ).to_json()
@@ -73,7 +94,7 @@ def _certificate(key: SigningKey, *, name: str, alpha: float = 1.0) -> bytes:
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "expunge", "verify", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={"COLUMNS": "200"})
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
 
 
 def test_a_sound_certificate_exits_with_0(desk: Desk) -> None:
@@ -103,20 +124,31 @@ def test_json_has_everything_that_a_program_needs(desk: Desk) -> None:
     assert data["counts"]["num_records"] == 5
     assert data["is_vacuous"] is False
     assert all(check["passed"] for check in data["checks"])
-    assert {check["name"] for check in data["checks"]} >= {"file", "form", "content", "signature", "key", "agreement"}
+    assert {check["name"] for check in data["checks"]} >= {"file", "form", "signature", "key", "log", "agreement"}
 
 
-def test_a_tampered_certificate_exits_with_1_and_names_the_field(desk: Desk, tmp_path: Path) -> None:
+def _tampered(data: bytes, old: bytes, new: bytes) -> bytes:
+    envelope = Envelope.parse(data)
+    assert old in envelope.payload
+    return replace(envelope, payload=envelope.payload.replace(old, new)).to_json()
+
+
+def test_a_tampered_certificate_exits_with_1_and_names_what_does_not_fit(desk: Desk, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
-    bad.write_bytes(desk.certificate.read_bytes().replace(b'"alpha":1.0', b'"alpha":0.1'))
+    bad.write_bytes(_tampered(desk.certificate.read_bytes(), b'"alpha":1,', b'"alpha":0.1,'))
     done = run(bad, "--public-key", desk.operator)
     assert done.returncode == 1
-    assert done.stderr == f"expunge: {bad}: content: guarantee.alpha is not what was signed; it reads 0.1\n"
+    wrong = [
+        "signature: it does not fit: the signature, or something in the certificate, was changed afterwards",
+        "sentences: statements.alpha_beta_gamma is not what the facts of this certificate bear out",
+        "sentences: statements.alpha_beta_gamma_limits is not what the facts of this certificate bear out",
+    ]
+    assert done.stderr.splitlines() == [f"expunge: {bad}: {line}" for line in wrong]
     assert "The certificate is wrong. Do not rely on it." in done.stdout
     assert "times as likely" not in done.stdout
     data = json.loads(run(bad, "--json").stdout)
     assert data["outcome"] == "wrong"
-    assert data["wrong"] == ["content: guarantee.alpha is not what was signed; it reads 0.1"]
+    assert data["wrong"] == wrong
 
 
 def test_another_key_exits_with_1(desk: Desk) -> None:
@@ -129,12 +161,13 @@ def test_another_key_exits_with_1(desk: Desk) -> None:
 def test_unusable_input_is_one_line_and_exit_code_2(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "other.json").write_text("{}")
-    (tmp_path / "newer.json").write_bytes(desk.certificate.read_bytes().replace(b'"format":1,', b'"format":99,'))
+    newer = _tampered(desk.certificate.read_bytes(), b"urn:expunge:certificate:v1", b"urn:expunge:certificate:v99")
+    (tmp_path / "newer.json").write_bytes(newer)
     for arguments, word in [
         ([tmp_path / "gone"], "there is no file"),
         ([tmp_path], "cannot be read"),
         ([tmp_path / "text"], "not JSON"),
-        ([tmp_path / "other.json"], "not a certificate"),
+        ([tmp_path / "other.json"], "not a DSSE envelope"),
         ([tmp_path / "newer.json"], "format 99, this software reads up to 1"),
         ([desk.certificate, "--public-key", tmp_path / "gone"], "there is no public key"),
         ([desk.certificate, "--public-key", desk.certificate], "not a public key"),
@@ -154,8 +187,7 @@ def test_text_from_strangers_stays_text(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "[red]x[/red]�[2J�ok" in done.stdout
     assert "\x1b" not in done.stdout
-    changed = file.read_bytes().replace(b'"name":"[red]', b'"name":"[/bold]\\u001b')
-    file.write_bytes(changed)
+    file.write_bytes(_tampered(file.read_bytes(), b'"name":"[red]', b'"name":"[/bold]\\u001b'))
     done = run(file)
     assert done.returncode == 1
     assert "\x1b" not in done.stdout + done.stderr
@@ -170,6 +202,49 @@ def test_a_promise_that_is_not_claimed_is_said(tmp_path: Path) -> None:
     data = json.loads(run(file, "--json").stdout)
     assert data["is_vacuous"] is True
     assert data["guarantee"]["alpha"] == "infinity"
+
+
+@pytest.mark.parametrize(
+    ("others", "code", "words"),
+    [
+        ([{"size": 5}], 0, "They belong to one history: the log was only continued."),
+        ([{"size": 9, "since": (5,)}], 0, "begins with the 5 of the other: by a consistency proof"),
+        ([{"size": 9}], 2, "these files cannot decide whether they belong to one history"),
+        ([{"size": 9}, {"size": 11, "since": (5, 9)}], 0, "They belong to one history"),
+        ([{"size": 5, "fork": 3}], 1, "They belong to two histories."),
+        ([{"size": 9, "since": (5,), "fork": 3}], 1, "They belong to two histories."),
+        ([{"size": 9, "since": (5,), "fork": 6}], 0, "They belong to one history"),
+        ([{"size": 9, "deployment": "d2"}], 2, "They cannot be compared."),
+    ],
+)
+def test_several_certificates_are_of_one_history_or_not(
+    tmp_path: Path, others: list[dict[str, Any]], code: int, words: str
+) -> None:
+    key = SigningKey.generate()
+    files = [tmp_path / f"{place}.json" for place in range(len(others) + 1)]
+    for file, options in zip(files, [{"size": 5}, *others], strict=True):
+        file.write_bytes(_certificate(key, name="churn", **options))
+    done = run(*files)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert words in " ".join((done.stdout + done.stderr).split())
+    assert done.stderr.count("\n") == (code > 0)
+    if code == 2 and len(others) == 1 and "deployment" not in others[0]:
+        assert f"expunge certificate FOLDER --since {files[0]} --since {files[1]} --out newer.json" in done.stderr
+    data = json.loads(run(*files, "--json").stdout)
+    assert len(data["certificates"]) == len(files)
+    assert data["together"] in ("one history", "two histories", "not decided", "different deployments")
+
+
+def test_a_certificate_of_another_key_is_not_compared(desk: Desk, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_bytes(_certificate(SigningKey.generate(), name="churn"))
+    done = run(desk.certificate, other)
+    assert done.returncode == 1
+    assert "One of them was not signed by the operator of this deployment." in done.stderr
+    done = run(desk.certificate, other, "--public-key", desk.operator)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"expunge: {other}: key: the certificate names the key")
+    assert "Together" not in done.stdout
 
 
 def test_no_training_code_is_loaded(desk: Desk) -> None:

@@ -1,5 +1,6 @@
 """A file is written completely or not at all."""
 
+import fcntl
 import os
 import stat
 import threading
@@ -87,3 +88,43 @@ def test_a_pipe_is_read_and_an_idle_one_is_given_up(tmp_path, monkeypatch):
     threading.Timer(0.05, os.close, [writer]).start()
     assert read_bounded(f"/dev/fd/{reader}", most=100) == b"content"
     os.close(reader)
+
+
+def test_a_draft_has_no_name_until_it_is_finished(tmp_path):
+    with Draft(tmp_path / "a") as draft:
+        assert os.listdir(tmp_path) == []
+        draft.finish(b"x")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def leftover(folder, name, *, content=b"left"):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def test_the_next_draft_removes_what_a_killed_one_left(tmp_path):
+    left = leftover(tmp_path, ".a.0123456789abcdef.draft")
+    held = leftover(tmp_path, ".a.0123456789abcdee.draft")
+    twin = leftover(tmp_path, ".a.0123456789abcded.draft")
+    os.link(twin, tmp_path / "twin")
+    (tmp_path / ".a.0123456789abcdec.draft").symlink_to(tmp_path / "victim")
+    (tmp_path / ".a.0123456789abcdeb.draft").mkdir()
+    os.mkfifo(tmp_path / ".a.0123456789abcdea.draft")
+    others = [leftover(tmp_path, name) for name in (".b.0123456789abcdef.draft", ".a.draft", ".a.0123.draft", "victim")]
+    kept = {path.name for path in tmp_path.iterdir()} - {left.name}
+    with open(held, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another process is at work on it
+        write_whole(tmp_path / "a", b"x")
+    assert {path.name for path in tmp_path.iterdir()} == kept | {"a"}
+    assert all(path.read_bytes() == b"left" for path in (held, twin, *others))
+
+
+def test_without_files_that_have_no_name_a_draft_is_locked(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE")
+    with Draft(tmp_path / "a") as draft:
+        assert [name[-6:] for name in os.listdir(tmp_path)] == [".draft"]
+        write_whole(tmp_path / "a", b"of another")
+        draft.finish(b"x")
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"x"

@@ -1,33 +1,38 @@
-"""One deployment's ledger and its certificates, as a deployment would make them."""
+"""One deployment's log and its certificates, as a deployment would make them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from expunge.evidence import (
+    HIDDEN,
     Certificate,
+    Checkpoint,
     CountFacts,
     DeploymentFacts,
     Entry,
     ExactFacts,
     Excerpt,
     GuaranteeFacts,
-    Line,
+    Opening,
     PublicationFacts,
     RequestFacts,
     SigningKey,
-    append,
-    genesis,
+    Tree,
+    digest_of_hashes,
     hash_ids,
     issue,
+    log_origin,
     request_key,
 )
 
 REQUEST = "b7f6c2a1"
 SECRET = bytes(range(32))
+DEPLOYMENT = "0f8fad5b-d9cb-469f-a165-70867728950e"
 RECOMPUTED = {
     "generation": 1,
     "round": 12,
@@ -36,7 +41,54 @@ RECOMPUTED = {
     "chosen_by": "checkpoint",
     "checkpoint": "cd" * 32,
 }
-SHOWN = ("generation", "recomputed")
+SHOWN = ("created", "generation", "recomputed")
+Happened = tuple[str, str, dict[str, Any]]
+
+
+class Log:
+    """A log in memory: entries with their openings, and the tree over them."""
+
+    def __init__(self, key: SigningKey, happened: Sequence[Happened] = (), *, deployment: str = DEPLOYMENT) -> None:
+        self.key, self.origin = key, log_origin(deployment)
+        self.entries: list[Entry] = []
+        self.openings: dict[int, Opening] = {}
+        self.tree = Tree()
+        for at, event, facts in happened:
+            self.append(at, event, facts)
+
+    def append(self, at: str, event: str, facts: dict[str, Any]) -> None:
+        """Add an entry; of a request it holds a commitment."""
+        clamped = {"clamped": True} if facts.get("clamped") else {}
+        facts = {name: value for name, value in facts.items() if name != "clamped"}
+        if event in HIDDEN:
+            opening = Opening(bytes([len(self.entries) % 256]) * 32, facts)
+            self.openings[len(self.entries) + 1] = opening
+            facts = {"commitment": opening.commitment}
+        self.put(Entry(len(self.entries) + 1, at, event, {**facts, **clamped}))
+
+    def put(self, entry: Entry) -> None:
+        """Add an entry as it is."""
+        self.entries.append(entry)
+        self.tree.append(entry.leaf)
+
+    def checkpoint(self, size: int | None = None) -> Checkpoint:
+        """The signed checkpoint of the log, or of its first entries."""
+        size = len(self.tree) if size is None else size
+        return Checkpoint(self.origin, size, self.tree.root(size)).signed(self.key)
+
+    def excerpt(
+        self, *places: int, request: str = REQUEST, size: int | None = None, earlier: Sequence[Checkpoint] = ()
+    ) -> Excerpt:
+        """Show the entries in these places, with the openings of those of one request."""
+        openings = {place: each for place, each in self.openings.items() if each.facts["request"] == request}
+        entries = [self.entries[place - 1] for place in places]
+        return Excerpt.of(self.tree, self.checkpoint(size), entries, openings=openings, earlier=earlier)
+
+    def about(self, request: str | None, **options: Any) -> Excerpt:
+        """Show the entries of a request, and those of the recipe."""
+        own = {place for place, each in self.openings.items() if each.facts["request"] == request}
+        places = [each.sequence for each in self.entries if each.sequence in own or each.event in SHOWN]
+        return self.excerpt(*places, request=request or "", **options)
 
 
 @dataclass(frozen=True)
@@ -44,7 +96,7 @@ class Office:
     """Everything that certificates of one deployment are made of."""
 
     key: SigningKey
-    lines: tuple[Line, ...]
+    log: Log
     deployment: DeploymentFacts
     publication: PublicationFacts
     exact: ExactFacts
@@ -52,16 +104,9 @@ class Office:
     request: RequestFacts
     counts: CountFacts
 
-    @property
-    def excerpt(self) -> Excerpt:
-        """From just before the entry of the key in force; the request's entries and those of the recipe in full."""
-        own = [line.entry.facts.get("request") == REQUEST or line.entry.event in SHOWN for line in self.lines]
-        first = 1
-        rows: list[Entry | bytes] = [
-            line.entry if mine else line.entry.digest
-            for line, mine in zip(self.lines[first:], own[first:], strict=True)
-        ]
-        return Excerpt.of(self.lines[first - 1].head, rows)
+    def new_log(self, change: Any = lambda happened: happened) -> Log:
+        """The same log again, with other events."""
+        return Log(self.key, change(happened(self.request.id_hashes)))
 
     def issue(self, **changes: Any) -> Certificate:
         facts: dict[str, Any] = {
@@ -71,18 +116,20 @@ class Office:
             "exact": self.exact,
             "guarantee": self.guarantee,
             "issued_at": "2026-11-16T09:30:00Z",
-            "ledger": self.excerpt,
+            "log": self.log.about(REQUEST),
             "request": self.request,
         }
         return issue(**{**facts, **changes})
 
     def issue_for_deployment(self, **changes: Any) -> Certificate:
-        whole = Excerpt.of(genesis(self.deployment.deployment_id), [line.entry for line in self.lines])
-        return self.issue(**{"request": None, "counts": self.counts, "ledger": whole, **changes})
+        return self.issue(**{"request": None, "counts": self.counts, "log": self.log.about(None), **changes})
 
 
-def _ledger(deployment_id: str, ids: tuple[str, ...]) -> tuple[Line, ...]:
-    happened = [
+def happened(ids: tuple[str, ...]) -> list[Happened]:
+    """What happened to the deployment."""
+    records = digest_of_hashes(ids)
+    nothing = digest_of_hashes([])
+    return [
         (
             "2026-11-01T08:00:00Z",
             "created",
@@ -93,21 +140,25 @@ def _ledger(deployment_id: str, ids: tuple[str, ...]) -> tuple[Line, ...]:
             "generation",
             {"generation": 1, "round": 0, "reason": "on a clock", "key_commitment": "ab" * 32},
         ),
-        ("2026-11-10T10:00:07Z", "accepted", {"request": "aaaa0001", "num_deletions": 1, "num_additions": 0}),
+        (
+            "2026-11-10T10:00:07Z",
+            "accepted",
+            {"request": "aaaa0001", "num_deletions": 1, "num_additions": 0, "records": nothing},
+        ),
         (
             "2026-11-15T21:12:41Z",
             "accepted",
-            {"request": REQUEST, "num_deletions": 2, "num_additions": 0, "id_hashes": list(ids)},
+            {"request": REQUEST, "num_deletions": 2, "num_additions": 0, "records": records},
         ),
         ("2026-11-16T01:00:00Z", "applied", {"request": "aaaa0001", "generation": 1, "round": 11}),
         ("2026-11-16T02:00:00Z", "applied", {"request": REQUEST, "generation": 1, "round": 12}),
         ("2026-11-16T04:00:00Z", "recomputed", RECOMPUTED),
-        ("2026-11-16T04:44:10Z", "accepted", {"request": "aaaa0002", "num_deletions": 0, "num_additions": 9}),
+        (
+            "2026-11-16T04:44:10Z",
+            "accepted",
+            {"request": "aaaa0002", "num_deletions": 0, "num_additions": 9, "records": nothing},
+        ),
     ]
-    lines: list[Line] = []
-    for at, event, facts in happened:
-        lines.append(append(lines[-1].head if lines else genesis(deployment_id), at=at, event=event, facts=facts))
-    return tuple(lines)
 
 
 @pytest.fixture(scope="session")
@@ -115,15 +166,15 @@ def office() -> Office:
     return make_office()
 
 
-def make_office() -> Office:
+def make_office(key: SigningKey | None = None) -> Office:
     """One deployment with a key of its own."""
-    deployment_id = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    key = key or SigningKey.generate()
     ids = hash_ids(request_key(SECRET, REQUEST), [17, 23])
     return Office(
-        key=SigningKey.generate(),
-        lines=_ledger(deployment_id, ids),
+        key=key,
+        log=Log(key, happened(ids)),
         deployment=DeploymentFacts(
-            deployment_id=deployment_id,
+            deployment_id=DEPLOYMENT,
             name="churn",
             created_at="2026-11-01T08:00:00Z",
             tick_seconds=3600,
@@ -131,7 +182,9 @@ def make_office() -> Office:
             sampler_is_independent=True,
         ),
         exact=ExactFacts(learner="LogisticRegression", num_shards=1000),
-        publication=PublicationFacts(generation=1, round=12, predictions_published=812, predictions_covered=10_000),
+        publication=PublicationFacts(
+            generation=1, round=12, predictions_reserved=812, predictions_released=812, predictions_covered=10_000
+        ),
         guarantee=GuaranteeFacts(
             1.0,
             1e-3,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ KEYS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, m
 VALUES = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
+    | st.integers(-(2**53) + 1, 2**53 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
@@ -25,13 +26,63 @@ VALUES = st.recursive(
 
 def test_the_bytes_are_exactly_these():
     value = {"b": [1, 1.0, 0.001, 1e-05, 5e-324, True, None], "a": 'é\n"\\\x01/', "c": math.inf}
-    expected = '{"a":"é\\n\\"\\\\\\u0001/","b":[1,1.0,0.001,1e-05,5e-324,true,null],"c":"infinity"}'
+    expected = '{"a":"é\\n\\"\\\\\\u0001/","b":[1,1,0.001,0.00001,5e-324,true,null],"c":"infinity"}'
     assert write_canonical(value) == expected.encode()
 
 
 def test_minus_zero_is_zero_and_tuples_are_lists():
-    assert write_canonical(-0.0) == b"0.0"
+    assert write_canonical(-0.0) == b"0"
     assert write_canonical((1, (2,))) == write_canonical([1, [2]])
+
+
+#: The examples of RFC 8785, appendix B: the bits of a double, and how it is written.
+RFC_NUMBERS = {
+    "0000000000000000": "0",
+    "8000000000000000": "0",
+    "0000000000000001": "5e-324",
+    "8000000000000001": "-5e-324",
+    "7fefffffffffffff": "1.7976931348623157e+308",
+    "ffefffffffffffff": "-1.7976931348623157e+308",
+    "4340000000000000": "9007199254740992",
+    "c340000000000000": "-9007199254740992",
+    "4430000000000000": "295147905179352830000",
+    "44b52d02c7e14af5": "9.999999999999997e+22",
+    "44b52d02c7e14af6": "1e+23",
+    "44b52d02c7e14af7": "1.0000000000000001e+23",
+    "444b1ae4d6e2ef4e": "999999999999999700000",
+    "444b1ae4d6e2ef4f": "999999999999999900000",
+    "444b1ae4d6e2ef50": "1e+21",
+    "3eb0c6f7a0b5ed8c": "9.999999999999997e-7",
+    "3eb0c6f7a0b5ed8d": "0.000001",
+    "41b3de4355555553": "333333333.3333332",
+    "41b3de4355555554": "333333333.33333325",
+    "41b3de4355555555": "333333333.3333333",
+    "41b3de4355555556": "333333333.3333334",
+    "41b3de4355555557": "333333333.33333343",
+    "becbf647612f3696": "-0.0000033333333333333333",
+    "43143ff3c1cb0959": "1424953923781206.2",
+}
+
+
+@pytest.mark.parametrize("bits", RFC_NUMBERS)
+def test_numbers_are_written_as_the_rfc_says(bits):
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
+    written = write_canonical(value)
+    assert written.decode() == RFC_NUMBERS[bits]
+    assert read_canonical(written) == value
+
+
+def test_the_example_of_the_rfc():
+    """RFC 8785, 3.2.2 and 3.2.3."""
+    data = (
+        r'{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],'
+        r'"string":"\u20ac$\u000F\u000aA' + "'" + r'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}'
+    )
+    expected = (
+        r'{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],'
+        r'"string":"€$\u000f\nA' + "'" + r'B\"\\\\\"/"}'
+    )
+    assert write_canonical(read_canonical(data.encode())).decode() == expected
 
 
 @given(VALUES)
@@ -51,8 +102,8 @@ def test_spaces_order_and_escapes_do_not_matter(value):
     [
         (math.nan, "NaN"),
         (-math.inf, "minus infinity"),
-        (2**63, "64 bits"),
-        (-(2**63) - 1, "64 bits"),
+        (2**53, "2.53"),
+        (-(2**53), "2.53"),
         ({1: 2}, "name"),
         ({"": 2}, "name"),
         ({"é": 2}, "name"),
@@ -79,8 +130,8 @@ def test_what_cannot_be_written_is_refused(value, word):
         (b"[Infinity]", "Infinity"),
         (b"-Infinity", "Infinity"),
         (b"1e999", "too large"),
-        (b"9" * 10_000, "64 bits"),
-        (b"9223372036854775808", "64 bits"),
+        (b"9" * 10_000, "2.53"),
+        (b"9007199254740993", "2.53"),
         (b"\xff\xfe", "UTF-8"),
         ('{"a":1}'.encode("utf-16"), "UTF-8"),
         (b"\xef\xbb\xbf{}", "not JSON"),

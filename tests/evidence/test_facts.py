@@ -158,9 +158,15 @@ def test_the_name_of_any_folder_can_be_written(office):
 
 
 def test_any_number_of_predictions():
-    made = PublicationFacts(generation=1, round=0, predictions_published=np.int64(3), predictions_covered=math.inf)
+    made = PublicationFacts(
+        generation=1, round=0, predictions_reserved=np.int64(3), predictions_released=2, predictions_covered=math.inf
+    )
     assert made.predictions_covered is None
-    assert type(made.predictions_published) is int
+    assert type(made.predictions_reserved) is int
+    with pytest.raises(InputError, match="of 3 predictions reserved, 4 cannot have been released"):
+        replace(made, predictions_released=4)
+    with pytest.raises(InputError, match="told together, or none"):
+        replace(made, predictions_released=None)
     with pytest.raises(InputError, match="predictions_covered"):
         replace(made, predictions_covered=1.5)
     with pytest.raises(InputError, match="generation"):

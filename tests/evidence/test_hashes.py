@@ -17,6 +17,12 @@ def test_the_hash_is_plain_hmac_of_the_id_in_json():
     assert hash_id(KEY, 17) != hash_id(KEY, "17")
 
 
+def test_the_spellings_of_one_id_have_one_hash():
+    """An auditor who types the decomposed form finds the match."""
+    assert hash_id(KEY, "Zoe\u0308") == hash_id(KEY, "Zo\u00eb")
+    assert hash_ids(KEY, ["Zoe\u0308"]) == (hash_id(KEY, "Zo\u00eb"),)
+
+
 def test_the_order_of_ids_says_nothing():
     assert hash_ids(KEY, [17, 23, "x"]) == hash_ids(KEY, ["x", 23, 17])
 

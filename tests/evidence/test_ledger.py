@@ -1,89 +1,45 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 
 import pytest
 
 from expunge.core.errors import ParameterError
-from expunge.evidence import EVENTS, Entry, Excerpt, Fault, Head, Line, append, check_ledger, genesis, write_canonical
-from expunge.evidence.ledger import next_link
+from expunge.evidence import (
+    EVENTS,
+    HIDDEN,
+    Checkpoint,
+    Entry,
+    Excerpt,
+    NoteKey,
+    Opening,
+    SigningKey,
+    hash_leaf,
+    root_of_inclusion,
+)
 
 AT = "2026-11-16T02:00:00Z"
 
 
-def test_links_are_exactly_these_bytes():
-    start = genesis("d1")
-    assert start == Head(0, hashlib.sha256(b"expunge ledger genesis 1\x00d1").digest())
-    line = append(start, at=AT, event="accepted", facts={"request": "r", "num_deletions": 1})
-    entry = b'{"at":"2026-11-16T02:00:00Z","event":"accepted","facts":{"num_deletions":1,"request":"r"},"sequence":1}'
-    assert write_canonical(line.entry.to_data()) == entry
-    assert line.link == hashlib.sha256(start.link + hashlib.sha256(entry).digest()).digest()
-    assert line.head == Head(1, line.link)
+def test_leaves_and_commitments_are_exactly_these_bytes():
+    opening = Opening(b"\x07" * 32, {"request": "r", "num_deletions": 1})
+    assert opening.commitment == hashlib.sha256(b"\x07" * 32 + b'{"num_deletions":1,"request":"r"}').hexdigest()
+    entry = Entry(1, AT, "accepted", {"commitment": "ab" * 32})
+    written = f'{{"at":"{AT}","event":"accepted","facts":{{"commitment":"{"ab" * 32}"}},"sequence":1}}'.encode()
+    assert entry.content == written
+    assert entry.leaf == hash_leaf(written) == hashlib.sha256(b"\x00" + written).digest()
 
 
-def test_ledgers_of_two_deployments_never_share_a_link():
-    assert genesis("d1").link != genesis("d2").link
-
-
-def test_a_sound_ledger_has_no_fault(office):
-    start = genesis(office.deployment.deployment_id)
-    assert check_ledger(start, office.lines) is None
-    assert check_ledger(start, office.lines, head=office.lines[-1].head) is None
-    assert check_ledger(office.lines[2].head, office.lines[3:]) is None
-
-
-def _spoil(line: Line) -> Line:
-    return replace(line, entry=replace(line.entry, at="2026-11-16T03:00:00Z"))
-
-
-@pytest.mark.parametrize("place", range(8))
-def test_the_first_wrong_entry_is_named(office, place):
-    start = genesis(office.deployment.deployment_id)
-    lines = list(office.lines)
-    lines[place] = _spoil(lines[place])
-    fault = check_ledger(start, lines)
-    assert fault is not None
-    assert fault.sequence == place + 1
-    assert str(fault).startswith(f"entry {place + 1}: ")
-
-
-@pytest.mark.parametrize("place", range(8))
-def test_a_missing_entry_is_named(office, place):
-    start, head = genesis(office.deployment.deployment_id), office.lines[-1].head
-    fault = check_ledger(start, office.lines[:place] + office.lines[place + 1 :], head=head)
-    assert fault is not None
-    assert (fault.sequence, "missing" in fault.why) == (place + 1, True)
-
-
-def test_two_entries_exchanged_and_entries_too_many_are_named(office):
-    start, lines = genesis(office.deployment.deployment_id), list(office.lines)
-    assert check_ledger(start, [lines[1], lines[0], *lines[2:]]) == Fault(
-        1, "is missing; the ledger goes on with entry 2"
-    )
-    fault = check_ledger(start, lines, head=lines[-2].head)
-    assert fault is not None
-    assert (fault.sequence, "too many" in fault.why) == (8, True)
-    fault = check_ledger(start, lines, head=Head(8, bytes(32)))
-    assert fault is not None
-    assert fault.sequence == 8
-
-
-def test_another_deployment_is_noticed_at_the_first_entry(office):
-    fault = check_ledger(genesis("another"), office.lines)
-    assert fault is not None
-    assert fault.sequence == 1
-
-
-def test_a_rewritten_tail_does_not_lead_to_the_old_head(office):
-    """Whoever rewrites an entry and all links after it ends at another head."""
-    lines, head = list(office.lines[:3]), office.lines[-1].head
-    for old in office.lines[3:]:
-        facts = {**old.entry.facts, "generation" if old.entry.event == "recomputed" else "request": 9}
-        lines.append(append(lines[-1].head, at=old.entry.at, event=old.entry.event, facts=facts))
-    start = genesis(office.deployment.deployment_id)
-    assert check_ledger(start, lines) is None
-    assert check_ledger(start, lines, head=head) is not None
+def test_the_same_facts_have_another_commitment_each_time():
+    facts = {"request": "b7f6c2a1"}
+    made = {Opening.fresh("cancelled", facts).commitment for _ in range(100)}
+    assert len(made) == 100
+    with pytest.raises(ParameterError, match="may not tell name"):
+        Opening.fresh("cancelled", {"name": "Jane"})
+    with pytest.raises(ParameterError, match="32 bytes"):
+        Opening(b"short", facts)
 
 
 @pytest.mark.parametrize(
@@ -93,60 +49,89 @@ def test_a_rewritten_tail_does_not_lead_to_the_old_head(office):
         ({"sequence": True}, "sequence"),
         ({"at": "yesterday"}, "time"),
         ({"event": "retrained"}, "no event 'retrained'"),
-        ({"facts": {"request": "r", "shards_touched": 3}}, "may not tell shards_touched"),
-        ({"facts": {"seconds": 3.1}}, "may not tell seconds"),
+        ({"facts": {"commitment": "ab", "shards_touched": 3}}, "may not tell shards_touched"),
+        ({"facts": {"request": "ticket of Jane Doe"}}, "may not tell request"),
+        ({"facts": {"id_hashes": []}}, "may not tell id_hashes"),
+        ({"facts": {"commitment": 3.1}}, "commitment must be text, a whole number"),
+        ({"facts": {"commitment": [{}]}}, "commitment must be text, a whole number"),
         ({"facts": [1]}, "object"),
     ],
 )
 def test_entries_hold_public_facts_only(change, word):
     with pytest.raises(ParameterError, match=word):
-        Entry(**{"sequence": 1, "at": AT, "event": "applied", "facts": {"request": "r"}, **change})
+        Entry(**{"sequence": 1, "at": AT, "event": "applied", "facts": {"commitment": "ab"}, **change})
 
 
-def test_nothing_that_depends_on_the_secret_may_be_told():
+def test_nothing_that_depends_on_the_secret_or_on_a_person_may_be_told():
     told = set().union(*EVENTS.values())
-    assert not [
-        name for name in told if any(word in name for word in ("vote", "touched", "duration", "seconds_", "seed"))
-    ]
+    strange = ("vote", "touched", "duration", "seconds_", "seed", "request", "deletion", "addition", "id_", "digest")
+    assert not [name for name in told if any(word in name for word in strange)]
+    assert all(EVENTS[event] == {"commitment"} for event in HIDDEN)
 
 
-def test_links_have_32_bytes():
-    with pytest.raises(ParameterError, match="32 bytes"):
-        next_link(b"short", bytes(32))
-    with pytest.raises(ParameterError, match="32 bytes"):
-        Head(1, b"short")
+def test_what_is_published_of_a_request_is_a_time_and_a_random_number(office):
+    published = json.dumps([entry.to_data() for entry in office.log.entries])
+    assert office.request.request_id not in published
+    assert not any(hashed in published for hashed in office.request.id_hashes)
+    about = [entry for entry in office.log.entries if entry.event in HIDDEN]
+    assert len(about) == 5
+    assert len({entry.facts["commitment"] for entry in about}) == 5
+    assert all(set(entry.to_data()) == {"sequence", "at", "event", "facts"} for entry in about)
 
 
-def test_an_excerpt_leads_from_any_start_to_the_head(office):
-    lines, identity = office.lines, office.deployment.deployment_id
-    for first in range(len(lines)):
-        start = lines[first - 1].head if first else genesis(identity)
-        rows = [line.entry if line.entry.sequence % 2 else line.entry.digest for line in lines[first:]]
-        made = Excerpt.of(start, rows)
-        assert made.head == lines[-1].head
-        assert made.faults(identity) == []
+def test_an_excerpt_proves_every_entry_in_every_checkpoint(office):
+    key, log = office.key.public_key, office.log
+    for size in range(1, len(log.entries) + 1):
+        made = log.excerpt(*range(1, size + 1), size=size, earlier=[log.checkpoint(old) for old in range(size)])
+        assert made.faults(office.deployment.deployment_id, key) == []
         assert Excerpt.from_data(made.to_data()) == made
+        for each in made.shown:
+            place = each.entry.sequence - 1
+            assert root_of_inclusion(each.entry.leaf, place, size, each.proof) == made.checkpoint.root
 
 
 def test_an_excerpt_names_what_is_wrong(office):
-    made, identity = office.excerpt, office.deployment.deployment_id
-    changed = replace(made, entries=(replace(made.entries[0], at=AT), *made.entries[1:]))
-    assert [fault.sequence for fault in changed.faults(identity)] == [2]
-    assert "digest" in str(changed.faults(identity)[0])
-    swapped = replace(made, entries=made.entries[::-1])
-    assert "out of order" in str(swapped.faults(identity)[0])
-    outside = replace(made, entries=(office.lines[0].entry,))
-    assert "outside" in str(outside.faults(identity)[0])
-    early = replace(made, earlier=(office.lines[0].entry,))
-    assert early.faults(identity) == []
-    assert early.shown == (office.lines[0].entry, *made.entries)
-    late = replace(made, earlier=(made.entries[0],))
-    assert "does not come before the stretch" in str(late.faults(identity)[0])
-    short = replace(made, digests=made.digests[:-1])
-    assert "length" in str(short.faults(identity)[0])
-    forged = replace(made, digests=(*made.digests[:-1], "0" * 64))
-    assert "head" in str(forged.faults(identity)[0])
-    whole = office.issue_for_deployment().ledger
-    assert "genesis" in str(whole.faults("another")[0])
-    with pytest.raises(ParameterError, match="entry 2 of the ledger is missing"):
-        Excerpt.of(made.start, [made.entries[1]])
+    made, key, identity = office.log.about("b7f6c2a1"), office.key.public_key, office.deployment.deployment_id
+    assert made.faults(identity, key) == []
+
+    def faults(**changes):
+        return "; ".join(replace(made, **changes).faults(identity, key))
+
+    first = made.shown[0]
+    changed = replace(first, entry=replace(first.entry, at=AT))
+    wrong = "entry 1: the proof does not show that this 'created' entry is in the log"
+    assert faults(shown=(changed, *made.shown[1:])) == wrong
+    assert wrong in faults(shown=(replace(first, proof=first.proof[:-1]), *made.shown[1:]))
+    assert "entry 9: the proof" in faults(shown=(*made.shown, replace(first, entry=replace(first.entry, sequence=9))))
+    assert "out of order" in faults(shown=made.shown[::-1])
+    asked = next(each for each in made.shown if each.opening is not None)
+    for opening in (
+        replace(asked.opening, salt=bytes(32)),
+        replace(asked.opening, facts={**asked.opening.facts, "num_deletions": 3}),
+    ):
+        assert faults(shown=(replace(asked, opening=opening),)) == (
+            "entry 4: the facts that are given for it are not those that it commits to"
+        )
+    strange = replace(asked.opening, facts={**asked.opening.facts, "name": "Jane"})
+    assert "may not tell name" in faults(shown=(replace(asked, opening=strange),))
+    stranger = SigningKey.generate()
+    note = made.checkpoint
+    forged = Checkpoint(note.origin, note.size, note.root).signed(stranger)
+    assert faults(checkpoint=forged) == "the checkpoint of size 8 is not signed with the certificate's key"
+    other = Checkpoint("expunge/other", note.size, note.root).signed(office.key)
+    assert "is of the log 'expunge/other'" in faults(checkpoint=other)
+    (earlier,) = office.log.excerpt(earlier=[office.log.checkpoint(5)]).earlier
+    assert faults(earlier=(earlier,)) == ""
+    bad = replace(earlier, proof=earlier.proof[::-1])
+    assert faults(earlier=(bad,)) == "the checkpoint of size 5 is not continued by the one of size 8"
+
+
+def test_a_cosignature_stays_in_the_certificate(office):
+    witness = SigningKey.generate()
+    log = replace(
+        office.log.about("b7f6c2a1"),
+        checkpoint=office.log.checkpoint().cosigned("witness.example", witness, time=1_800_000_000),
+    )
+    made = office.issue(log=log)
+    name = NoteKey("witness.example", witness.public_key, is_witness=True)
+    assert made.log.checkpoint.cosigned_at(name) == 1_800_000_000

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from expunge.evidence import Excerpt, GuaranteeFacts, append, genesis, render_page, verify
+from expunge.evidence import GuaranteeFacts, digest_of_hashes, render_page, verify
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -60,8 +60,8 @@ def test_a_page_says_what_happened_and_what_is_promised(office):
         made.guarantee.theorem,
         "sure_release_share",
         made.public_key.fingerprint,
-        made.ledger.head.link.hex(),
-        made.ledger.start.link.hex(),
+        made.log.checkpoint.origin,
+        made.log.checkpoint.root.hex(),
         "every check passed; the signer's key: matches",
         "expunge verify certificate.json",
     ):
@@ -107,11 +107,12 @@ def test_the_ledger_is_readable_in_a_narrow_window(office):
 
 def test_a_wrong_certificate_says_so_on_top(office):
     made = office.issue()
-    found = verify(made.to_json().replace(b'"alpha":1.0', b'"alpha":0.1'))
+    changed = replace(made, guarantee=replace(made.guarantee, alpha=0.1))
+    found = verify(changed.to_json())
     assert found.certificate is not None
     source = render_page(found.certificate, found)
     assert source.index("Do not rely on it") < source.index("What was asked")
-    assert "guarantee.alpha is not what was signed" in source
+    assert "statements.alpha_beta_gamma is not what the facts of this certificate bear out" in source
     assert "NOT passed" in source
 
 
@@ -135,17 +136,15 @@ def test_a_page_is_self_contained_and_runs_nothing(office, about):
 
 def test_hostile_text_is_only_text(office):
     evil = "\"><script>alert('x')</script><img src=x onerror=y>&amp;\x00\u202e"
-    lines, identity = [], evil
-    for old in office.lines:
-        facts = {**old.entry.facts}
-        if facts.get("request") == office.request.request_id:
-            facts["request"] = evil
-        head = lines[-1].head if lines else genesis(identity)
-        lines.append(append(head, at=old.entry.at, event=old.entry.event, facts=facts))
+    happened = [(each.at, each.event, dict(each.facts)) for each in office.log.entries]
+    for place, opening in office.log.openings.items():
+        facts = {name: evil if value == office.request.request_id else value for name, value in opening.facts.items()}
+        happened[place - 1] = (*happened[place - 1][:2], facts)
+    happened[0][2]["name"] = evil
     made = office.issue(
-        deployment=replace(office.deployment, name=evil, deployment_id=identity),
+        deployment=replace(office.deployment, name=evil),
         request=replace(office.request, request_id=evil),
-        ledger=Excerpt.of(genesis(identity), [line.entry for line in lines]),
+        log=office.new_log(lambda _: happened).about(evil),
         guarantee=GuaranteeFacts(
             math.inf, 0, 0, note=evil, theorem=evil, parameters={"<b>": evil}, assumptions=(evil,)
         ),
@@ -162,8 +161,8 @@ def test_hostile_text_is_only_text(office):
 
 def test_other_states_and_long_lists(office):
     waiting = replace(office.request, state="pending", applied_by=None, generation=None, round=None)
-    ledger = Excerpt.of(office.lines[2].head, [office.lines[3].entry])
-    text = Page(render_page(office.issue(request=waiting, ledger=ledger))).text
+    log = office.log.excerpt(4)
+    text = Page(render_page(office.issue(request=waiting, log=log))).text
     assert "Waiting to be applied" in text
     assert "Certificate of a request" in text
     assert "Certificate of deletion" not in text
@@ -171,8 +170,9 @@ def test_other_states_and_long_lists(office):
     assert "Certificate of a deployment" in text
     assert "2 applied, 1 waiting, 0 cancelled" in text
     many = replace(office.request, num_deletions=80, id_hashes=tuple(sorted(f"{n:064x}" for n in range(80))))
-    facts = {"request": many.request_id}
-    line = append(office.lines[2].head, at=many.accepted_at, event="accepted", facts=facts)
-    done = append(line.head, at=many.applied_by, event="applied", facts=facts)
-    made = office.issue(request=many, ledger=Excerpt.of(office.lines[2].head, [line.entry, done.entry]))
+    facts = {"num_deletions": 80, "records": digest_of_hashes(many.id_hashes)}
+    log = office.new_log(
+        lambda events: [(*each[:2], {**each[2], **facts}) if place == 3 else each for place, each in enumerate(events)]
+    )
+    made = office.issue(request=many, log=log.about(many.request_id))
     assert "The file holds 30 more." in render_page(made)

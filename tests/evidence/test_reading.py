@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from expunge.core.errors import InputError
-from expunge.evidence import PublicKey, read_certificate, verify
+from expunge.evidence import Envelope, PublicKey, read_certificate, verify, write_canonical
 from expunge.evidence.certificate import FORMAT
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,39 +29,62 @@ def test_there_is_a_written_certificate_for_every_format():
         assert [file for file in FILES if file.name.startswith(f"format-{version}-")]
 
 
+def _signed(office, statement):
+    return Envelope.sign("application/vnd.in-toto+json", write_canonical(statement), office.key).to_json()
+
+
 @pytest.mark.parametrize(
-    ("section", "name", "value", "word"),
+    ("path", "value", "word"),
     [
-        ("header", "kind", "letter", "kind must be request or deployment"),
-        ("header", "extra", 1, "header: it must have"),
-        ("header", "format", 2, "its format differs"),
-        ("header", "public_key", "none", "not a public key"),
-        ("header", "issued_at", "now", "header: issued_at"),
-        ("request", "extra", 1, "request: there is no field 'extra'"),
-        ("request", "state", "lost", "request: state must be one of"),
-        ("ledger", "head", {}, "ledger: head must have a sequence and a link"),
-        ("ledger", "digests", ["x"], "ledger: a digest of the ledger"),
-        ("ledger", "entries", [1], "ledger: an entry must have"),
-        ("ledger", "entries", 1, "ledger: entries must be a list"),
-        ("guarantee", "alpha", 1, "not written the way its field demands"),
+        (("extra",), 1, "there is no field 'extra'"),
+        (("public_key",), "none", "not a public key"),
+        (("issued_at",), "now", "issued_at"),
+        (("request", "extra"), 1, "request: there is no field 'extra'"),
+        (("request", "state"), "lost", "request: state must be one of"),
+        (("counts",), {}, "about a request or have counts, and not both"),
+        (("log", "checkpoint"), "x", "log: not a checkpoint"),
+        (("log", "checkpoint"), 1, "log: checkpoint must be"),
+        (("log", "shown"), 1, "log: shown must be a list"),
+        (("log", "shown"), [1], "log: an entry with its proof must have"),
+        (("log", "shown", 0, "entry"), {}, "log: an entry must have"),
+        (("log", "shown", 0, "proof"), ["x"], "log: a hash of a proof must be 64 hexadecimal digits"),
+        (("log", "shown", 0, "proof"), ["00" * 32] * 65, "log: a proof has at most 64 hashes, got 65"),
+        (("log", "shown", 0, "opening"), {}, "log: an opening must have facts, salt, and nothing else"),
+        (("log", "shown", 0, "opening"), {"salt": "00", "facts": {}}, "log: the salt of a commitment must be 64"),
+        (("log", "shown", 0, "opening"), {"salt": "00" * 32, "facts": 1}, "log: the facts of an opening"),
+        (("log", "earlier"), [{}], "log: an earlier checkpoint must have checkpoint, proof, and nothing else"),
+        (("log", "earlier"), [{}] * 1001, "log: there are 1,001 earlier checkpoints"),
+        (("guarantee", "beta"), 7.5, None),
     ],
 )
-def test_what_is_wrong_is_named(office, section, name, value, word):
-    document = json.loads(office.issue().to_json())
-    document[section][name] = value
+def test_what_is_wrong_is_named(office, path, value, word):
+    statement = json.loads(office.issue().payload())
+    inner = statement["predicate"]
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    if word is None:  # it is well-formed
+        assert read_certificate(_signed(office, statement)).guarantee.beta == 7.5
+        return
     with pytest.raises(InputError, match=word):
-        read_certificate(json.dumps(document).encode())
+        read_certificate(_signed(office, statement))
 
 
 def test_what_is_missing_is_named(office):
-    document = json.loads(office.issue().to_json())
-    without = {name: value for name, value in document.items() if name != "guarantee"}
-    with pytest.raises(InputError, match="guarantee: the section is missing"):
-        read_certificate(json.dumps(without).encode())
-    with pytest.raises(InputError, match="signature must be 128"):
-        read_certificate(json.dumps({**document, "signature": "00"}).encode())
-    with pytest.raises(InputError, match="'counts' does not belong into a certificate about a request"):
-        read_certificate(json.dumps({**document, "counts": {}}).encode())
-    del document["request"]["round"]
-    with pytest.raises(InputError, match="request: round is missing"):
-        read_certificate(json.dumps(document).encode())
+    for path, word in (
+        (("guarantee",), "guarantee: the section is missing"),
+        (("software",), "software is missing"),
+        (("request", "round"), "request: round is missing"),
+        (("request",), "about a request or have counts"),
+    ):
+        statement = json.loads(office.issue().payload())
+        inner = statement["predicate"]
+        for step in path[:-1]:
+            inner = inner[step]
+        del inner[path[-1]]
+        with pytest.raises(InputError, match=word):
+            read_certificate(_signed(office, statement))
+    statement = json.loads(office.issue().payload())
+    del statement["subject"]
+    with pytest.raises(InputError, match="the statement must have _type, subject, predicateType"):
+        read_certificate(_signed(office, statement))

@@ -277,12 +277,38 @@ def test_additions_are_not_called_deletions(made, office):
 
 
 def test_publications_are_counted(made, office):
-    over = made(publication=replace(office.publication, predictions_published=10_001)).alpha_beta_gamma[-1]
-    assert "more than it covers: the next update has to train everything from scratch" in over
-    exact = made(publication=replace(office.publication, predictions_published=10_000)).alpha_beta_gamma[-1]
-    assert "more than it covers" not in exact
-    unlimited = made(publication=replace(office.publication, predictions_covered=None)).alpha_beta_gamma[-1]
-    assert "any number of published predictions; there were 812" in unlimited
+    def said(reserved, released=None, **changes):
+        numbers = {"predictions_reserved": reserved, "predictions_released": reserved if released is None else released}
+        return made(publication=replace(office.publication, **numbers, **changes)).alpha_beta_gamma[-1]
+
+    assert "more than it covers: the next update has to train everything from scratch" in said(10_001)
+    assert "more than it covers" not in said(10_000)
+    assert "any number of published predictions; there were 812" in said(812, predictions_covered=None)
+
+
+def test_what_was_reserved_is_not_called_published(made, office):
+    """A process that is killed leaves more predictions reserved than were released."""
+    publication = replace(office.publication, predictions_reserved=9_000, predictions_released=5_000)
+    assert made(publication=publication).alpha_beta_gamma[-1] == (
+        "It covers 10,000 published predictions in a generation; there were at most 9,000 predictions so far in "
+        "generation 1: so many were reserved before they were released, and 5,000 are known to have been released."
+    )
+
+
+def test_a_clamped_time_is_told(made):
+    assert "clock" not in made().happened[-1]
+    told = made(clamped=("accepted", "issued")).happened[-1]
+    assert "the clock of the operator's machine showed an earlier time" in told
+    assert told.endswith(": accepted, issued.")
+
+
+def test_who_had_a_part_in_the_key_is_told(made):
+    """A key can be picked among many unless a witness had a part in it."""
+    assert "The operator alone vouches that it was not picked among many keys." in " ".join(made().exact)
+    witnessed = " ".join(made(history=History(replace(KEY, witness="witness.example", unused=2))).exact)
+    assert "A nonce of the witness witness.example went into the key, after the log had committed to" in witnessed
+    assert "the log holds 2 such commitments that no key followed from" in witnessed
+    assert "picked among many" not in witnessed
 
 
 def test_a_deployment_tells_its_counts(made, office):

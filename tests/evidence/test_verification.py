@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import base64
 import copy
-import hashlib
 import json
 import math
 import time
@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from expunge.core.errors import InputError
 from expunge.evidence import (
     Certificate,
-    Excerpt,
+    Envelope,
     GuaranteeFacts,
     SigningKey,
-    genesis,
     read_canonical,
     read_certificate,
     render_page,
@@ -29,6 +28,7 @@ from expunge.evidence import (
     write_canonical,
 )
 
+TYPE = "application/vnd.in-toto+json"
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["infinity", "request"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -37,8 +37,20 @@ JSON_VALUES = st.recursive(
 
 
 @pytest.fixture(scope="session")
-def document(office) -> dict[str, Any]:
-    return json.loads(office.issue().to_json())
+def made(office) -> Certificate:
+    """A certificate with everything that one can have."""
+    return office.issue(log=office.log.about("b7f6c2a1", earlier=[office.log.checkpoint(5)]))
+
+
+@pytest.fixture(scope="session")
+def document(made) -> dict[str, Any]:
+    return json.loads(made.payload())
+
+
+def _wrap(statement: Any, signature: bytes, made: Certificate) -> bytes:
+    """The statement in an envelope with the signature of another one."""
+    payload = statement if isinstance(statement, bytes) else json.dumps(statement).encode()
+    return replace(Envelope.parse(made.to_json()), payload=payload, signature=signature).to_json()
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -52,13 +64,13 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from _paths(item, (*path, place))
 
 
-def _put(document: dict[str, Any], path: tuple[Any, ...], value: Any) -> bytes:
+def _put(document: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     changed = copy.deepcopy(document)
     inner: Any = changed
     for step in path[:-1]:
         inner = inner[step]
     inner[path[-1]] = value
-    return json.dumps(changed).encode()
+    return changed
 
 
 def _other(value: Any) -> list[Any]:
@@ -84,101 +96,62 @@ def _look_up(document: Any, path: tuple[Any, ...]) -> Any:
     return document
 
 
-def test_every_change_of_every_value_is_caught(office, document):
+def test_every_change_of_every_value_is_caught(office, made, document):
+    """Every value of the statement, in several ways, under the signature that was made before."""
     tried = 0
     for path in _paths(document):
         value = _look_up(document, path)
-        for other in _other(value):
+        for other in _other(value)[:3]:
             if other == value and type(other) is type(value):
                 continue
-            found = verify(_put(document, path, other), public_key=office.key.public_key)
+            found = verify(_wrap(_put(document, path, other), made.signature, made), public_key=office.key.public_key)
             tried += 1
             assert not found.holds, (path, other)
             assert found.wrong
     assert tried > 500
 
 
-def test_the_changed_field_is_named(document):
-    for section in ("deployment", "publication", "guarantee", "statements", "ledger", "request"):
-        for name, value in document[section].items():
-            found = verify(_put(document, (section, name), _other(value)[0]))
-            assert any(f"{section}.{name} is not what was signed" in line for line in found.wrong), (section, name)
+def test_every_change_of_every_value_of_the_envelope_is_caught(office, made):
+    envelope = json.loads(made.to_json())
+    for path in _paths(envelope):
+        value = _look_up(envelope, path)
+        for other in _other(value):
+            raw = json.dumps(_put(envelope, path, other)).encode()
+            assert not verify(raw, public_key=office.key.public_key).holds, (path, other)
 
 
-def test_a_tampered_alpha_is_named_with_what_it_reads(document):
-    assert verify(_put(document, ("guarantee", "alpha"), 0.1)).wrong == (
-        "content: guarantee.alpha is not what was signed; it reads 0.1",
-    )
+def _resign(statement: dict[str, Any], key: SigningKey) -> bytes:
+    """What somebody signs who can write any statement; the certificate names the key."""
+    changed = copy.deepcopy(statement)
+    changed["predicate"]["public_key"] = key.public_key.to_pem()
+    return Envelope.sign(TYPE, write_canonical(changed), key).to_json()
 
 
-@pytest.mark.parametrize("place", ["sections", "fields"])
-def test_what_was_removed_or_added_is_named(document, place):
-    changed = copy.deepcopy(document)
-    if place == "sections":
-        del changed["guarantee"]
-        changed["praise"] = {}
-        words = ("the section 'guarantee' was removed", "the section 'praise' was added")
-    else:
-        del changed["guarantee"]["beta"]
-        changed["guarantee"]["delta"] = 0
-        words = ("guarantee.beta was removed", "guarantee.delta was added")
-    wrong = verify(json.dumps(changed).encode()).wrong
-    assert all(any(word in line for line in wrong) for word in words)
-
-
-def test_a_tampered_ledger_entry_is_named(document):
-    changed = _put(document, ("ledger", "entries", 1, "facts", "num_deletions"), 1)
-    wrong = verify(changed).wrong
-    assert any("ledger: entry 4: the 'accepted' entry does not match its digest" in line for line in wrong)
-
-
-def test_a_tampered_header_breaks_the_signature(document):
-    for name, value in (("issued_at", "2026-11-17T00:00:00Z"), ("software", "expunge 9"), ("kind", "deployment")):
-        wrong = verify(_put(document, ("header", name), value)).wrong
-        assert any(line.startswith("signature: it does not match the header") for line in wrong), name
-
-
-def _resign(document: dict[str, Any], key: SigningKey) -> bytes:
-    """A forger with a key of their own, who makes all digests anew."""
-    changed = copy.deepcopy(document)
-    sections = {name: value for name, value in changed.items() if name not in ("format", "header", "signature")}
-    changed["header"]["digests"] = {
-        section: {name: hashlib.sha256(write_canonical(value)).hexdigest() for name, value in fields.items()}
-        for section, fields in sections.items()
-    }
-    changed["header"]["public_key"] = key.public_key.to_pem()
-    changed["signature"] = key.sign(write_canonical(changed["header"])).hex()
-    return write_canonical(changed)
-
-
-def test_a_forger_with_another_key_is_caught_by_the_key_alone(office, document):
+def test_a_forger_with_another_key_is_caught(office, document):
+    """The checkpoint is not theirs; whoever signs a log of their own is caught by the key alone."""
     forged = _resign(document, SigningKey.generate())
     found = verify(forged, public_key=office.key.public_key)
-    assert [check.name for check in found.checks if not check.passed] == ["key"]
+    assert [check.name for check in found.checks if not check.passed] == ["key", "log", "log"]
     assert (found.key, found.outcome) == ("does not match", "wrong")
-    alone = verify(forged)
-    assert (alone.key, alone.outcome) == ("not checked", "holds")
-    assert any("was not checked" in check.explanation for check in alone.checks if check.name == "key")
-
-
-def test_even_the_operator_cannot_sign_words_that_the_numbers_do_not_bear_out(office, document):
-    changed = copy.deepcopy(document)
-    changed["guarantee"]["alpha"] = 9.0
-    assert "sentences: statements.alpha_beta_gamma is not what the facts of this certificate bear out" in (
-        verify(_resign(changed, office.key)).wrong
-    )
-    changed = copy.deepcopy(document)
-    changed["statements"]["not_promised"] = []
-    assert verify(_resign(changed, office.key)).wrong == (
-        "sentences: statements.not_promised is not what the facts of this certificate bear out",
-    )
+    own = replace(office, key=SigningKey.generate())
+    log = type(office.log)(own.key)
+    for entry in office.log.entries:
+        log.put(entry)
+    log.openings = office.log.openings
+    alone = own.issue(log=log.about("b7f6c2a1")).to_json()
+    assert [check.name for check in verify(alone, public_key=office.key.public_key).checks if not check.passed] == [
+        "key"
+    ]
+    found = verify(alone)
+    assert (found.key, found.outcome) == ("not checked", "holds")
+    assert any("was not checked" in check.explanation for check in found.checks if check.name == "key")
 
 
 def _set(*path):
-    """A change of a document: the last item is put in its place."""
+    """A change of a predicate: the last item is put in its place."""
 
     def change(document):
-        inner = document
+        inner = document["predicate"]
         for step in path[:-2]:
             inner = inner[step]
         inner[path[-2]] = path[-1]
@@ -186,27 +159,71 @@ def _set(*path):
     return change
 
 
+EARLIER = ("log", "earlier", 0)
+ASKED = ("log", "shown", 2)
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [
+        (_set("guarantee", "alpha", 9), "sentences: statements.alpha_beta_gamma is not"),
+        (_set("statements", "not_promised", []), "sentences: statements.not_promised is not"),
         (_set("exact", "note", "a shard is missing"), "sentences: statements.exact is not"),
         (_set("exact", "environments", [["a", 999], ["b", 1]]), "sentences: statements.headline is not"),
         (_set("exact", "environments", [["a", 999]]), "form: exact: the environments must cover 1000 models, got 999"),
-        (_set("exact", "learner", "GaussianNB"), "agreement: ledger: entry 1: learner is not the certificate's"),
-        (_set("exact", "num_shards", 999), "agreement: ledger: entry 1: num_shards is not the certificate's"),
+        (_set("exact", "learner", "GaussianNB"), "agreement: log: entry 1: learner is not the certificate's"),
+        (_set("exact", "num_shards", 999), "agreement: log: entry 1: num_shards is not the certificate's"),
         (_set("deployment", "promise", "exact"), "agreement: guarantee: no (α,β,γ) is claimed under the promise"),
         (_set("deployment", "sampler_is_independent", False), "agreement: guarantee: no (α,β,γ) can be claimed"),
+        (_set("deployment", "deployment_id", "other"), "log: the checkpoint is of the log 'expunge/0f8f"),
         (_set("statements", "recomputed", ["All shards agreed."]), "sentences: statements.recomputed is not"),
         (_set("statements", "exact", ["Nothing is left of your data."]), "sentences: statements.exact is not"),
+        (_set("clamped", True), "sentences: statements.happened is not"),
+        (_set("clamped", 1), "form: clamped must be true or false"),
+        (_set("publication", "predictions_released", 7), "sentences: statements.alpha_beta_gamma is not"),
+        (_set("request", "accepted_at", "2020-01-01T00:00:00Z"), "agreement: log: entry 4: the time of 'accepted'"),
+        (_set("request", "num_deletions", 1), "form: request: there must be 1 id_hashes"),
+        (_set(*ASKED, "entry", "at", "2020-01-01T00:00:00Z"), "log: entry 4: the proof does not show"),
+        (_set(*ASKED, "entry", "facts", "commitment", "00" * 32), "log: entry 4: the proof does not show"),
+        (_set(*ASKED, "proof", []), "log: entry 4: the proof does not show"),
+        (_set(*ASKED, "opening", "salt", "00" * 32), "log: entry 4: the facts that are given for it are not those"),
+        (_set(*ASKED, "opening", "facts", "num_deletions", 9), "log: entry 4: the facts that are given for it are not"),
+        (_set(*ASKED, "opening", None), "agreement: log: there must be one 'accepted' entry of this request"),
+        (_set(*EARLIER, "proof", []), "log: the checkpoint of size 5 is not continued by the one of size 8"),
+        (_set("praise", {}), "form: there is no field 'praise'"),
     ],
 )
-def test_even_the_operator_cannot_sign_an_exact_promise_that_the_facts_do_not_support(office, change, word):
-    document = json.loads(office.issue_for_deployment().to_json())
-    change(document)
-    assert any(line.startswith(word) for line in verify(_resign(document, office.key)).wrong)
+def test_even_the_operator_cannot_sign_what_the_facts_and_the_log_do_not_support(office, document, change, word):
+    changed = copy.deepcopy(document)
+    change(changed)
+    wrong = verify(_resign(changed, office.key)).wrong
+    assert any(line.startswith(word) for line in wrong), wrong
+
+
+def test_a_statement_about_something_else_is_not_accepted(office, document):
+    for change in (lambda s: s["subject"].pop(), lambda s: s["subject"][0]["digest"].update(sha256="00" * 32)):
+        changed = copy.deepcopy(document)
+        change(changed)
+        assert "its subject is another one" in verify(_resign(changed, office.key)).wrong[0]
+    made = Envelope.parse(_resign(document, office.key))
+    assert verify(replace(made, keyid="00" * 32).to_json()).wrong == (
+        "form: the keyid of the envelope is not that of the certificate's key",
+    )
 
 
 DISAGREES = {"agrees": False, "num_different": 1, "chosen_by": "auditor's seed", "checkpoint": None}
+GENERATION = {"generation": 1, "round": 12}
+
+
+def _continued(office, after):
+    """The log with more entries, and the certificate about the deployment that shows them."""
+    told = dict(office.log.entries[6].facts)
+    log = office.new_log()
+    for event, changes in after:
+        facts = GENERATION if changes is None else {**told, **changes}
+        facts = {name: value for name, value in facts.items() if value is not None}
+        log.append("2026-11-16T05:00:00Z", event, facts)
+    return log
 
 
 @pytest.mark.parametrize(
@@ -221,75 +238,60 @@ DISAGREES = {"agrees": False, "num_different": 1, "chosen_by": "auditor's seed",
     ids=["nothing", "some agree", "all agree", "retrained", "retrained, and disagrees again"],
 )
 def test_after_a_recomputation_that_disagreed_the_exact_promise_is_not_claimed(office, after, is_claimed):
-    told = dict(next(line for line in office.lines if line.entry.event == "recomputed").entry.facts)
-    entries, at = [line.entry for line in office.lines], "2026-11-16T05:00:00Z"
-    for event, changes in [("recomputed", DISAGREES), *after]:
-        facts = {"generation": 1, "round": 12} if changes is None else {**told, **changes}
-        facts = {name: value for name, value in facts.items() if value is not None}
-        entries.append(replace(entries[-1], sequence=len(entries) + 1, at=at, event=event, facts=facts))
-    made = office.issue_for_deployment(ledger=Excerpt.of(genesis(office.deployment.deployment_id), entries))
+    log = _continued(office, [("recomputed", DISAGREES), *after])
+    made = office.issue_for_deployment(log=log.about(None))
     assert verify(made.to_json()).holds
     text = " ".join((made.statements.headline, *made.statements.exact))
     assert ("bit for bit" in text) == is_claimed
     assert ("not claimed, because the recomputation of 2026-11-16T05:00:00Z found" in text) != is_claimed
     assert bool(made.statements.exact_limits) == is_claimed
     if not is_claimed:  # and nothing else can be signed
-        document = json.loads(made.to_json())
-        sound = json.loads(office.issue_for_deployment().to_json())["statements"]
-        document["statements"] |= {name: sound[name] for name in ("headline", "exact", "exact_limits")}
+        document = json.loads(made.payload())
+        sound = json.loads(office.issue_for_deployment().payload())["predicate"]["statements"]
+        document["predicate"]["statements"] |= {name: sound[name] for name in ("headline", "exact", "exact_limits")}
         assert len([line for line in verify(_resign(document, office.key)).wrong if "sentences" in line]) == 3
 
 
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"agrees": "yes"}, "entry 7: agrees must be"),
-        ({"num_checked": 0}, "entry 7: num_checked must be"),
+        ({"agrees": "yes"}, "entry 9: agrees must be"),
+        ({"num_checked": 0}, "entry 9: num_checked must be"),
         ({"num_checked": 1001}, "1001 shards were trained again, of 1000"),
-        ({"num_different": 1}, "entry 7: it cannot agree when 1 models differ"),
-        ({"num_different": 21, "agrees": False}, "entry 7: num_different must be"),
-        ({"chosen_by": "the devil"}, "entry 7: chosen_by must be one of"),
-        ({"chosen_by": "software"}, "entry 7: a checkpoint is named if, and only if"),
-        ({"checkpoint": "cd"}, "entry 7: checkpoint must be 64"),
-        ({"models": 3}, "entry 7: models must be 64"),
+        ({"num_different": 1}, "entry 9: it cannot agree when 1 models differ"),
+        ({"num_different": 21, "agrees": False}, "entry 9: num_different must be"),
+        ({"chosen_by": "the devil"}, "entry 9: chosen_by must be one of"),
+        ({"chosen_by": "software"}, "entry 9: a checkpoint is named if, and only if"),
+        ({"checkpoint": "cd"}, "entry 9: checkpoint must be 64"),
+        ({"models": 3}, "entry 9: models must be 64"),
         ({"round": 13}, "a recomputation of round 13 is later than the deployment's"),
         ({"generation": 2}, "is later than the deployment's"),
     ],
 )
 def test_an_impossible_recomputation_is_named(office, changes, word):
-    document = json.loads(office.issue_for_deployment().to_json())
-    entries = [line.entry for line in office.lines]
-    entries[6] = replace(entries[6], facts={**entries[6].facts, **changes})
-    ledger = Excerpt.of(genesis(office.deployment.deployment_id), entries)
-    document["ledger"] = ledger.to_data()
+    document = json.loads(office.issue_for_deployment().payload())
+    document["predicate"]["log"] = _continued(office, [("recomputed", changes)]).about(None).to_data()
     wrong = verify(_resign(document, office.key)).wrong
-    assert any(line.startswith("agreement: ledger: ") and word in line for line in wrong), wrong
+    assert any(line.startswith("agreement: log: ") and word in line for line in wrong), wrong
 
 
 def test_an_impossible_key_is_named(office):
-    for changes, word in (({"key_commitment": "x"}, "key_commitment must be"), ({"reason": "fun"}, "reason must be")):
-        document = json.loads(office.issue_for_deployment().to_json())
-        entries = [line.entry for line in office.lines]
-        entries[1] = replace(entries[1], facts={**entries[1].facts, **changes})
-        document["ledger"] = Excerpt.of(genesis(office.deployment.deployment_id), entries).to_data()
-        assert any(f"entry 2: {word}" in line for line in verify(_resign(document, office.key)).wrong)
+    for changes, word in (
+        ({"key_commitment": "x"}, "key_commitment must be"),
+        ({"reason": "fun"}, "reason must be"),
+        ({"witness": 3}, "witness must be"),
+    ):
+        log = office.new_log()
+        log.append("2026-11-16T05:00:00Z", "generation", {**GENERATION, **changes})
+        document = json.loads(office.issue_for_deployment().payload())
+        document["predicate"]["log"] = log.about(None).to_data()
+        assert any(f"entry 9: {word}" in line for line in verify(_resign(document, office.key)).wrong)
 
 
-def test_even_the_operator_cannot_sign_a_contradiction(office, document):
-    changed = copy.deepcopy(document)
-    changed["request"]["accepted_at"] = "2026-11-15T20:00:00Z"
-    wrong = verify(_resign(changed, office.key)).wrong
-    assert "agreement: ledger: entry 4: the time of 'accepted' differs from the request's" in wrong
-    changed = copy.deepcopy(document)
-    changed["ledger"]["head"]["link"] = "0" * 64
-    assert any("does not lead to the head" in line for line in verify(_resign(changed, office.key)).wrong)
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_every_flipped_byte_is_caught(office, part):
-    """Every byte, one bit each; those few that only reshape the JSON (the newline at the end) mean the same."""
-    data, key, passed = office.issue().to_json(), office.key.public_key, 0
-    for place in range(part, len(data), 4):
+def test_flipped_bits_of_the_file_are_caught(office, made):
+    """One bit in every 15th byte; those that only reshape the JSON (the newline at the end) mean the same."""
+    data, key, passed = made.to_json(), office.key.public_key, 0
+    for place in (*range(0, len(data), 15), *range(len(data) - 150, len(data))):
         changed = bytearray(data)
         changed[place] ^= 1 << (place % 7)
         found = verify(bytes(changed), public_key=key)
@@ -299,10 +301,22 @@ def test_every_flipped_byte_is_caught(office, part):
     assert passed <= 1
 
 
-def test_reshaped_json_means_the_same(office, document):
-    shuffled = dict(reversed(document.items()))
-    for data in (json.dumps(shuffled, indent=4), json.dumps(document), json.dumps(document, ensure_ascii=False)):
+def test_flipped_bits_of_the_statement_are_caught(office, made):
+    payload, key = made.payload(), office.key.public_key
+    for place in range(0, len(payload), 15):
+        changed = bytearray(payload)
+        changed[place] ^= 1 << (place % 7)
+        assert not verify(_wrap(bytes(changed), made.signature, made), public_key=key).holds
+
+
+def test_a_reshaped_envelope_means_the_same_and_a_reshaped_statement_is_not_what_was_signed(office, made, document):
+    envelope = json.loads(made.to_json())
+    for data in (json.dumps(dict(reversed(envelope.items())), indent=4), json.dumps(envelope)):
         assert verify(data.encode(), public_key=office.key.public_key).holds
+    found = verify(Envelope.sign(TYPE, json.dumps(document).encode(), office.key).to_json())
+    assert found.wrong == (
+        "form: it is not written in the one form that the format allows, or its subject is another one",
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -317,29 +331,34 @@ def test_arbitrary_json_never_raises(value):
     assert not verify(json.dumps(value).encode()).holds
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_arbitrary_values_in_arbitrary_places_never_raise_and_never_pass(office, document, data):
+def test_arbitrary_values_in_arbitrary_places_never_raise(office, document, data):
+    """Also if the operator signs them: then they are wrong, or the operator's word."""
     paths = sorted(_paths(document), key=str)
     changed = document
     for path in data.draw(st.lists(st.sampled_from(paths), min_size=1, max_size=3)):
         try:
-            text = _put(changed, path, data.draw(JSON_VALUES))
+            text = json.dumps(_put(changed, path, data.draw(JSON_VALUES)))
         except (KeyError, IndexError, TypeError):  # an earlier change took the place away
             continue
         changed = json.loads(text)
-    raw = json.dumps(changed).encode()
-    found = verify(raw, public_key=office.key.public_key)
+    try:
+        payload = write_canonical(changed)
+    except InputError:
+        payload = json.dumps(changed).encode()
+    found = verify(Envelope.sign(TYPE, payload, office.key).to_json(), public_key=office.key.public_key)
     if found.holds:
-        assert write_canonical(read_canonical(raw)) == write_canonical(document)
+        assert write_canonical(json.loads(payload)) == payload
+        assert found.certificate.make_statements() == found.certificate.statements
     if found.certificate is not None:
         assert render_page(found.certificate, found)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_spliced_files_never_raise(office, data):
-    whole = office.issue().to_json()
+def test_spliced_files_never_raise(office, made, data):
+    whole = made.to_json()
     start = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(start, len(whole)))
     raw = whole[:start] + data.draw(st.binary(max_size=8)) + whole[end:]
@@ -351,22 +370,23 @@ def test_spliced_files_never_raise(office, data):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"format": 2}, "format 2, this software reads up to 1"),
-        ({"format": "1"}, "not a version number"),
-        ({"format": True}, "not a version number"),
-        ({"format": 0}, "not a version number"),
-        ({"header": None}, "not a certificate"),
-        ({"header": {"type": "something else"}}, "not a certificate"),
+        ({"predicateType": "urn:expunge:certificate:v2"}, "format 2, this software reads up to 1"),
+        ({"predicateType": "urn:expunge:certificate:v0"}, "not a certificate"),
+        ({"predicateType": 1}, "not a certificate"),
+        ({"_type": "https://in-toto.io/Statement/v0.1"}, "not a certificate"),
+        ({"predicateType": "https://slsa.dev/provenance/v1"}, "not a certificate"),
     ],
 )
-def test_other_formats_and_other_files_are_unusable(document, change, word):
-    raw = json.dumps({**document, **change}).encode()
+def test_other_formats_and_other_statements_are_unusable(office, document, change, word):
+    raw = Envelope.sign(TYPE, write_canonical({**document, **change}), office.key).to_json()
     found = verify(raw)
     assert found.outcome == "unusable"
     assert word in found.wrong[0]
     assert len(found.wrong) == 1
     with pytest.raises(InputError, match=word):
         read_certificate(raw)
+    other = Envelope.sign("application/json", write_canonical(document), office.key).to_json()
+    assert "its payload is of type 'application/json'" in verify(other).wrong[0]
 
 
 @pytest.mark.parametrize(
@@ -375,40 +395,35 @@ def test_other_formats_and_other_files_are_unusable(document, change, word):
         b"[" * 10**6,
         b'{"a":' * 10**5,
         b"9" * 10**6,
-        b'{"header":{"type":"expunge certificate"},"format":1' + b"0" * 5000 + b"}",
+        b'{"payload":1' + b"0" * 5000 + b"}",
         b"null",
         b"[]",
-        b'"expunge certificate"',
+        b'"a certificate"',
         "{}".encode("utf-32"),
+        b'{"payload":"'
+        + base64.b64encode(b"[" * 10**6)
+        + b'","payloadType":"application/vnd.in-toto+json","signatures":[{"keyid":"","sig":"'
+        + base64.b64encode(bytes(64))
+        + b'"}]}',
     ],
 )
 def test_hostile_files_are_refused_at_once(data):
-    started = time.perf_counter()
+    started = time.process_time()
     assert verify(data).outcome == "unusable"
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
-def test_a_name_that_occurs_twice_is_refused(office):
-    data = office.issue().to_json()
-    assert "occurs twice" in verify(data.replace(b'"alpha":1.0', b'"alpha":0.1,"alpha":1.0')).wrong[0]
-
-
-def test_a_hundred_thousand_entries_are_followed_quickly(office):
-    identity = office.deployment.deployment_id
-    shown = (3, 5)
-    rows = [line.entry if place in shown else line.entry.digest for place, line in enumerate(office.lines)]
-    ledger = Excerpt.of(genesis(identity), [*rows, *(bytes([n % 256]) * 32 for n in range(100_000))])
-    data = office.issue(ledger=ledger).to_json()
-    assert len(data) < 7_000_000
-    started = time.perf_counter()
-    assert verify(data).holds
-    assert time.perf_counter() - started < 10
+def test_a_name_that_occurs_twice_is_refused(made):
+    changed = made.payload().replace(b'"alpha":1,', b'"alpha":0.1,"alpha":1,')
+    assert "occurs twice" in verify(_wrap(changed, made.signature, made)).wrong[0]
 
 
 def test_hostile_text_does_not_matter(office):
     name = "<script>alert(1)</script>\x1b[31m\u202e\n"
+    log = office.new_log(lambda events: [(*events[0][:2], {**events[0][2], "name": name}), *events[1:]])
     made = office.issue(
         deployment=replace(office.deployment, name=name),
+        log=log.about("b7f6c2a1"),
         guarantee=GuaranteeFacts(math.inf, 0, 0, note=name, theorem=name, parameters={"x": name}, assumptions=(name,)),
     )
     assert isinstance(made, Certificate)

@@ -287,7 +287,8 @@ def test_what_shows_the_end_of_a_retraining_is_on_the_tick(folders: Any, monkeyp
     assert deployment.request(cancelled).applied_by == evidence_module.utc(1_900_000_010)
     for request, state in ((applied, "applied"), (pending, "pending"), (cancelled, "cancelled"), (None, None)):
         certificate = deployment.certificate(request)
-        assert certificate.issued_at == (done if request in (applied, None) else tick)
+        assert certificate.issued_at == (done if request == applied else tick)
+        assert not certificate.clamped
         assert verify(certificate.to_json()).wrong == ()
         if request is not None:
             assert certificate.request is not None
@@ -390,7 +391,7 @@ def test_a_deployment_is_dated_from_before_it_was_trained(folders: Any, monkeypa
     with folders.make() as deployment:
         certificate = deployment.certificate()
         assert certificate.deployment.created_at == evidence_module.utc(1_900_000_000)
-        assert certificate.ledger.entries[0].at == evidence_module.utc(1_900_000_000)
+        assert certificate.log.entries[0].at == evidence_module.utc(1_900_000_000)
 
 
 # Interruptions between disk and memory.

@@ -188,11 +188,12 @@ def test_a_gates_threshold_is_drawn_once_a_generation_and_kept(folder: Path, fol
 
 def public_side(deployment: DurableDeployment, requests: list[str]) -> Any:
     """All that requesters are shown: status, certificates with their sentences, the log; without ids and hashes."""
-    strange = ("request", "digest", "id_hashes", "key_commitment", "fingerprint", "name")
+    strange = ("request", "records", "commitment", "key_commitment", "fingerprint", "name")
     certificates = [deployment.certificate(request) for request in (None, *requests)]
+    known = [(entry.event, entry.facts) for entry in deployment._evidence.ledger.entries()]
+    known += [(each.entry.event, each.opening.facts) for one in certificates for each in one.log.shown if each.opening]
     log = [
-        (entry.event, {name: None if name in strange else value for name, value in entry.facts.items()})
-        for entry in certificates[0].ledger.entries
+        (event, {name: None if name in strange else value for name, value in facts.items()}) for event, facts in known
     ]
     told = [
         (

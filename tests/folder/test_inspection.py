@@ -82,7 +82,7 @@ def test_a_view_follows_what_happens(folder: Path) -> None:
         deployment.rekey()
         assert view.status.generation == 2
         assert view.status.budget.predictions == 0  # the new generation's books, not the old one's
-        assert view.certificate().publication.predictions_published == 0
+        assert view.certificate().publication.predictions_reserved == 0
 
 
 def test_a_view_does_not_keep_a_writer_from_erasing(folder: Path) -> None:

@@ -407,7 +407,7 @@ class Life(RuleBasedStateMachine):
         certificate = self.deployment.certificate(request)
         assert verify(certificate.to_json()).wrong == ()
         told = certificate.publication
-        assert (told.generation, told.predictions_published) == (
+        assert (told.generation, told.predictions_reserved) == (
             (None, None) if self.hides_generations else (self.model.generation, self.model.predictions)
         )
         if request is not None:

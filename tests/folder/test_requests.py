@@ -528,3 +528,19 @@ def test_who_waits_when_the_folder_is_closed_is_told_so(
     assert not deployment._inbox._waiting
     with expunge.open(deployment.path) as again:
         assert again.status.pending == 1
+
+
+@pytest.mark.parametrize("key", [1, 1.0, True, ["k"], {}, b"k", ""])
+def test_a_key_is_a_text(deployment: DurableDeployment, key: Any) -> None:
+    with pytest.raises(InputError, match="key must be text"):
+        deployment.delete([1], key=key)
+    assert deployment.requests() == []
+
+
+@pytest.mark.parametrize("name", ["nobody", "\ud800", "x" * 100_000])
+def test_a_strange_name_of_a_request_is_one_short_line(deployment: DurableDeployment, name: str) -> None:
+    for ask in (deployment.request, deployment.cancel, deployment.certificate):
+        with pytest.raises(RequestError, match="there is no request") as caught:
+            ask(name)
+        assert len(str(caught.value)) < 120
+    assert deployment.delete([1], key=name).request == deployment.delete([1], key=name).request

@@ -114,7 +114,7 @@ def test_the_log_and_certificates_tell_it(folder: Path) -> None:
     with make(folder, clock_seconds=1) as deployment:
         deployment.redeclare(add_classes=["maybe"])
         certificate = deployment.certificate()
-    (entry,) = [each for each in certificate.ledger.entries if each.event == "schema"]
+        (entry,) = [each for each in deployment._evidence.ledger.entries() if each.event == "schema"]
     expected = {"generation": 2, "round": 0, "changed": ["classes"], "num_classes": 4, "allow_missing": False}
     assert dict(entry.facts) == expected
     assert verify(certificate.to_json()).wrong == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import inspect
 import math
 import pickle
@@ -11,9 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
+import expunge.serving.deployment
 from expunge.core.errors import (
     BudgetExhaustedError,
     DuplicateRecordError,
@@ -76,6 +84,80 @@ def test_the_same_question_in_the_same_round_is_free_and_answered_alike(data):
     again = deployment.predict(twice)
     assert again[:2].tolist() == again[2:].tolist()
     assert deployment.status.budget.predictions == 5
+
+
+def test_the_answers_that_are_kept_are_bounded(data, monkeypatch):
+    monkeypatch.setattr(expunge.serving.deployment, "_MOST_ANSWERS", 10)
+    monkeypatch.setattr(expunge.serving.deployment, "_KEPT_ANSWERS", 6)
+    deployment = deploy(data, budget=PrivacyBudget(100.0, 0.0))
+    first = deployment.predict(rows(3))
+    for number in range(20):
+        deployment.predict(rows(2, 5.0 + number))
+        assert len(deployment.inside.answers) <= 10
+        assert deployment.predict(rows(3)).tolist() == first.tolist()  # asked for often: they are not forgotten
+    assert deployment.status.budget.predictions == 3 + 2 * 20
+    deployment.predict(rows(2, 5.0))  # these were forgotten, and are charged again
+    assert deployment.status.budget.predictions == 3 + 2 * 21
+    assert len(deployment.predict(rows(30, 50.0))) == 30  # more at once than are kept
+    assert len(deployment.inside.answers) == 6
+
+
+@pytest.mark.parametrize(
+    ("asked", "culprit"),
+    [
+        ([["abc", 1, 2]], "row 1 has 'abc', which is not a number"),
+        ([[1, 2, 3], [1, None, "x"]], "row 2 has 'x', which is not a number"),
+        (np.array([[b"1", b"2", b"3"]]), "row 1 has b'1', which is not a number"),
+        (np.array([[1j, 2, 3]]), "type complex128 do not fit"),
+        (np.full((1, 3), "2020-01-01", "M8[D]"), "type datetime64[D] do not fit"),
+        (np.zeros((1, 3), dtype=np.longdouble), "cannot be kept to the bit"),
+        ([[1, 2, 3], [1, 2]], "rows differ in length"),
+        (np.ma.array([[1.0, 2.0, 3.0]], mask=[[True, False, False]]), "masked array"),
+        (scipy.sparse.coo_array(np.arange(3.0)), "one row per record, got shape (3,)"),
+        (pd.DataFrame({"a": ["x"], "b": [1], "c": [2]}), "row 1 has 'x', which is not a number"),
+        (pd.DataFrame({"a": pd.array([None], dtype="Int64"), "b": [1], "c": [2]}), "NaN or infinity: row 1"),
+    ],
+)
+def test_what_is_no_number_is_refused_and_costs_nothing(data, asked, culprit):
+    deployment = deploy(data)
+    with pytest.raises(InputError) as caught:
+        deployment.predict(asked)
+    assert culprit in str(caught.value)
+    assert deployment.status.budget.predictions == 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        np.array([["0.5", "1", "-2e0"]]),
+        np.array([[0.5, 1, decimal.Decimal(-2)]], dtype=object),
+        scipy.sparse.csr_matrix([[0.5, 1, -2]]),
+        pd.DataFrame({"a": pd.array(["0.5"], dtype="string"), "b": [True], "c": pd.array([-2], dtype="Int64")}),
+        np.ma.array([[0.5, 1, -2]]),
+    ],
+)
+def test_numbers_in_other_containers_are_the_same_numbers(data, asked):
+    deployment = deploy(data, mechanism=Majority(), budget=None)
+    before = deployment.inside.state.count_votes(np.array([[0.5, 1, -2]]))
+    assert deployment.predict(asked).tolist() == deployment.predict([[0.5, 1, -2]]).tolist()
+    assert before.sum() == 12
+
+
+def test_numbers_are_asked_for_in_the_columns_that_have_them():
+    frame = pd.DataFrame({"age": [1.0, 2, 3, 4], "town": ["a", "b", "a", "b"]})
+    coded = make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough")
+    learner = ScikitLearner(make_pipeline(coded, GaussianNB()))
+    deployment = Deployment(
+        Records.build(frame, [0, 1, 0, 1]),
+        learner,
+        num_shards=1,
+        sampler=PartitionSampler(),
+        publisher=NoisyPublisher(Majority(), budget=None),
+        rng=Randomness.from_seed(0),
+    )
+    assert deployment.predict(pd.DataFrame({"age": ["2"], "town": ["b"]})).tolist() == [1]
+    with pytest.raises(InputError, match="column 'age': row 2 has 'b', which is not a number"):
+        deployment.predict(pd.DataFrame({"age": ["2", "b"], "town": ["b", "b"]}))
 
 
 def test_a_new_round_forgets_the_answers(data):

@@ -17,8 +17,9 @@ from expunge.folder import DurableDeployment, create
 from expunge.folder import open as open_folder
 from expunge.serving.estimator import UnlearningClassifier
 from expunge.serving.promises import Noise
+from expunge.training.learners.named import column_kinds, named_learner
 from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
-from expunge_lab.bench.workload import make_queries, make_records
+from expunge_lab.bench.workload import make_queries, make_records, make_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +35,22 @@ class Size:
     large_records: int
     large_features: int
     large_repeats: int
+    table_records: int = 50_000
+    table_shards: int = 677  # what the planner recommends for the consensus promise
 
     @property
     def steps(self) -> int:
         """How often progress advances."""
-        return (4 + 2 * len(self.batches)) * self.repeats + 3 * self.large_repeats
+        return (5 + 2 * len(self.batches)) * self.repeats + 3 * self.large_repeats
 
 
 FULL = Size(200_000, 100, 500, 1_000, ((1, 100), (100, 10), (10_000, 1)), 5, 1_000_000, 100, 2)
-QUICK = Size(2_000, 5, 5, 20, ((1, 2), (10, 1)), 2, 2_000, 10, 1)
+QUICK = Size(2_000, 5, 5, 20, ((1, 2), (10, 1)), 2, 2_000, 10, 1, table_records=500, table_shards=5)
 
 _MANY = 10_000_000  # predictions that a generation allows, so that none is ever refused
 PREDICTIONS, DELETIONS = Target.ratio_at_least(0.8), Target.ratio_at_least(0.8)
 CREATION, OPENING = Target.ratio_at_most(1.3), Target.ours_at_most(2.0)
+ONE_ROW = Target.ours_at_most(0.010)
 
 
 def run(*, quick: bool, progress: Progress) -> list[Line]:
@@ -55,6 +59,7 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
     with progress("durable", size.steps) as advance, _temporary() as folder:
         return [
             *measure(size, folder, advance=advance),
+            *measure_table(size, folder, advance=advance),
             *measure_large(size, folder, advance=advance),
         ]
 
@@ -137,6 +142,25 @@ def _deletions(model: UnlearningClassifier, durable: DurableDeployment, size: Si
         target = DELETIONS if batch >= 100 else None
         lines.append(Line.faster(what, inside, "the estimator in memory", outside, target=target))
     return lines
+
+
+def measure_table(size: Size, folder: Path, *, advance: Advance) -> list[Line]:
+    """One row of a table with categories and gaps, asked of a folder that was opened; its models have been read."""
+    X, y = make_table(size.table_records)
+    learner = named_learner("logistic", columns=column_kinds(X))
+    create(folder / "table", learner, X, y, n_shards=size.table_shards, allow_missing=True).close()
+    questions = make_table(size.calls * size.repeats)[0]
+    rows = iter([questions[place : place + 1] for place in range(len(questions))])
+    with open_folder(folder / "table") as deployment:
+
+        def ask() -> None:
+            for _ in range(size.calls):
+                deployment.predict(next(rows))
+
+        deployment.predict(X[:1])
+        (asking,) = race([Task(ask, operations=size.calls, repeatable=False)], repeats=size.repeats, advance=advance)
+    what = f"predict 1 row of a table with categories in an opened folder, k={size.table_shards:,}"
+    return [Line.alone(what, asking, target=ONE_ROW)]
 
 
 def measure_large(size: Size, folder: Path, *, advance: Advance) -> list[Line]:

@@ -12,15 +12,15 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
 from expunge.core.checks import require_count
 from expunge.core.errors import InputError, ParameterError
 from expunge.core.files import read_bounded
-from expunge.core.words import percent_at_least, plural
-from expunge.evidence import detection_chance
+from expunge.core.words import percent_at_least, plural, utc
+from expunge.evidence import Checkpoint, NoteKey, detection_chance
 from expunge.folder.codec import encode_model
 from expunge.folder.disclosure import Disclosure, disclose, is_bundle, recording
 from expunge.training.ensemble import Advance, ignore_progress, retrain
@@ -42,6 +42,11 @@ _NOT_COMPLETE = "It does not show that the records are complete, or that a delet
 _NOT_RANDOM_KEY = (
     "It does not show that the key was not picked among many: that it was drawn once is the operator's word."
 )
+_WITNESSED_KEY = (
+    "The key was drawn with a witness, {}. The log commits to the operator's part before the witness answered, so the "
+    "operator could not pick the key, unless the witness works with the operator. Since the key before, the log holds "
+    "{} that no key followed from."
+)
 _NOT_FRONT = "It does not check what stands before the models (noise, a router, a student), or the log of requests."
 _NOT_FRESH = (
     "It compares with training by the same recipe, key included. It says nothing about training with fresh randomness: "
@@ -58,6 +63,14 @@ _BUNDLE_FIRST = (
 _FOLDER_FIRST = (
     "It was made in the deployment's folder, and nothing committed to the models before the shards were chosen. An "
     "auditor who does not sit at the machine should ask for a bundle first (`expunge export --for-audit`)."
+)
+_NOT_COSIGNED = (
+    "Nobody's cosignature of the checkpoint was checked. An operator who made it could make others until one "
+    "drew the shards that suit."
+)
+_COSIGNED_OFTEN = (
+    "The operator may have asked the witness more than once, and have taken the cosignature that suited. Ask the "
+    "witness yourself, or agree on the checkpoint beforehand."
 )
 _OWN_CHOICE = "The software drew the shards. On the operator's machine the draw could have been repeated."
 _MOST_CHECKPOINT: Final = 2**20
@@ -84,12 +97,21 @@ class Recomputation:
     seed
         The auditor's seed that the shards were chosen with; None if there was none.
     checkpoint
-        The SHA-256 of the checkpoint's file that the shards were chosen with; None if there was none. Without a seed
-        and a checkpoint the software drew them.
+        The SHA-256 of the checkpoint that the shards were chosen with; None if there was none. Without a seed and a
+        checkpoint the software drew them.
+    cosigned_by
+        The witnesses whose cosignatures of the checkpoint were checked, each with its time.
     key
         Whether ζ fits the commitment in the deployment's log.
     commitment
         The commitment to the key that was used.
+    drawn_with
+        The key of the witness that had a part in ζ, as one line; None if none had, and the choice of ζ is the
+        operator's word.
+    unused
+        How many commitments for a witness the log holds, since the key before, that no key followed from.
+    draw_fault
+        Why ζ was not drawn as the log tells; empty if it was, or no witness had a part in it.
     environment
         Whether this machine and its libraries are those that the models were trained with.
     changed
@@ -116,8 +138,12 @@ class Recomputation:
     different: tuple[int, ...]
     seed: str | None = None
     checkpoint: str | None = None
+    cosigned_by: tuple[tuple[str, str], ...] = ()
     key: KeyCheck = "matches"
     commitment: str = ""
+    drawn_with: str | None = None
+    unused: int = 0
+    draw_fault: str = ""
     environment: EnvironmentCheck = "same"
     changed: tuple[tuple[str, str, str], ...] = ()
     signed_by: str | None = None
@@ -125,7 +151,7 @@ class Recomputation:
     @property
     def agrees(self) -> bool:
         """Whether every model that was checked is the recipe's, and the key is the one that was committed to."""
-        return not self.different and self.key != "differs"
+        return not self.different and self.key != "differs" and not self.draw_fault
 
     @property
     def chosen_by(self) -> Choice:
@@ -163,6 +189,8 @@ class Recomputation:
         every = "every shard" if len(self.checked) == self.num_shards else "every shard that was checked"
         if self.key == "differs":
             return "The key is not the one that the log committed to: these models do not follow from that recipe."
+        if self.draw_fault:
+            return f"The key was not drawn as the log tells: {self.draw_fault}."
         if not self.different:
             return f"The recomputation agrees: the model of {every} is, bit for bit, what the recipe gives."
         return (
@@ -175,8 +203,13 @@ class Recomputation:
         """What the result shows, in sentences."""
         if not self.agrees:
             return tuple(self._explanations())
+        drawn = (
+            ()
+            if self.drawn_with is None
+            else (_WITNESSED_KEY.format(self.drawn_with, plural(self.unused, "commitment")),)
+        )
         if len(self.checked) == self.num_shards:
-            return (_EVERY,)
+            return (_EVERY, *drawn)
         counts = dict.fromkeys([1, *(-int(-share * self.num_shards // 1) for share in _FRACTIONS)])
         lines = [
             f"If {count:,} of the {self.num_shards:,} {'shard' if self.num_shards == 1 else 'shards'} had not been "
@@ -184,7 +217,7 @@ class Recomputation:
             f"of at least {percent_at_least(self.chance_of_detection(count))}."
             for count in sorted(counts)
         ]
-        return tuple(lines)
+        return (*lines, *drawn)
 
     def _explanations(self) -> list[str]:
         lines = []
@@ -204,8 +237,13 @@ class Recomputation:
     def does_not_show(self) -> tuple[str, ...]:
         """What the result does not show, in sentences."""
         first = _BUNDLE_FIRST if self.source == "bundle" else _FOLDER_FIRST
-        drawn = [_OWN_CHOICE] if self.chosen_by == "software" and len(self.checked) < self.num_shards else []
-        return (_CHOSEN_LATE, first, *drawn, _NOT_SERVED, _NOT_COMPLETE, _NOT_RANDOM_KEY, _NOT_FRONT, _NOT_FRESH)
+        weak = {
+            "software": _OWN_CHOICE,
+            "checkpoint": _COSIGNED_OFTEN if self.cosigned_by else _NOT_COSIGNED,
+        }.get(self.chosen_by)
+        drawn = () if weak is None or len(self.checked) == self.num_shards else (weak,)
+        key = () if self.drawn_with is not None and not self.draw_fault else (_NOT_RANDOM_KEY,)
+        return (_CHOSEN_LATE, first, *drawn, _NOT_SERVED, _NOT_COMPLETE, *key, _NOT_FRONT, _NOT_FRESH)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -225,8 +263,12 @@ class Recomputation:
             "chosen_by": self.chosen_by,
             "seed": self.seed,
             "checkpoint": self.checkpoint,
+            "cosigned_by": [list(each) for each in self.cosigned_by],
             "key": self.key,
             "commitment": self.commitment,
+            "drawn_with": self.drawn_with,
+            "unused": self.unused,
+            "draw_fault": self.draw_fault,
             "environment": self.environment,
             "changed": [list(each) for each in self.changed],
             "signed_by": self.signed_by,
@@ -311,13 +353,38 @@ def digest_checkpoint(path: str | os.PathLike[str]) -> str:
     InputError
         If the file cannot be read, is empty, or is larger than a checkpoint can be.
     """
+    return hashlib.sha256(_read_checkpoint(path)).hexdigest()
+
+
+def _read_checkpoint(path: str | os.PathLike[str]) -> bytes:
     try:
         data = read_bounded(path, most=_MOST_CHECKPOINT)
     except OSError as error:
         raise InputError(f"the checkpoint {path} cannot be read: {error.strerror or error}") from None
     if not data or len(data) > _MOST_CHECKPOINT:
         raise InputError(f"the checkpoint {path} must have from 1 to {_MOST_CHECKPOINT:,} bytes")
-    return hashlib.sha256(data).hexdigest()
+    return data
+
+
+def _only_cosigned(path: str | os.PathLike[str], witnesses: Sequence[NoteKey]) -> Checkpoint:
+    """Read a checkpoint, and leave nothing of it but what the log and these witnesses signed: it decides a draw."""
+    try:
+        found = Checkpoint.parse(_read_checkpoint(path).decode(errors="replace"))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    for witness in witnesses:
+        if found.cosigned_at(witness) is None:
+            raise InputError(f"the checkpoint {path} is not cosigned by {witness.name}")
+    names = {(each.name, each.id) for each in witnesses}
+    ours = sorted((each for each in found.signatures if (each.name, each.id) in names), key=str)
+    return replace(found, signatures=tuple(ours))
+
+
+def _require_log(path: str | os.PathLike[str], log: NoteKey) -> None:
+    """Raise an error unless a checkpoint is one of this log."""
+    found = Checkpoint.parse(_read_checkpoint(path).decode(errors="replace"))
+    if found.origin != log.name or not found.is_signed_by(log):
+        raise InputError(f"the checkpoint {path} is not signed by the log of this deployment, {log.name}")
 
 
 def recompute(
@@ -326,6 +393,7 @@ def recompute(
     shards: int | Literal["all"] = DEFAULT_SHARDS,
     seed: str | int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    witnesses: Sequence[NoteKey] = (),
     trust: Sequence[str] = (),
     record: bool = False,
     advance: Advance = ignore_progress,
@@ -350,6 +418,9 @@ def recompute(
     checkpoint
         A file that the shards are chosen by instead: a checkpoint of the log that witnesses have signed after the
         models were committed to. Its SHA-256 decides, so that the auditor need not be trusted either.
+    witnesses
+        The keys of the witnesses who must have cosigned the checkpoint. Then it must be one of this deployment's log,
+        and the SHA-256 is of what these witnesses signed: other lines in the file do not count.
     trust
         The modules or classes of your own that the folder was created with.
     record
@@ -393,12 +464,22 @@ def recompute(
     """
     if record and is_bundle(source):
         raise ParameterError("a result is recorded in a deployment's folder, and this is a bundle")
-    digest = None if checkpoint is None else digest_checkpoint(checkpoint)
+    if witnesses and checkpoint is None:
+        raise ParameterError("witnesses cosign a checkpoint, and none was given")
+    digest, cosigned_by = None, tuple[tuple[str, str], ...]()
+    if checkpoint is not None and witnesses:
+        cosigned = _only_cosigned(checkpoint, witnesses)
+        digest = hashlib.sha256(str(cosigned).encode()).hexdigest()
+        cosigned_by = tuple((each.name, utc(cosigned.cosigned_at(each) or 0)) for each in witnesses)
+    elif checkpoint is not None:
+        digest = digest_checkpoint(checkpoint)
     choose_shards(1, shards, seed=seed, checkpoint=digest)  # refuses wrong options before anything is read
     text = None if seed is None else _seed_text(seed)
     with recording(source) if record else nullcontext() as write:
         found = disclose(source, shards=lambda k: choose_shards(k, shards, seed=text, checkpoint=digest))
-        result = _compared(found, text, digest, trust, advance)
+        if checkpoint is not None and witnesses:
+            _require_log(checkpoint, found.log_key)
+        result = replace(_compared(found, text, digest, trust, advance), cosigned_by=cosigned_by)
         if write is not None:
             write(
                 num_checked=len(result.checked),
@@ -434,6 +515,9 @@ def _compared(
         checkpoint=checkpoint,
         key="not recorded" if found.commitment is None else key,
         commitment=next((each for each in made if each == found.commitment), found.key.commitment),
+        drawn_with=None if found.draw is None else str(found.draw.nonce.witness),
+        unused=0 if found.draw is None else found.draw.unused,
+        draw_fault="" if found.draw is None else found.draw.fault(found.key, found.log_key.name),
         environment="different" if changed else "same",
         changed=changed,
         signed_by=found.signed_by,

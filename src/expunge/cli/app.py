@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -53,6 +57,34 @@ class DefaultGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+class Terminated(BaseException):
+    """The process was asked to end. What is half done is undone on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _terminate(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_DFL)  # the next one ends the process at once
+    raise Terminated(number)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Undo what is half done when the process is asked to end, for the block."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, _terminate)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Interrupted(Exception):
     """Ctrl-C, with a line that says what happens to the work."""
 
@@ -62,11 +94,19 @@ def main() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the parent process closed it
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    with _ended_in_order():
+        _run()
+
+
+def _run() -> None:
     try:
         code = app(prog_name="expunge", standalone_mode=False) or 0
         if code == _INTERRUPTED:
             complain("interrupted")
         sys.exit(code)
+    except Terminated as error:
+        complain(f"ended by {signal.Signals(error.number).name}")
+        sys.exit(128 + error.number)
     except Interrupted as error:
         complain(str(error))
         sys.exit(_INTERRUPTED)

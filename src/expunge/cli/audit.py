@@ -252,6 +252,13 @@ def recompute(
             metavar="FILE", help="Draw them by a checkpoint of the log that witnesses have signed, instead of a seed."
         ),
     ] = None,
+    witness_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key of a witness who must have cosigned the checkpoint; repeatable.",
+        ),
+    ] = None,
     record: Annotated[
         bool,
         typer.Option(
@@ -271,9 +278,11 @@ def recompute(
     Example: `expunge audit recompute churn/ --shards all --record`
     """
     from expunge.audit import recompute as run
+    from expunge.evidence import load_note_key
     from expunge.folder.disclosure import count_shards
 
     wanted = _number_of_shards(shards)
+    witnesses = [load_note_key(path) for path in witness_key or ()]
     settle(source)
     if trust:
         importable_from_here()
@@ -286,6 +295,7 @@ def recompute(
                 shards=wanted,
                 seed=seed,
                 checkpoint=checkpoint,
+                witnesses=witnesses,
                 trust=trust or (),
                 record=record,
                 advance=advance,
@@ -336,7 +346,9 @@ def _tell_recomputation(found: Recomputation, *, recorded: bool) -> None:
 
 def _how(found: Recomputation) -> str:
     if found.checkpoint is not None:
-        return f"by the checkpoint with the SHA-256 {found.checkpoint}"
+        names = " and ".join(f"by {name} at {at}" for name, at in found.cosigned_by)
+        told = f"cosigned {names}" if names else "whose cosignatures were not checked"
+        return f"by the checkpoint with the SHA-256 {found.checkpoint}, {told}"
     return "by the system's randomness" if found.seed is None else f"with the seed {found.seed!r}"
 
 

@@ -17,9 +17,28 @@ from expunge.core.errors import InputError
 from expunge.core.files import read_bounded
 
 if TYPE_CHECKING:
-    from expunge.evidence import Certificate, Check, Verification
+    from expunge.evidence import Certificate, Check, Checkpoint, Verification
 
 _EXIT_CODES = {"holds": 0, "wrong": 1, "unusable": 2}
+_ANSWERS = {
+    "one history": (0, "They belong to one history: the log was only continued."),
+    "two histories": (
+        1,
+        "They belong to two histories. The operator signed both: the log tells different people different things. Do "
+        "not rely on either, and keep the files: they prove it.",
+    ),
+    "not decided": (
+        2,
+        "Each of them holds, but these files cannot decide whether they belong to one history. Ask the operator for a "
+        "certificate that continues all of them, and verify it together with them. The operator makes it with: "
+        "expunge certificate FOLDER {since} --out newer.json",
+    ),
+    "different deployments": (2, "They cannot be compared."),
+    "different keys": (
+        1,
+        "One of them was not signed by the operator of this deployment. Give --public-key to see which.",
+    ),
+}
 _VERDICTS = {
     "matches": "The certificate holds, and the key is the one that you gave.",
     "not checked": "The certificate is consistent. Whose key signed it was not checked: give --public-key, or compare "
@@ -39,6 +58,12 @@ def certificate(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate as an HTML page to read and print.")
     ] = None,
+    since: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--since", metavar="FILE", help="An earlier certificate: prove that the log continues it. May be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Issue a signed certificate about a request, or about the whole deployment. Anyone can verify it offline.
 
@@ -54,11 +79,12 @@ def certificate(
     refuse_inside(folder, out, html)
     if out is not None and html is not None and out.resolve() == html.resolve():
         raise InputError(f"--out and --html are both {str(out)!r}; give each a file of its own")
+    continued = [_read_checkpoint(file) for file in since or ()]
     settle(folder)
     with ExitStack() as stack:
         drafts = {path: stack.enter_context(Draft(path)) for path in (out, html) if path is not None}
         with open_view(folder) as view:
-            issued = view.certificate(request)
+            issued = view.certificate(request, since=continued)
         if out is not None:
             drafts[out].finish(issued.to_json())
         elif html is None:
@@ -73,16 +99,22 @@ def certificate(
 
 @app.command()
 def verify(
-    file: Annotated[Path, typer.Argument(help="The certificate (JSON).", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="The certificate (JSON), or several.", show_default=False)
+    ],
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="The operator's public key (PEM), received by another way.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
-    """Check a certificate offline: its content, signature and ledger, and whether its words fit its numbers.
+    """Check a certificate offline: its content, its signature and the log, and whether its words fit its numbers.
 
-    The exit code is 0 if everything holds, 1 if the certificate is wrong (with one line for each error), and 2 if the
-    file cannot be used at all. No training code is loaded, and the network is not used.
+    Of several certificates of one deployment it also says whether they belong to one history: an operator could sign
+    two.
+
+    The exit code is 0 if everything holds, 1 if a certificate is wrong (with one line for each error) or there are two
+    histories, and 2 if a file cannot be used at all or the files cannot decide. No training code is loaded, and the
+    network is not used.
 
     Example: `expunge verify certificate.json --public-key operator.pem`
     """
@@ -90,14 +122,52 @@ def verify(
     from expunge.evidence import verify as check
 
     key = None if public_key is None else PublicKey.load(public_key)
-    found = check(_read(file), public_key=key)
+    found = [(file, check(_read(file), public_key=key)) for file in files]
+    told = [{"file": str(file), **_as_data(each)} for file, each in found] if as_json else []
+    for file, each in found:
+        if not as_json and each.outcome != "unusable":
+            if len(found) > 1:
+                console.print(f"\n{_clean(str(file))}", style="bold", markup=False)
+            _tell(each)
+        for line in each.wrong:
+            complain(f"{file}: {_clean(line)}")
+    code = max(_EXIT_CODES[each.outcome] for _, each in found)
+    if len(found) > 1 and code == 0:
+        code = _compare(files, [each for _, each in found], told if as_json else None)
     if as_json:
-        show_json({"file": str(file), **_as_data(found)})
-    elif found.outcome != "unusable":
-        _tell(found)
-    for line in found.wrong:
-        complain(f"{file}: {_clean(line)}")
-    raise typer.Exit(_EXIT_CODES[found.outcome])
+        show_json(
+            told[0] if len(files) == 1 else {"certificates": told[: len(files)], **(told[len(files) :] or [{}])[0]}
+        )
+    raise typer.Exit(code)
+
+
+def _compare(files: list[Path], found: list[Verification], told: list[dict[str, Any]] | None) -> int:
+    """Say whether sound certificates belong to one history, and return the exit code."""
+    from expunge.evidence import compare
+
+    result = compare([each.certificate for each in found if each.certificate is not None])
+    code, words = _ANSWERS[result.answer]
+    words = words.format(since=" ".join(f"--since {file}" for file in files))
+    if told is not None:
+        told.append({"together": result.answer, "explanation": list(result.explanation)})
+    else:
+        console.print("\nTogether", style="bold", markup=False)
+        for line in result.explanation:
+            console.print(Padding(_clean(line[0].upper() + line[1:] + "."), (0, 0, 0, 2)), markup=False)
+        if code == 0:
+            console.print(words, style="bold green", markup=False)
+    if code:
+        complain(_clean(f"{words}"))
+    return code
+
+
+def _read_checkpoint(file: Path) -> Checkpoint:
+    from expunge.evidence import read_certificate
+
+    try:
+        return read_certificate(_read(file)).log.checkpoint
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
 
 
 def _read(file: Path) -> bytes:
@@ -112,8 +182,6 @@ def _read(file: Path) -> bytes:
 
 
 def _as_data(found: Verification) -> dict[str, Any]:
-    from expunge.evidence import read_canonical
-
     data: dict[str, Any] = {
         "outcome": found.outcome,
         "key": found.key,
@@ -125,7 +193,7 @@ def _as_data(found: Verification) -> dict[str, Any]:
     }
     certificate = found.certificate
     if certificate is not None:
-        document = read_canonical(certificate.to_json())  # infinity is text in it
+        document = _plain(certificate.predicate())
         data |= {
             "kind": certificate.kind,
             "format": certificate.format,
@@ -143,6 +211,13 @@ def _as_data(found: Verification) -> dict[str, Any]:
             "statements": document["statements"],
         }
     return data
+
+
+def _plain(value: Any) -> Any:
+    """The same as the file has it: infinity is text in it."""
+    from expunge.evidence import read_canonical, write_canonical
+
+    return read_canonical(write_canonical(value))
 
 
 def _tell(found: Verification) -> None:

@@ -6,7 +6,6 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.output import AsJson, Folder, complain, console, progress, show_json
-from expunge.core.words import plural
 
 _DAMAGED = 1  # exit code
 
@@ -29,10 +28,14 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
         facts = {"folder": str(folder), "sound": found.is_sound, "checked": found.checked}
         show_json(facts | {"damage": list(found.damage)})
     else:
-        told = ", ".join(plural(number, what.removesuffix("s")) for what, number in found.checked.items())
+        told = ", ".join(f"{number:,} {_one(what) if number == 1 else what}" for what, number in found.checked.items())
         verdict = "everything is as it was written" if found.is_sound else "it is damaged"
         console.print(f"{folder}: {verdict}. Checked: {told}.", markup=False, soft_wrap=True)
     for line in found.damage:
         complain(line)
     if not found.is_sound:
         raise typer.Exit(_DAMAGED)
+
+
+def _one(what: str) -> str:
+    return f"{what.removesuffix('ies')}y" if what.endswith("ies") else what.removesuffix("s")

@@ -11,7 +11,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import read_columns, replacing
+from expunge.cli.folders import nonce_source, read_columns, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
 from expunge.core.errors import ParameterError
 
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from expunge.tables import Labelled, Schema
 
 
-EXACT_IN_SHORT = (
-    "After a deletion the models are, bit for bit, those that the same recipe",
-    "trains on the records that are left, whatever requesters saw and asked.",
-    "It does not say that these models are good: hostile deletions may spoil them.",
-)
-"""The exact promise for a screen: two lines on what it says, and one on what it does not."""
-
-
 def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
     """Print the promises, each by itself: what it says, and with what it compares; or that it is not claimed, and why.
 
@@ -40,7 +32,7 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
     for each in promise:
         if each.name == "exact":
             console.print(f"\n[bold]exact: {'promised' if each.is_claimed else 'not claimed'}.[/bold]")
-            for line in EXACT_IN_SHORT if each.is_claimed else (f"Why: {each.reason}.",):
+            for line in each.in_short if each.is_claimed else (f"Why: {each.reason}.", _TRAIN_AGAIN):
                 say(line)
         elif each.is_claimed:
             _tell_closeness(each, guarantee, provenance)
@@ -53,10 +45,14 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
             console.print(f"\n[bold]{each.name}: not claimed.[/bold]")
             say(f"Why: {each.reason}.")
             advice = advice_for(guarantee, provenance)
-            if each.name == "exact":
-                advice = "`expunge rekey` trains everything again."
             if advice:
                 say(f"What would change that: {advice}")
+
+
+_TRAIN_AGAIN = (
+    "What would change that: `expunge rekey` trains everything again, and `expunge audit recompute --shards all "
+    "--record` then shows that it did."
+)
 
 
 def _tell_closeness(promised: Statement, guarantee: Guarantee, provenance: dict[str, Any]) -> None:
@@ -248,6 +244,15 @@ def create(
             metavar="N", min=0, help="For tests and experiments: derive the recipe key from N, so that runs repeat."
         ),
     ] = None,
+    witness: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Have a witness take part in the recipe key, so that you cannot pick it among many."
+        ),
+    ] = None,
+    witness_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The witness's key: its file `witness.key`.")
+    ] = None,
     jobs: Jobs = None,
     trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the deployment that is in the folder.")] = False,
@@ -267,7 +272,7 @@ def create(
     from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
-    policy = ApplyPolicy.parse(apply)
+    policy, source = ApplyPolicy.parse(apply), nonce_source(witness, witness_key)
     if (pool is not None) != (promise == "student"):
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     options: dict[str, Any] = {
@@ -333,6 +338,7 @@ def create(
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
                 rng=_randomness(seed),
+                witness=source,
                 provenance={
                     "columns": schema.to_dict(),
                     "learner": learner,

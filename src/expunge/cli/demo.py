@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.create import EXACT_IN_SHORT
 from expunge.cli.output import console, progress, say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -32,7 +31,13 @@ def demo(
     """
     from expunge.core.randomness import Randomness
     from expunge.demo import run_demo
+    from expunge.serving.promises import EXACT_STATEMENT
 
+    if not as_json:
+        console.print("[bold]What is promised[/bold]: exact deletion")
+        for line in EXACT_STATEMENT.in_short:
+            say(line)
+        console.print()
     rng = Randomness.from_system() if seed is None else Randomness.from_seed(seed)
     with tempfile.TemporaryDirectory(prefix="expunge-demo-") as temporary:
         report = run_demo(folder or Path(temporary) / "digits", rng=rng, progress=progress)
@@ -143,12 +148,10 @@ def _tell_promise(report: DemoReport) -> None:
     found = "all are the same, bit for bit" if report.recomputation_agrees else "SOME DIFFER, which is a bug"
     verdict = "holds" if report.certificate_holds else "DOES NOT HOLD, which is a bug"
     claimed = "in force" if report.promise.is_claimed else "NOT in force, which is a bug"
-    console.print(f"\n[bold]What these digits were promised[/bold]: exact deletion, {claimed}")
-    for line in EXACT_IN_SHORT:
-        say(line)
+    console.print(f"\n[bold]Was the promise kept?[/bold] The exact promise is {claimed}.")
     say(
-        f"Checked: {report.num_recomputed} of {report.num_shards} models were trained again from the records that are "
-        f"left, and compared with those in service: {found}."
+        f"Recomputed: {report.num_recomputed} of {report.num_shards} models were trained again from the records that "
+        f"are left, and compared with those in service: {found}."
     )
     certificate = report.certificate
     say(f"The certificate of the first request: {certificate.statements.headline}")

@@ -18,6 +18,7 @@ from expunge.cli.app import Interrupted
 from expunge.core.errors import InputError, ParameterError, StoreError
 
 if TYPE_CHECKING:
+    from expunge.evidence.nonce import NonceSource
     from expunge.folder import DurableDeployment
     from expunge.tables import Schema, Table
     from expunge.training.learners import Learner, SlicedLearner
@@ -180,6 +181,18 @@ def read_columns(path: Path, schema: Schema) -> Table:
 
     texts = [feature.name for feature in schema.features if feature.kind not in ("number", "boolean")]
     return read_table(path, as_text=list(schema.roles.values()), text_features=texts)
+
+
+def nonce_source(url: str | None, key: Path | None) -> NonceSource | None:
+    """How a witness is asked for its part in a recipe key; None if no witness is named."""
+    if url is None and key is None:
+        return None
+    if url is None or key is None:
+        raise ParameterError("--witness and --witness-key need each other")
+    from expunge.evidence import load_note_key
+    from expunge.evidence.outlets import ask_nonce
+
+    return ask_nonce(url, load_note_key(key))
 
 
 def refuse_inside(folder: Path, *outputs: Path | None) -> None:

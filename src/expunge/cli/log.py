@@ -10,11 +10,11 @@ import typer
 from expunge.cli.app import DefaultGroup, app
 from expunge.cli.folders import refuse_inside, settle
 from expunge.cli.output import AsJson, Folder, complain, console, show_json
-from expunge.core.errors import InputError, ParameterError, StoreError
+from expunge.core.errors import InputError, ParameterError
 from expunge.core.words import plural, utc
 
 if TYPE_CHECKING:
-    from expunge.evidence import Checkpoint, NoteKey, Publication, Submission
+    from expunge.evidence import Checkpoint, NoteKey, Publication
 
 _ALARM_EXIT = 1
 
@@ -268,39 +268,18 @@ def follow(
 
 
 def _cosigned_at(url: str, folder: Path, by: NoteKey) -> Checkpoint:
-    """Ask a witness over HTTP. It says which checkpoint the proof has to start from, if that is another one."""
-    from expunge.evidence.outlets import ask_witness
+    """Ask a witness over HTTP."""
+    from expunge.evidence.outlets import ForkRefused, submit
     from expunge.evidence.witness import add_cosignatures
     from expunge.folder import open_view
 
-    with open_view(folder) as view:
-        kept = view.cosigned()
-        sent = view.submission(0 if kept is None else kept.size)
-        answer = ask_witness(url, sent)
-        if answer.size is not None and answer.size != sent.old_size and answer.size <= sent.checkpoint.size:
-            sent = view.submission(answer.size)
-            answer = ask_witness(url, sent)
-    if answer.size is not None:
-        _forked(url, sent, answer.size)
-    if answer.status == 422:
-        _alarm(f"{url} refuses: this log does not continue the one that it cosigned, so there are two histories of it")
-    if answer.status == 404:
-        raise InputError(
-            f"{url} does not know this log: give its operator the key that `expunge log key {folder}` prints"
-        )
-    if answer.status != 200:
-        raise StoreError(f"{url} refuses ({answer.status}): {' '.join(answer.text.split())[:200]}")
-    return add_cosignatures(sent.checkpoint, answer.text, by)
-
-
-def _forked(url: str, sent: Submission, size: int) -> NoReturn:
-    new = sent.checkpoint
-    if size > new.size:
-        _alarm(
-            f"{url} has cosigned {size:,} entries of this log, and this folder holds {new.size:,}: it is an older "
-            "copy, or a fork"
-        )
-    _alarm(f"{url} refuses: it has cosigned another history of this log, of {size:,} entries")
+    try:
+        with open_view(folder) as view:
+            kept = view.cosigned()
+            sent, answer = submit(url, view.submission, since=0 if kept is None else kept.size)
+    except ForkRefused as refused:
+        _alarm(str(refused))
+    return add_cosignatures(sent.checkpoint, answer, by)
 
 
 def _cosigned_in(file: Path, folder: Path, by: NoteKey) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""`expunge add`, `delete`, `apply`, `cancel` and `requests`.
+"""`expunge add`, `delete`, `apply`, `cancel`, `requests` and `forget`.
 
 A request is accepted first, and then applied if it is due. Its id is printed even if applying it fails.
 """
@@ -28,6 +28,7 @@ from expunge.cli.output import (
     show_table,
 )
 from expunge.core.errors import ExpungeError, InputError, UnknownRecordError
+from expunge.core.words import plural, read_period
 
 if TYPE_CHECKING:
     from expunge.core.records import Records, Update
@@ -165,6 +166,9 @@ def delete(
         raise InputError("say what to delete: --id, --subject, --ids-file or --subjects-file")
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = schema_of(deployment, folder)
+        if (subject or subjects_file) and schema.subject is None:
+            option = "--subject" if subject else "--subjects-file"
+            raise InputError(f"{option}: the records of {folder} have no subjects, as it was created without --subject")
         ids = _read_names(id, "--id", ids_file, column or schema.id, schema.id_kind, given=column is not None)
         subjects = _read_names(
             subject, "--subject", subjects_file, column or schema.subject, schema.subject_kind, given=column is not None
@@ -314,3 +318,31 @@ def request_facts(request: Request) -> dict[str, Any]:
         "applied_by": request.applied_by if is_applied else None,
         "round": request.round if is_applied else None,
     }
+
+
+@app.command()
+def forget(
+    folder: Folder,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than", metavar="TIME", help="How long ago they were applied or cancelled: 365d, 12h, 30m."
+        ),
+    ],
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget old requests: what they asked for, and the salts that open their entries in the log.
+
+    Their certificates can no longer be issued. Those that were issued still verify. Deleted records still cannot come
+    back unnoticed.
+
+    Example: `expunge forget churn/ --older-than 365d`
+    """
+    read_period("--older-than", older_than)
+    with opened(folder, trust=trust) as deployment:
+        forgotten = deployment.forget_requests(older_than=older_than)
+    if as_json:
+        show_json({"forgotten": forgotten})
+    else:
+        console.print(f"Forgot {plural(forgotten, 'request')}.", markup=False)

@@ -110,6 +110,14 @@ def cosign(
 def serve(
     state: State,
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Where to listen; 0: a free port.")] = 8765,
+    trust_new: Annotated[
+        bool,
+        typer.Option(
+            "--trust-new",
+            help="Take new logs that ask for a part in their first key: `expunge create --witness`. Anyone who reaches "
+            "the port can add one.",
+        ),
+    ] = False,
 ) -> None:
     """Answer over HTTP on this machine (`POST /add-checkpoint` of C2SP tlog-witness) until Ctrl-C.
 
@@ -122,7 +130,7 @@ def serve(
 
     found = Witness(state)
     try:
-        with WitnessServer(found, port=port, report=complain) as server:
+        with WitnessServer(found, port=port, report=complain, trusts_new=trust_new) as server:
             print(f"{found.key.name} listens at {server.url}", flush=True)
             server.serve_forever()
     except KeyboardInterrupt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import canonical
 from expunge.core.errors import InputError, RecordError
-from expunge.core.features import Features, codes_of, concatenate, num_rows, take
-from expunge.core.index import RecordId, canonical
+from expunge.core.features import Features, as_array, codes_of, concatenate, num_rows, take
+from expunge.core.index import RecordId
 
 RowCheck = Callable[[NDArray[np.int64], Features], None]
 
@@ -72,7 +73,7 @@ def object_column(values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
 
 def id_column(values: Sequence[Any] | NDArray[Any], length: int, name: str) -> NDArray[Any]:
     """Make a column of ids or subjects: int64 if all are ints, Python objects otherwise."""
-    array = np.asarray(values)
+    array = as_array(values, name)
     if array.ndim != 1 or len(array) != length:
         raise InputError(f"{name} must be one per record ({length}), got shape {array.shape}")
     plain = not any(isinstance(value, bool | np.bool_) for value in values) if array.dtype.kind in "iu" else False
@@ -81,14 +82,60 @@ def id_column(values: Sequence[Any] | NDArray[Any], length: int, name: str) -> N
     return object_column(values)
 
 
+def label_column(labels: Any) -> NDArray[Any]:
+    """Make a column of labels; texts and numbers do not mix."""
+    array = as_array(labels, "labels")
+    if array.dtype.kind == "U" and not isinstance(labels, np.ndarray) and array.ndim == 1:
+        for row, label in enumerate(labels):
+            if not isinstance(label, str):
+                raise InputError(
+                    f"labels are all texts or all numbers, got {label!r:.80} in row {row + 1:,} among texts"
+                )
+    return array
+
+
+def class_list(classes: Any) -> NDArray[Any]:
+    """All labels that may occur, each once and in order: all texts, or all numbers."""
+    found = label_column(classes if isinstance(classes, np.ndarray) else listed(classes, "classes"))
+    if found.ndim != 1 or not len(found):
+        raise InputError(f"classes must be a list of labels, got shape {found.shape}")
+    if found.dtype == object:
+        is_text = isinstance(found[0], str)
+        for label in found.tolist():
+            if isinstance(label, str) != is_text or not isinstance(label, str | Real):
+                raise InputError(f"labels are all texts or all numbers, got {label!r:.80}")
+    return np.unique(found)
+
+
+def listed(names: Any, what: str) -> list[Any]:
+    """Return names as a list of plain values. A text is refused: its letters would name other records."""
+    is_column = not isinstance(names, np.ndarray) or names.ndim == 1
+    if isinstance(names, Iterable) and is_column and not isinstance(names, str | bytes):
+        return names.tolist() if isinstance(names, np.ndarray) else list(names)
+    raise InputError(f"{what} must be a list, also of a single one, got {names!r:.80}")
+
+
 def _encode(labels: NDArray[Any], classes: NDArray[Any], id_of: Any) -> NDArray[np.int32]:
+    if len(classes) and (labels.dtype.kind != classes.dtype.kind or labels.dtype == object):
+        _require_kind(labels, isinstance(classes[0], str), id_of)
     codes = codes_of(labels, classes).astype(np.int32)
-    wrong = np.flatnonzero(classes[codes] != labels)
-    for row in wrong[:1]:
-        record = id_of(int(row))
-        label = labels[row].item() if isinstance(labels[row], np.generic) else labels[row]
-        raise RecordError(f"record {record!r} has the label {label!r}, which is not a known class", record)
+    for row in np.flatnonzero(classes[codes] != labels)[:1]:
+        raise _unknown_label(labels, int(row), id_of)
     return codes
+
+
+def _require_kind(labels: NDArray[Any], is_text: bool, id_of: Any) -> None:
+    """Refuse a label that cannot be compared with the classes: they are all texts, or all numbers."""
+    if labels.dtype.kind in ("U" if is_text else "fiub"):
+        return
+    for row, label in enumerate(labels.tolist()):
+        if not isinstance(label, str if is_text else Real):
+            raise _unknown_label(labels, row, id_of)
+
+
+def _unknown_label(labels: NDArray[Any], row: int, id_of: Any) -> RecordError:
+    record, label = id_of(row), labels[row].item() if isinstance(labels[row], np.generic) else labels[row]
+    return RecordError(f"record {record!r} has the label {label!r:.80}, which is not a known class", record)
 
 
 def _numbers(labels: NDArray[Any], id_of: Any) -> NDArray[np.float64]:
@@ -133,13 +180,22 @@ def make_block(
             require_id(subject, "a subject")
     weight_column = None
     if weights is not None:
-        weight_column = np.asarray(weights, dtype=np.float64)
-        if weight_column.shape != (length,):
-            raise InputError(f"weights must be one per record ({length}), got shape {weight_column.shape}")
-        for row in np.flatnonzero(~(np.isfinite(weight_column) & (weight_column >= 0)))[:1]:
-            record = int(row) if ids is None else ids.tolist()[row]
-            raise RecordError(f"record {record!r} has the weight {weight_column[row]}", record)
+        weight_column = _weight_column(weights, length, id_of)
     return Block(start, features, coded, ids, subject_column, weight_column)
+
+
+def _weight_column(weights: Any, length: int, id_of: Any) -> NDArray[np.float64]:
+    given = as_array(weights, "weights")
+    if given.shape != (length,):
+        raise InputError(f"weights must be one per record ({length}), got shape {given.shape}")
+    if given.dtype.kind in "fiub":
+        found = given.astype(np.float64)
+    else:
+        found = np.array([float(each) if isinstance(each, Real) else np.nan for each in given.tolist()])
+    for row in np.flatnonzero(~(np.isfinite(found) & (found >= 0)))[:1]:
+        record, weight = id_of(int(row)), given[row : row + 1].tolist()[0]
+        raise RecordError(f"record {record!r} has the weight {weight!r:.80}", record)
+    return found
 
 
 def pick_rows(block: Block, rows: NDArray[np.int64]) -> Block:

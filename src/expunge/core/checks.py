@@ -6,8 +6,10 @@ Every function returns the value as a plain Python object, so that a check and a
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Collection
 from numbers import Integral, Real
+from typing import Any
 
 from expunge.core.errors import ParameterError
 
@@ -233,3 +235,16 @@ def require_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ParameterError(f"{name} must be true or false, got {value!r:.80}")
     return value
+
+
+def canonical(name: Any) -> Any:
+    """An id or subject in its one canonical form: texts in Unicode's form NFC, numbers as they are.
+
+    Examples
+    --------
+    >>> canonical("Zoe\\u0308") == canonical("Zo\\u00eb")
+    True
+    """
+    if isinstance(name, str) and not name.isascii():
+        return unicodedata.normalize("NFC", name)
+    return name

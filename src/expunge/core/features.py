@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from decimal import Decimal
 from hashlib import blake2b
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,22 +22,47 @@ from numpy.typing import ArrayLike, NDArray
 from expunge.core.errors import InputError
 
 Features = Any  # a numpy array, a scipy sparse array in CSR form, a pandas data frame, or a 1-d object array
+_NUMBERS = "fiub"  # kinds of types
 
 
 def as_features(rows: Any) -> Features:
     """Return a container: `rows` itself if it is one, otherwise an array made of it."""
     if is_sparse(rows):
+        if rows.ndim != 2:
+            raise InputError(f"features must be a table with one row per record, got shape {rows.shape}")
+        require_exact(rows.dtype, "features")
         return rows.tocsr()
     if is_frame(rows):
         if not rows.columns.is_unique:
             raise InputError(f"column {rows.columns[rows.columns.duplicated()][0]!r} occurs twice")
+        for kind in set(rows.dtypes):
+            if isinstance(kind, np.dtype):
+                require_exact(kind, "a column of features")
         return rows
-    array = np.asarray(rows)
+    array = as_array(rows, "features")
     if array.dtype.kind in "US":
         array = array.astype(object)
     if array.ndim == 0:
         raise InputError("features must be a table with one row per record, got a single value")
+    require_exact(array.dtype, "features")
     return array
+
+
+def as_array(values: Any, name: str) -> NDArray[Any]:
+    """Return values as an array; rows of several lengths, and a masked array with hidden values, are refused."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(f"{name} are a masked array with hidden values: fill these in, or leave their records out")
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as error:
+        why = "rows differ in length" if "inhomogeneous" in str(error) else " ".join(str(error).split())[:200]
+        raise InputError(f"{name} cannot be made into an array: {why}") from None
+
+
+def require_exact(kind: np.dtype[Any], name: str) -> None:
+    """Refuse numbers whose bytes differ between machines, or hold bytes of no meaning."""
+    if kind.kind in "fc" and kind.itemsize > (8 if kind.kind == "f" else 16):
+        raise InputError(f"{name} of type {kind.name} cannot be kept to the bit: convert them to float64")
 
 
 def is_sparse(rows: Any) -> bool:
@@ -111,9 +138,13 @@ def _with_plain_gaps(frame: Any) -> Any:
         gone = frame[name].isna() if kind == np.dtype(object) else None
         if gone is not None and gone.any():
             filled[name] = frame[name].where(~gone, np.nan)
-    if filled:
+    return _with_columns(frame, filled)
+
+
+def _with_columns(frame: Any, columns: dict[Any, Any]) -> Any:
+    if columns:
         frame = frame.copy()
-        for name, column in filled.items():
+        for name, column in columns.items():
             frame[name] = column
     return frame
 
@@ -176,6 +207,9 @@ def cast_like(rows: Features, pattern: Features) -> Features:
     Whole numbers must keep their value: 3.0 may join a column of integers, 3.5 may not and raises `InputError`.
     """
     if is_frame(rows):
+        for name, kind, own in zip(rows.columns, rows.dtypes, pattern.dtypes, strict=True):
+            if getattr(kind, "kind", "O") == "c" and _is_numeric(own):
+                raise InputError(f"column {name!r} does not fit the type {own}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an unknown category becomes missing, which is refused below
             cast = rows.astype(dict(zip(pattern.columns, pattern.dtypes, strict=True)))
@@ -186,7 +220,9 @@ def cast_like(rows: Features, pattern: Features) -> Features:
         return cast
     if rows.dtype == pattern.dtype:
         return rows
-    if rows.dtype.kind in "cUSO" and pattern.dtype.kind in "fiub":
+    if rows.dtype == object and pattern.dtype.kind in _NUMBERS:
+        rows = _numbers(rows)
+    if rows.dtype.kind not in _NUMBERS and rows.dtype.kind != pattern.dtype.kind and pattern.dtype != object:
         raise InputError(f"values of type {rows.dtype} do not fit the type {pattern.dtype}")
     with np.errstate(over="ignore"):  # an overflow becomes infinite, and is refused as such
         cast = rows.astype(pattern.dtype)
@@ -203,7 +239,7 @@ def _same_values(cast: NDArray[Any], before: NDArray[Any]) -> bool:
 def missing_rows(rows: Features) -> NDArray[np.intp]:
     """Find the rows that hold a NaN or an infinity (numeric columns only)."""
     if is_frame(rows):
-        numeric = rows.select_dtypes("number")
+        numeric = rows.select_dtypes(["number", "boolean"])
         return np.flatnonzero(~np.isfinite(numeric.to_numpy(dtype=float, na_value=np.nan)).all(axis=1))
     if is_sparse(rows):
         bad = np.flatnonzero(~np.isfinite(rows.data)) if rows.dtype.kind in "fc" else np.empty(0, dtype=np.intp)
@@ -217,20 +253,71 @@ def missing_rows(rows: Features) -> NDArray[np.intp]:
     return np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
 
 
-def conform(rows: Features, layout: tuple[str, tuple[Any, ...]]) -> Features:
-    """Bring queries into the layout of the records: add or drop a data frame's columns, and check the width."""
+def conform(rows: Features, layout: tuple[str, tuple[Any, ...]], pattern: Features) -> Features:
+    """Bring queries into the layout of the records: add or drop a data frame's columns, and check the width.
+
+    Where the records have numbers (`pattern` has their types), queries must have numbers, or texts that are some.
+    """
     kind, columns = layout
     found, own = describe(rows)
     if kind == "data frame" and found == "array" and own == (len(columns),):
         import pandas as pd
 
-        return pd.DataFrame(rows, columns=list(columns))
+        return _numbers_in(pd.DataFrame(rows, columns=list(columns)), pattern)
     if found == "data frame" and kind != "data frame":
         rows = rows.to_numpy()
         found, own = describe(rows)
+    if found == "sparse matrix" and kind == "array" and own == columns:
+        rows = rows.toarray()
     if (found == "data frame") != (kind == "data frame") or own != columns:
         raise InputError(f"queries must have the form {kind} of {columns}, got {found} of {own}")
-    return _with_plain_gaps(rows) if found == "data frame" else rows
+    return _with_plain_gaps(_numbers_in(rows, pattern)) if found == "data frame" else _as_numbers(rows, pattern)
+
+
+def _as_numbers(rows: Features, pattern: Features) -> Features:
+    """Queries with the numbers that the records have there; others, such as texts, stay as they are."""
+    if pattern.dtype.kind not in _NUMBERS or rows.dtype.kind in _NUMBERS:
+        return rows
+    if rows.dtype != object:
+        raise InputError(f"queries of type {rows.dtype} do not fit the records, which are of type {pattern.dtype}")
+    return _numbers(rows)
+
+
+def _numbers_in(frame: Any, pattern: Any) -> Any:
+    changed = {}
+    for place, name in enumerate(frame.columns):
+        kind, own = frame.dtypes.iloc[place], pattern.dtypes.iloc[place]
+        if _is_numeric(own) and not _is_numeric(kind):
+            cells = frame.iloc[:, place].to_numpy(dtype=object)
+            try:
+                changed[name] = _numbers(cells)
+            except InputError as error:
+                raise InputError(f"column {name!r}: {error}") from None
+    return _with_columns(frame, changed)
+
+
+def _is_numeric(kind: Any) -> bool:
+    return getattr(kind, "kind", "O") in _NUMBERS
+
+
+def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Python values as numbers; a gap is NaN. What is no number is named."""
+    plain = []
+    for place, value in enumerate(values.ravel().tolist()):
+        try:
+            plain.append(_number(value))
+        except (TypeError, ValueError):
+            row = place // max(1, values[:1].size) + 1
+            raise InputError(f"row {row:,} has {value!r:.80}, which is not a number") from None
+    return np.array(plain, dtype=np.float64).reshape(values.shape)
+
+
+def _number(value: Any) -> float:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return np.nan
+    if isinstance(value, Real | Decimal | str):
+        return float(value)
+    raise TypeError
 
 
 def row_keys(rows: Features) -> list[bytes]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
+import secrets
 import select
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -25,7 +27,8 @@ class Draft:
     """A file that appears under its name, complete, when `finish` is called. Until then the old file stays.
 
     Creating a draft makes an empty file beside the target at once. So a missing or read-only folder is found before
-    any work is done.
+    any work is done. On Linux the file has no name until it is finished, so that a process that is killed leaves none
+    behind. Elsewhere, or if it is killed while the name is exchanged, the next draft of this target removes it.
 
     Parameters
     ----------
@@ -52,7 +55,7 @@ class Draft:
 
     def __init__(self, path: str | Path, *, overwrites: bool = False) -> None:
         self.path = Path(path)
-        self._overwrites = overwrites
+        self._overwrites, self._is_finished = overwrites, False
         if self.path.is_dir():
             raise InputError(f"{str(path)!r} is a folder; give the name of a file to write")
         target = self.path.resolve() if self.path.is_symlink() else self.path.absolute()
@@ -62,11 +65,12 @@ class Draft:
         self._is_special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
         if self._is_special:
             return
+        _remove_leftovers(target)
+        self._temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.draft")
         try:
-            self._descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+            self._descriptor, self._is_unnamed = _open_draft(self._temporary)
         except OSError as error:
             raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
-        self._temporary = Path(name)
 
     def finish(self, content: bytes) -> None:
         """Write the content, flush it to the disk, and replace the target.
@@ -90,8 +94,12 @@ class Draft:
             mask = os.umask(0)
             os.umask(mask)
             os.fchmod(self._descriptor, 0o666 & ~mask)
+            if self._is_unnamed:
+                own = f"/proc/self/fd/{self._descriptor}"  # a link, which is followed only if a folder is given
+                os.link(own, self._temporary, dst_dir_fd=self._descriptor)
             with _held_to_overwrite(self._target) if self._overwrites else nullcontext():
                 os.replace(self._temporary, self._target)
+                self._is_finished = True
         except OSError as error:
             raise InputError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
 
@@ -104,7 +112,7 @@ class Draft:
         if self._is_special:
             return
         try:
-            if self._temporary.exists():  # it was not finished
+            if not self._is_finished:
                 overwrite(self._descriptor)
         finally:
             os.close(self._descriptor)
@@ -123,6 +131,41 @@ def _held_to_overwrite(path: Path) -> Iterator[None]:
         yield
         if not os.fstat(descriptor).st_nlink:
             overwrite(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_draft(path: Path) -> tuple[int, bool]:
+    """Open a new file, without a name where the system can do that. It is locked: nobody takes it for a leftover."""
+    try:
+        descriptor, is_unnamed = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), True
+        if not os.access(f"/proc/self/fd/{descriptor}", os.F_OK):
+            os.close(descriptor)
+            raise OSError(errno.ENOTSUP, "no /proc")
+    except (AttributeError, OSError):
+        descriptor, is_unnamed = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), False
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor, is_unnamed
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove drafts of this target that killed processes left: files of this user's own that nobody holds."""
+    form = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.draft")
+    with suppress(OSError):
+        for name in os.listdir(target.parent):
+            if form.fullmatch(name):
+                with suppress(OSError):
+                    _remove_leftover(target.parent / name)
+
+
+def _remove_leftover(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            overwrite(descriptor)
+            path.unlink()
     finally:
         os.close(descriptor)
 

@@ -8,7 +8,6 @@ costs O(√n) dictionary entries instead of n.
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,24 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import canonical
 from expunge.core.errors import DuplicateRecordError
 
 RecordId = int | str
 NOWHERE = -1  # the slot of an id that no record has
 _NO_NAMES = np.empty(0, dtype=object)
-
-
-def canonical(name: Any) -> Any:
-    """An id or subject in its one canonical form: texts in Unicode's form NFC, numbers as they are.
-
-    Examples
-    --------
-    >>> canonical("Zoe\\u0308") == canonical("Zo\\u00eb")
-    True
-    """
-    if isinstance(name, str) and not name.isascii():
-        return unicodedata.normalize("NFC", name)
-    return name
 
 
 class _RangeBase:

@@ -76,6 +76,24 @@ class RecipeKey:
             return cls.from_system()
         return cls(rng.words(KEY_BYTES // 8).tobytes(), is_system=False)
 
+    @classmethod
+    def with_nonce(cls, own: bytes, nonce: bytes) -> RecipeKey:
+        """The key that follows from a secret of the operator's own and from what a witness answered to it.
+
+        Parameters
+        ----------
+        own
+            32 bytes from the operating system, committed to before the witness answers.
+        nonce
+            The witness's answer, which nobody else can know beforehand.
+
+        Returns
+        -------
+        RecipeKey
+            The key.
+        """
+        return cls(_hash(cls(own).secret, b"nonce", nonce, size=KEY_BYTES))
+
     def renewed(self) -> RecipeKey:
         """The key of the next generation: fresh from the system, or the next one of a seed."""
         if self.is_system:

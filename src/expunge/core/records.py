@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.blocks import (
     Block,
+    class_list,
     id_column,
     join_blocks,
+    label_column,
+    listed,
     make_block,
     merge_blocks,
     object_column,
@@ -197,14 +201,6 @@ def deletions(ids: Iterable[RecordId], subjects: Iterable[RecordId]) -> list[Upd
     return [DeleteMany(ids), *map(DeleteSubject, listed(subjects, "subjects"))]
 
 
-def listed(names: Any, what: str) -> list[Any]:
-    """Return names as a list of plain values. A text is refused: its letters would name other records."""
-    is_column = not isinstance(names, np.ndarray) or names.ndim == 1
-    if isinstance(names, Iterable) and is_column and not isinstance(names, str | bytes):
-        return names.tolist() if isinstance(names, np.ndarray) else list(names)
-    raise InputError(f"{what} must be a list, also of a single one, got {names!r:.80}")
-
-
 def deleted_ids(updates: Iterable[Update]) -> list[Any]:
     """List the ids that a run of deletions names, in order."""
     ids: list[Any] = []
@@ -339,10 +335,15 @@ class Records:
         """
         table = standard_types(plain_form(as_features(features)))
         table = copy_rows(table) if copy and is_shared(table, features) else table
-        raw = np.asarray(labels)
+        raw = label_column(labels)
         if is_regression and classes is not None:
             raise InputError("numbers to predict have no classes: leave out classes, or is_regression")
-        known = np.unique(raw if classes is None else np.asarray(classes)) if not is_regression else np.empty(0)
+        if not is_regression and raw.ndim != 1:
+            raise InputError(f"labels must be one per record ({num_rows(table)}), got shape {raw.shape}")
+        is_blank = is_regression or (classes is None and not len(raw))
+        known = np.empty(0) if is_blank else class_list(raw if classes is None else classes)
+        if classes is not None and known.dtype.kind == "f" and np.isnan(known).any():
+            raise InputError("NaN cannot be a class")
         column = None if ids is None else id_column(ids, num_rows(table), "ids")
         outputs = _outputs(raw) if is_regression else None
         block = make_block(table, raw, column, subjects, weights, start=0, classes=known, outputs=outputs)
@@ -385,7 +386,7 @@ class Records:
         """Return the slot of a record; an unknown id raises `UnknownRecordError`, which names it."""
         slot = self.index.find(record)
         if slot is None:
-            raise UnknownRecordError(f"no record has the id {record!r}", record)
+            raise UnknownRecordError(f"no record has the id {record!r:.200}", record)
         return slot
 
     def id_of(self, slot: int) -> RecordId:
@@ -396,7 +397,7 @@ class Records:
         """Return the slots of a subject's records, in order; an unknown subject raises `UnknownRecordError`."""
         live = tuple(slot for slot in self.subjects.find(subject) if not self.index.is_gone(slot))
         if not live:
-            raise UnknownRecordError(f"no record belongs to the subject {subject!r}", subject)
+            raise UnknownRecordError(f"no record belongs to the subject {subject!r:.200}", subject)
         return live
 
     def live_slots(self) -> NDArray[np.int64]:
@@ -642,10 +643,11 @@ class Records:
         """Check an addition; return it as a block with this dataset's columns and number types, not added yet."""
         if isinstance(update, Add):
             subjects: Any = None if update.subject is None else [update.subject]
-            weights: Any = None if update.weight == 1.0 else [update.weight]
-            table, labels, ids = _one_row(update.features), np.asarray([update.label]), object_column([update.id])
+            weight: Any = update.weight
+            weights: Any = None if isinstance(weight, Real) and weight == 1 else [weight]
+            table, labels, ids = _one_row(update.features), label_column([update.label]), object_column([update.id])
         else:
-            table, labels = as_features(update.features), np.asarray(update.labels)
+            table, labels = as_features(update.features), label_column(update.labels)
             subjects, weights = update.subjects, update.weights
             ids = id_column(update.ids, num_rows(table), "ids")
         block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes, outputs=self.outputs)
@@ -738,7 +740,7 @@ class _Batch:
         came = dict.fromkeys(self.arrivals.pop(subject, ()))
         fresh = [record for record in came if record in self.pending and self._subject(record) == subject]
         if not settled and not fresh:
-            raise UnknownRecordError(f"no record belongs to the subject {subject!r}", subject)
+            raise UnknownRecordError(f"no record belongs to the subject {subject!r:.200}", subject)
         self.removed.update(slots)
         for record in fresh:
             del self.pending[record]

@@ -1,12 +1,14 @@
 """Signed certificates about a request or a whole deployment. They are checked offline, without training code.
 
-A deployment keeps a hash-chained ledger (`genesis`, `append`, `check_ledger`) and issues a `Certificate` from plain
-facts (`issue`). An auditor checks it (`verify`) or reads it as a page (`render_page`).
+A deployment keeps a log (`Entry`, `Tree`, `Checkpoint`) and issues a `Certificate` from plain facts (`issue`). An
+auditor checks it (`verify`), compares it with others (`compare`) or reads it as a page (`render_page`).
 """
 
 from expunge.evidence.canonical import MAX_BYTES, read_canonical, write_canonical
 from expunge.evidence.certificate import Certificate, issue, read_certificate
 from expunge.evidence.checkpoint import Checkpoint, NoteKey, NoteSignature, load_note_key
+from expunge.evidence.comparison import Comparison, compare
+from expunge.evidence.envelope import Envelope, key_id
 from expunge.evidence.facts import (
     WITHOUT_GUARANTEE,
     CountFacts,
@@ -16,7 +18,7 @@ from expunge.evidence.facts import (
     PublicationFacts,
     RequestFacts,
 )
-from expunge.evidence.hashes import hash_id, hash_ids, keyed_hash, request_key
+from expunge.evidence.hashes import digest_of_hashes, hash_id, hash_ids, keyed_hash, request_key
 from expunge.evidence.history import (
     KEY_EVENTS,
     RENEWALS,
@@ -27,7 +29,7 @@ from expunge.evidence.history import (
     telling_entries,
 )
 from expunge.evidence.keys import PublicKey, SigningKey
-from expunge.evidence.ledger import EVENTS, TICKED, Entry, Excerpt, Fault, Head, Line, append, check_ledger, genesis
+from expunge.evidence.ledger import CLAMPED, EVENTS, HIDDEN, TICKED, Earlier, Entry, Excerpt, Opening, Shown, log_origin
 from expunge.evidence.page import render_page
 from expunge.evidence.publication import Publication, Submission
 from expunge.evidence.statements import why_disagreeing
@@ -35,7 +37,9 @@ from expunge.evidence.tree import Peaks, Tree, hash_leaf, is_consistent, root_of
 from expunge.evidence.verification import Check, Verification, verify
 
 __all__ = [
+    "CLAMPED",
     "EVENTS",
+    "HIDDEN",
     "KEY_EVENTS",
     "MAX_BYTES",
     "RENEWALS",
@@ -44,40 +48,43 @@ __all__ = [
     "Certificate",
     "Check",
     "Checkpoint",
+    "Comparison",
     "CountFacts",
     "DeploymentFacts",
+    "Earlier",
     "Entry",
+    "Envelope",
     "ExactFacts",
     "Excerpt",
-    "Fault",
     "GuaranteeFacts",
-    "Head",
     "History",
     "KeyDraw",
-    "Line",
     "NoteKey",
     "NoteSignature",
+    "Opening",
     "Peaks",
     "PublicKey",
     "Publication",
     "PublicationFacts",
     "RecomputationFacts",
     "RequestFacts",
+    "Shown",
     "SigningKey",
     "Submission",
     "Tree",
     "Verification",
-    "append",
-    "check_ledger",
+    "compare",
     "detection_chance",
-    "genesis",
+    "digest_of_hashes",
     "hash_id",
     "hash_ids",
     "hash_leaf",
     "is_consistent",
     "issue",
+    "key_id",
     "keyed_hash",
     "load_note_key",
+    "log_origin",
     "read_canonical",
     "read_certificate",
     "render_page",

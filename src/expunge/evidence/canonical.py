@@ -1,9 +1,8 @@
-"""Canonical JSON: every value has one sequence of bytes, so hashes and signatures of values are well-defined.
+"""Canonical JSON (RFC 8785): every value has one sequence of bytes, so hashes and signatures are well-defined.
 
-Objects have sorted keys of printable ASCII. There are no spaces. Text is UTF-8 and escapes only what JSON demands.
-Whole numbers are between -2^63 and 2^63-1. Other numbers are written as Python's `repr` writes them: the shortest
-decimal that reads back the same, with minus zero as 0.0. Infinity is the text "infinity", and NaN is refused. Reading
-refuses names that occur twice in one object, and everything that could not have been written.
+The values are fewer than RFC 8785 allows. Names are printable ASCII. Whole numbers are below 2^53, which every JSON
+reader keeps. Infinity is the text "infinity", and NaN is refused. Reading refuses names that occur twice in one object,
+and everything that could not have been written.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+import rfc8785
+
 from expunge.core.errors import InputError
 
 #: Written in place of the number infinity.
@@ -21,10 +22,10 @@ INFINITY: Final = "infinity"
 MAX_DEPTH: Final = 32
 #: Larger files are refused before they are parsed.
 MAX_BYTES: Final = 256 * 2**20
-#: The largest whole number.
-LARGEST_INTEGER: Final = 2**63 - 1
+#: The largest whole number: what a double holds exactly.
+LARGEST_INTEGER: Final = 2**53 - 1
 
-_MAX_DIGITS: Final = 20  # of a whole number, with its sign
+_MAX_DIGITS: Final = 22  # of a double without an exponent, with its sign
 _MAX_KEY: Final = 200
 
 
@@ -51,9 +52,7 @@ def write_canonical(value: Any) -> bytes:
     >>> write_canonical({"b": 1, "a": [0.5, None]})
     b'{"a":[0.5,null],"b":1}'
     """
-    plain = _plain(value, MAX_DEPTH)
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8")
+    return rfc8785.dumps(_plain(value, MAX_DEPTH))
 
 
 def read_canonical(data: bytes) -> Any:
@@ -134,17 +133,15 @@ def _plain_key(key: Any) -> str:
 
 
 def _plain_integer(value: int) -> int:
-    if not -LARGEST_INTEGER - 1 <= value <= LARGEST_INTEGER:
-        raise InputError("not canonical JSON: a whole number is beyond 64 bits")
+    if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+        raise InputError("not canonical JSON: a whole number is beyond 2^53")
     return int(value)
 
 
 def _plain_number(value: float) -> float | str:
     if math.isnan(value) or value == -math.inf:
         raise InputError("not canonical JSON: NaN and minus infinity cannot be written")
-    if math.isinf(value):
-        return INFINITY
-    return float(value) + 0.0  # minus zero becomes zero
+    return INFINITY if math.isinf(value) else float(value)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,10 +153,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise InputError("not canonical JSON: a whole number is beyond 64 bits")
-    return int(digits)
+def _integer(digits: str) -> int | float:
+    """Read a whole number. One beyond 2^53 is a double, and must be written as a double is."""
+    if len(digits) <= _MAX_DIGITS:
+        value = int(digits)
+        if abs(value) <= LARGEST_INTEGER:
+            return value
+        if rfc8785.dumps(float(value)) == digits.encode():
+            return float(value)
+    raise InputError("not canonical JSON: a whole number is beyond 2^53")
 
 
 def _number(digits: str) -> float:

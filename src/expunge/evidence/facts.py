@@ -42,7 +42,7 @@ class DeploymentFacts:
     Parameters
     ----------
     deployment_id
-        The id that its ledger is bound to.
+        The id that its log is named after.
     name
         What the operator calls it.
     created_at
@@ -81,24 +81,36 @@ class PublicationFacts:
         The generation, from 1. Every full training begins one. None under a consensus.
     round
         The round, from 0.
-    predictions_published
-        The predictions published in this generation so far. None under a consensus.
+    predictions_reserved
+        How many predictions were published in this generation at most: so many were reserved on the disk, which comes
+        before they are released. None under a consensus.
+    predictions_released
+        How many of these are known to have been released. It is less than the number reserved if a process ended
+        without notice, or is still serving. None under a consensus.
     predictions_covered
         How many predictions the guarantee covers in a generation. None or infinity means any number.
     """
 
     generation: int | None
     round: int
-    predictions_published: int | None
+    predictions_reserved: int | None
+    predictions_released: int | None
     predictions_covered: int | None
 
     def __post_init__(self) -> None:
         _set(self, "round", checks.count("round", self.round))
-        if (self.generation is None) != (self.predictions_published is None):
-            raise ParameterError("generation and predictions_published are told together, or neither is")
+        told = (self.generation, self.predictions_reserved, self.predictions_released)
+        if None in told and told != (None, None, None):
+            raise ParameterError("generation and the numbers of its predictions are told together, or none of them is")
         if self.generation is not None:
             _set(self, "generation", checks.count("generation", self.generation, least=1))
-            _set(self, "predictions_published", checks.count("predictions_published", self.predictions_published))
+            for name in ("predictions_reserved", "predictions_released"):
+                _set(self, name, checks.count(name, getattr(self, name)))
+            if self.predictions_released > self.predictions_reserved:  # type: ignore[operator]
+                raise ParameterError(
+                    f"of {self.predictions_reserved} predictions reserved, {self.predictions_released} cannot have "
+                    "been released"
+                )
         covered: Any = self.predictions_covered
         if covered is not None and covered != math.inf:
             covered = checks.count("predictions_covered", covered)
@@ -220,7 +232,7 @@ class CountFacts:
 class ExactFacts:
     """The exact promise (T6) as a certificate states it, and the recipe that it compares with.
 
-    When the key was drawn, and what a recomputation found, is told by the ledger's entries in the certificate.
+    When the key was drawn, and what a recomputation found, is told by the log's entries in the certificate.
 
     Parameters
     ----------

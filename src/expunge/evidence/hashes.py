@@ -7,6 +7,7 @@ import hmac
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from expunge.core.checks import canonical
 from expunge.core.errors import ParameterError
 from expunge.evidence.canonical import write_canonical
 
@@ -49,14 +50,14 @@ def request_key(secret: bytes, request_id: str) -> bytes:
 
 
 def hash_id(key: bytes, record_id: RecordName) -> str:
-    """Hash one record id: HMAC-SHA256 of the id in canonical JSON.
+    """Hash one record id: HMAC-SHA256 of the id in canonical JSON. A text is hashed in Unicode's form NFC.
 
     Parameters
     ----------
     key
         The request's key, from `request_key`.
     record_id
-        The id. The number 17 and the text "17" have different hashes.
+        The id. The number 17 and the text "17" have different hashes; two spellings of one text in Unicode have one.
 
     Returns
     -------
@@ -105,6 +106,27 @@ def hash_ids(key: bytes, record_ids: Iterable[RecordName]) -> tuple[str, ...]:
     return tuple([hashed.hex() for hashed in sorted([digest(_written(record_id)) for record_id in record_ids])])
 
 
+def digest_of_hashes(hashes: Iterable[str]) -> str:
+    """One digest of many hashes, which the log's entry about a request commits to.
+
+    Parameters
+    ----------
+    hashes
+        What `hash_ids` gave.
+
+    Returns
+    -------
+    str
+        SHA-256 of the hashes, 32 bytes each, one after the other; in hexadecimal.
+
+    Examples
+    --------
+    >>> digest_of_hashes([])[:16]
+    'e3b0c44298fc1c14'
+    """
+    return hashlib.sha256(b"".join(map(bytes.fromhex, hashes))).hexdigest()
+
+
 def keyed_hash(key: bytes) -> Callable[[bytes], bytes]:
     """Prepare HMAC-SHA256 under one key for many short messages.
 
@@ -148,7 +170,7 @@ def _written(record_id: RecordName) -> bytes:
         return b"%d" % record_id  # what canonical JSON writes, at a tenth of the time
     if isinstance(record_id, bool) or not isinstance(record_id, str | int):
         raise ParameterError(f"a record id must be text or a whole number, got a {type(record_id).__name__}")
-    return write_canonical(record_id)
+    return write_canonical(canonical(record_id))
 
 
 def _require_key(key: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What the ledger's entries in a certificate say about the recipe key in force, and about recomputations."""
+"""What the log's entries in a certificate say about the recipe key in force, and about recomputations."""
 
 from __future__ import annotations
 
@@ -50,27 +50,37 @@ class KeyDraw:
         told.
     is_of_round
         Whether the commitment is made for one round and `at` is its time, so that a renewal of the key does not show.
+    witness
+        The key of the witness whose nonce went into the recipe key, as one line; None if no witness had a part in it.
+    unused
+        How many commitments for a witness the log holds, since the key before, that no key followed from.
     """
 
     at: str
     commitment: str | None
     reason: Reason | None
     is_of_round: bool = False
+    witness: str | None = None
+    unused: int = 0
 
     @classmethod
     def of(cls, entry: Entry) -> Self:
         """Read a `created`, `generation` or `round` entry."""
         commitment, reason = entry.facts.get("key_commitment"), entry.facts.get("reason")
+        witness = entry.facts.get("witness")
         if commitment is not None:
             checks.digest("key_commitment", commitment)
         if reason is not None:
             require_choice("reason", reason, get_args(Reason))
-        return cls(entry.at, commitment, reason, entry.event == "round")
+        if witness is not None:
+            checks.text("witness", witness)
+        unused = 0 if witness is None else checks.count("unused", entry.facts.get("unused"))
+        return cls(entry.at, commitment, reason, entry.event == "round", witness, unused)
 
 
 @dataclass(frozen=True, slots=True)
 class RecomputationFacts:
-    """What the ledger tells of a recomputation.
+    """What the log tells of a recomputation.
 
     Parameters
     ----------
@@ -157,7 +167,7 @@ class History:
         Parameters
         ----------
         entries
-            Entries of a ledger, in their order.
+            Entries of a log, in their order.
         num_shards
             The number of shards k, by which a recomputation of every shard is recognised.
 
@@ -194,7 +204,7 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     Parameters
     ----------
     entries
-        All entries of a ledger, in their order.
+        All entries of a log, in their order.
     num_shards
         The number of shards k.
 
@@ -213,7 +223,10 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     retrained: list[Entry] = []
     last: list[Entry] = []
     disagreement: list[Entry] = []
+    commitments: dict[int, Entry] = {}
     for entry in entries:
+        if entry.event == "committed":
+            commitments[entry.sequence] = entry
         if "learner" in entry.facts:
             recipe = [entry]
         if entry.event in KEY_EVENTS:
@@ -227,7 +240,8 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
             elif entry.facts.get("num_checked") == num_shards:
                 disagreement = []
     settled = retrained if last and not last[0].facts.get("agrees") and not disagreement else []
-    chosen = {entry.sequence: entry for entry in (*recipe, *key, *settled, *last, *disagreement)}
+    committed = [commitments[number] for each in key if (number := each.facts.get("committed")) in commitments]
+    chosen = {entry.sequence: entry for entry in (*recipe, *committed, *key, *settled, *last, *disagreement)}
     return [chosen[number] for number in sorted(chosen)]
 
 

@@ -1,27 +1,31 @@
-"""The ledger: what happened to a deployment, in order, chained by hashes so that later changes are detected.
+"""The log of a deployment: what happened, in order. It can be published, because it tells nothing about people.
 
-    digest_i = SHA-256(canonical JSON of entry_i)
-    link_0   = SHA-256("expunge ledger genesis 1" 0x00 deployment-id)      i = 1, 2, … is the entry's sequence number
-    link_i   = SHA-256(link_{i-1} digest_i)
+An entry is canonical JSON, and a leaf of the Merkle tree (see `tree`). `EVENTS` lists the facts that each event may
+tell in clear. Of a request the log says that it was accepted, applied or cancelled, and when. What it was is hidden in
+a commitment with a fresh salt of 32 bytes:
 
-Entries hold public facts only: `EVENTS` lists the facts that each event may tell. A fact on the list depends on the
-secret randomness only if a certificate tells it too (see `facts`). The exceptions are `key_commitment`, a one-way hash
-of the recipe key; the verdict of a recomputation (`agrees`); and `models`, a hash of salted commitments to the models,
-which is left out where an (α,β,γ) is promised. An event that shows the end of a retraining is dated by the clock tick
-(`TICKED`).
+    commitment = SHA-256(salt, canonical JSON of the facts)
+
+`HIDDEN` lists these facts. The certificate of the request opens its commitments: it gives salts and facts. Without the
+salt a commitment is a random number, and no two entries can be seen to be about one request.
+
+A fact in clear depends on the secret randomness only if a certificate tells it too (see `facts`). The exceptions are
+`key_commitment`, a one-way hash of the recipe key; the verdict of a recomputation (`agrees`); and `models`, a hash of
+salted commitments to the models, which is left out where an (α,β,γ) is promised. An event that shows the end of a
+retraining is dated by the clock tick (`TICKED`).
 
 Under a consensus no entry may show when a generation ended, because that shows that a consensus failed. So no entry
 names a generation or counts its predictions, and there are no `generation` entries. Each round has a `round` entry
 instead, with a commitment to the key in force that is made for this round: a renewed key looks like the old one.
 
-A certificate carries a stretch of the ledger (`Excerpt`): some entries in full, the others as digests. Entries from
-before the stretch that its sentences rest on are shown too (`earlier`).
+A certificate shows some entries of the log (`Excerpt`), with a signed checkpoint and the proofs that they are in it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -30,58 +34,72 @@ from typing import Any, Final, Self
 from expunge.core.errors import InputError, ParameterError
 from expunge.evidence import checks
 from expunge.evidence.canonical import write_canonical
+from expunge.evidence.checkpoint import Checkpoint, NoteKey
+from expunge.evidence.keys import PublicKey
+from expunge.evidence.tree import Parts, Tree, hash_leaf, is_consistent, parts_of_inclusion, root_of_inclusion
 
-_GENESIS: Final = b"expunge ledger genesis 1\x00"
-_LINK_BYTES: Final = 32
+SALT_BYTES: Final = 32
+_MOST_HASHES: Final = 64  # of a proof: more are not needed for 2^63 entries
+_MOST_EARLIER: Final = 1000
 
-#: The facts that an entry may tell, by event. Never add a fact that depends on the secret randomness.
+#: The facts that an entry may tell in clear, by event. Never add a fact that depends on the secret randomness, or one
+#: about a person. Every event may also say that its time was `clamped`.
 EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "created": frozenset(
             {"name", "num_records", "num_shards", "num_classes", "learner", "sampler", "promise", "tick_seconds"}
-            | {"software", "fingerprint", "max_generations", "max_predictions", "key_commitment"}
+            | {"software", "fingerprint", "max_generations", "key_commitment"}
+            | {"witness", "nonce", "committed", "unused"}
         ),
-        "accepted": frozenset({"request", "num_deletions", "num_additions", "id_hashes"}),
-        "applied": frozenset({"request", "generation", "round"}),
-        "cancelled": frozenset({"request"}),
-        "generation": frozenset({"generation", "round", "reason", "key_commitment"}),
+        "accepted": frozenset({"commitment"}),
+        "applied": frozenset({"commitment"}),
+        "cancelled": frozenset({"commitment"}),
+        "committed": frozenset({"key_commitment"}),
+        "generation": frozenset(
+            {"generation", "round", "reason", "key_commitment", "witness", "nonce", "committed", "unused"}
+        ),
         "schema": frozenset({"generation", "round", "changed", "num_classes", "allow_missing"}),
         "round": frozenset({"round", "key_commitment"}),
-        "published": frozenset({"generation", "round", "predictions"}),
-        "certificate": frozenset({"request", "kind", "digest"}),
-        "key": frozenset({"fingerprint"}),
         "recomputed": frozenset(
             {"generation", "round", "num_checked", "num_different", "agrees", "chosen_by", "checkpoint", "models"}
         ),
     }
 )
 
+#: The facts about a request that an entry commits to, by event.
+HIDDEN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "accepted": frozenset({"request", "num_deletions", "num_additions", "records"}),
+        "applied": frozenset({"request", "generation", "round"}),
+        "cancelled": frozenset({"request"}),
+    }
+)
+
 #: Events that show the end of a retraining: their time is rounded up to the deployment's clock tick.
 TICKED: Final = frozenset({"applied", "generation", "round", "schema", "recomputed"})
+#: The fact that says that an entry's time is that of an earlier entry, because the clock showed an even earlier one.
+CLAMPED: Final = "clamped"
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Where the chain stands after a number of entries.
+def log_origin(deployment_id: str) -> str:
+    """The name of a deployment's log, which its checkpoints begin with.
 
     Parameters
     ----------
-    sequence
-        The number of entries; 0 is the beginning of the ledger.
-    link
-        The link that they lead to, 32 bytes.
+    deployment_id
+        The deployment.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Examples
+    --------
+    >>> log_origin("0f8fad5b")
+    'expunge/0f8fad5b'
     """
-
-    sequence: int
-    link: bytes
-
-    def __post_init__(self) -> None:
-        checks.count("the sequence number of a head", self.sequence)
-        _require_link(self.link)
-
-    def to_data(self) -> dict[str, Any]:
-        """The plain data that is written as canonical JSON."""
-        return {"sequence": self.sequence, "link": self.link.hex()}
+    return f"expunge/{deployment_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +109,18 @@ class Entry:
     Parameters
     ----------
     sequence
-        Its place in the ledger, from 1.
+        Its place in the log, from 1.
     at
         When it happened, such as 2026-11-16T02:00:00Z.
     event
         What happened: one of `EVENTS`.
     facts
-        Public facts about it. `EVENTS` lists their names.
+        Public facts about it. `EVENTS` lists their names. They are texts, whole numbers, truth values, or lists.
+
+    Examples
+    --------
+    >>> Entry(1, "2026-11-16T02:00:00Z", "created", {"name": "churn"}).leaf.hex()[:8]
+    '80f0f259'
     """
 
     sequence: int
@@ -110,297 +133,320 @@ class Entry:
         checks.moment(f"entry {self.sequence}", self.at)
         if not isinstance(self.event, str) or self.event not in EVENTS:
             raise ParameterError(f"entry {self.sequence}: there is no event {self.event!r:.80}")
-        if not isinstance(self.facts, Mapping):
-            raise ParameterError(f"entry {self.sequence}: facts must be an object")
-        strange = sorted(map(str, set(self.facts) - EVENTS[self.event]))
-        if strange:
-            raise ParameterError(f"entry {self.sequence}: {self.event!r} may not tell {', '.join(strange)[:200]}")
+        _require_facts(f"entry {self.sequence}", self.event, self.facts, EVENTS[self.event] | {CLAMPED})
 
     @property
-    def digest(self) -> bytes:
-        """The SHA-256 of the entry in canonical JSON."""
-        return hashlib.sha256(write_canonical(self.to_data())).digest()
+    def content(self) -> bytes:
+        """The entry in canonical JSON, which is what the log holds."""
+        return write_canonical(self.to_data())
+
+    @property
+    def leaf(self) -> bytes:
+        """The entry's hash as a leaf of the tree."""
+        return hash_leaf(self.content)
+
+    @property
+    def is_clamped(self) -> bool:
+        """Whether its time is that of an earlier entry, because the clock showed an even earlier one."""
+        return bool(self.facts.get(CLAMPED))
 
     def to_data(self) -> dict[str, Any]:
         """The plain data that is written as canonical JSON."""
         return {"sequence": self.sequence, "at": self.at, "event": self.event, "facts": dict(self.facts)}
 
 
+def _require_facts(what: str, event: str, facts: object, allowed: frozenset[str]) -> None:
+    if not isinstance(facts, Mapping):
+        raise ParameterError(f"{what}: facts must be an object")
+    strange = sorted(map(str, set(facts) - allowed))
+    if strange:
+        raise ParameterError(f"{what}: {event!r} may not tell {', '.join(strange)[:200]}")
+    for name, value in facts.items():
+        each = value if isinstance(value, list | tuple) else [value]
+        if not all(one is None or isinstance(one, str | int) for one in each):
+            raise ParameterError(f"{what}: {name} must be text, a whole number, a truth value or a list of them")
+
+
 @dataclass(frozen=True, slots=True)
-class Line:
-    """An entry together with the link of the chain after it.
+class Opening:
+    """What an entry about a request commits to.
+
+    Parameters
+    ----------
+    salt
+        32 random bytes.
+    facts
+        The facts about the request. `HIDDEN` lists their names.
+
+    Examples
+    --------
+    >>> Opening(bytes(32), {"request": "b7f6c2a1"}).commitment[:8]
+    '5d321463'
+    """
+
+    salt: bytes
+    facts: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.salt, bytes) or len(self.salt) != SALT_BYTES:
+            raise ParameterError(f"the salt of a commitment is {SALT_BYTES} bytes")
+
+    @classmethod
+    def fresh(cls, event: str, facts: Mapping[str, Any]) -> Self:
+        """Commit to facts with a new salt from the operating system.
+
+        Parameters
+        ----------
+        event
+            The event of the entry.
+        facts
+            The facts.
+
+        Returns
+        -------
+        Opening
+            The opening.
+        """
+        _require_facts("a commitment", event, facts, HIDDEN[event])
+        return cls(os.urandom(SALT_BYTES), facts)
+
+    @property
+    def commitment(self) -> str:
+        """SHA-256 of the salt and the facts in canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.salt + write_canonical(self.facts)).hexdigest()
+
+    def to_data(self) -> dict[str, Any]:
+        """The plain data that is written as canonical JSON."""
+        return {"salt": self.salt.hex(), "facts": dict(self.facts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An entry in full, with the proof that it is in the log.
 
     Parameters
     ----------
     entry
         The entry.
-    link
-        The link that it leads to, 32 bytes.
+    proof
+        The inclusion proof of RFC 6962, from the leaf to the root, for the excerpt's checkpoint.
+    opening
+        What it commits to, for an entry about the request of the certificate; else None.
     """
 
     entry: Entry
-    link: bytes
+    proof: tuple[bytes, ...]
+    opening: Opening | None = None
 
     @property
-    def head(self) -> Head:
-        """Where the chain stands after this entry."""
-        return Head(self.entry.sequence, self.link)
+    def request(self) -> str | None:
+        """The request that it is about, if the opening tells it."""
+        return None if self.opening is None else self.opening.facts.get("request")
 
+    def parts(self, size: int) -> Parts:
+        """The complete parts of the tree of `size` entries that the proof shows."""
+        return parts_of_inclusion(self.entry.leaf, self.entry.sequence - 1, size, self.proof)
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An entry of a ledger that is wrong, and why.
-
-    Parameters
-    ----------
-    sequence
-        The place of the entry.
-    why
-        What is wrong with it.
-    """
-
-    sequence: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"entry {self.sequence}: {self.why}"
-
-
-def genesis(deployment_id: str) -> Head:
-    """Start the ledger of a deployment.
-
-    Parameters
-    ----------
-    deployment_id
-        The deployment that the ledger is bound to.
-
-    Returns
-    -------
-    Head
-        The chain before its first entry.
-
-    Examples
-    --------
-    >>> genesis("0f8fad5b").sequence
-    0
-    """
-    return Head(0, hashlib.sha256(_GENESIS + deployment_id.encode("utf-8")).digest())
-
-
-def append(head: Head, *, at: str, event: str, facts: Mapping[str, Any]) -> Line:
-    """Make the next entry of a ledger.
-
-    Parameters
-    ----------
-    head
-        Where the chain stands.
-    at
-        When it happened, such as 2026-11-16T02:00:00Z.
-    event
-        What happened: one of `EVENTS`.
-    facts
-        Public facts about it. `EVENTS` lists their names.
-
-    Returns
-    -------
-    Line
-        The entry and its link. Its `head` is where the chain then stands.
-
-    Raises
-    ------
-    ParameterError
-        If there is no such event, or the event may not tell such a fact.
-
-    Examples
-    --------
-    >>> line = append(genesis("0f8fad5b"), at="2026-11-16T02:00:00Z", event="created", facts={"name": "churn"})
-    >>> line.head.sequence
-    1
-    """
-    entry = Entry(head.sequence + 1, at, event, facts)
-    return Line(entry, next_link(head.link, entry.digest))
-
-
-def next_link(link: bytes, digest: bytes) -> bytes:
-    """Compute link_i from link_{i-1} and the digest of entry i."""
-    return hashlib.sha256(_require_link(link) + _require_link(digest)).digest()
-
-
-def check_ledger(start: Head, lines: Iterable[Line], *, head: Head | None = None) -> Fault | None:
-    """Follow a ledger and find the first entry that is wrong.
-
-    Parameters
-    ----------
-    start
-        Where the chain stands before the first line; `genesis(deployment_id)` for a whole ledger.
-    lines
-        The lines, in order.
-    head
-        Where the ledger must end. Without it, missing lines at the end are not noticed.
-
-    Returns
-    -------
-    Fault or None
-        The first fault, or None if the ledger is sound.
-
-    Examples
-    --------
-    >>> start = genesis("0f8fad5b")
-    >>> line = append(start, at="2026-11-16T02:00:00Z", event="created", facts={})
-    >>> check_ledger(start, [line], head=line.head) is None
-    True
-    >>> print(check_ledger(start, [], head=line.head))
-    entry 1: is missing; the ledger has 1 entries and ends after 0
-    """
-    at = start
-    for line in lines:
-        expected = at.sequence + 1
-        if line.entry.sequence != expected:
-            return Fault(expected, f"is missing; the ledger goes on with entry {line.entry.sequence}")
-        try:
-            link = next_link(at.link, line.entry.digest)
-        except InputError as error:
-            return Fault(expected, str(error))
-        if link != line.link:
-            return Fault(expected, "its content, or that of the chain before it, was changed: the link does not fit")
-        at = line.head
-    if head is not None and at.sequence != head.sequence:
-        return Fault(min(at.sequence, head.sequence) + 1, _length_fault(at, head))
-    if head is not None and at.link != head.link:
-        return Fault(at.sequence, "is not the entry that the head was taken from")
-    return None
-
-
-def _length_fault(at: Head, head: Head) -> str:
-    if at.sequence < head.sequence:
-        return f"is missing; the ledger has {head.sequence} entries and ends after {at.sequence}"
-    return f"is one too many; the ledger has {head.sequence} entries"
-
-
-def _require_link(link: object) -> bytes:
-    if not isinstance(link, bytes) or len(link) != _LINK_BYTES:
-        raise ParameterError(f"a link of the ledger must be {_LINK_BYTES} bytes")
-    return link
-
-
-@dataclass(frozen=True, slots=True)
-class Excerpt:
-    """A stretch of a ledger that can be followed offline. `Excerpt.of` makes one from entries.
-
-    Parameters
-    ----------
-    start
-        Where the chain stands before the stretch.
-    digests
-        The digests of all entries of the stretch, in order, in hexadecimal.
-    entries
-        Some of these entries in full.
-    head
-        Where the chain stands at the end.
-    earlier
-        Some entries from before the stretch, in full. The whole ledger shows that they are in the chain; the stretch
-        does not.
-    """
-
-    start: Head
-    digests: tuple[str, ...]
-    entries: tuple[Entry, ...]
-    head: Head
-    earlier: tuple[Entry, ...] = ()
-
-    @classmethod
-    def of(cls, start: Head, rows: Iterable[Entry | bytes] = (), *, earlier: Iterable[Entry] = ()) -> Self:
-        """Make the stretch after `start`. Give an `Entry` to show it in full, or its 32-byte digest."""
-        digests, entries, link = [], [], start.link
-        for place, row in enumerate(rows, start.sequence + 1):
-            if isinstance(row, Entry):
-                if row.sequence != place:
-                    raise ParameterError(f"entry {place} of the ledger is missing, got entry {row.sequence}")
-                entries.append(row)
-            digest = row.digest if isinstance(row, Entry) else row
-            link = next_link(link, digest)
-            digests.append(digest.hex())
-        return cls(start, tuple(digests), tuple(entries), Head(start.sequence + len(digests), link), tuple(earlier))
-
-    @property
-    def shown(self) -> tuple[Entry, ...]:
-        """All entries that are shown in full, in their order."""
-        return (*self.earlier, *self.entries)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every entry since the creation of the deployment is shown in full."""
-        return self.start.sequence == 0 and len(self.entries) == self.head.sequence
-
-    def faults(self, deployment_id: str) -> list[Fault]:
-        """List everything that does not fit together; empty for a sound excerpt of that deployment's ledger."""
-        found = [fault for entry in self.entries if (fault := self._entry_fault(entry)) is not None]
-        found += [
-            Fault(entry.sequence, "does not come before the stretch of the ledger that the certificate carries")
-            for entry in self.earlier
-            if entry.sequence > self.start.sequence
-        ]
-        numbers = [entry.sequence for entry in self.shown]
-        found += [
-            Fault(after, "is out of order among the entries shown in full")
-            for before, after in pairwise(numbers)
-            if after <= before
-        ]
-        if self.start.sequence == 0 and self.start.link != genesis(deployment_id).link:
-            found.append(Fault(1, "the chain does not begin at the genesis link of this deployment"))
-        return found + self._head_faults()
-
-    def _entry_fault(self, entry: Entry) -> Fault | None:
-        place = entry.sequence - self.start.sequence - 1
-        if not 0 <= place < len(self.digests):
-            return Fault(entry.sequence, "lies outside the stretch of the ledger that the certificate carries")
-        if entry.digest.hex() != self.digests[place]:
-            return Fault(entry.sequence, f"the {entry.event!r} entry does not match its digest in the chain")
-        return None
-
-    def _head_faults(self) -> list[Fault]:
-        length = self.start.sequence + len(self.digests)
-        if length != self.head.sequence:
-            return [Fault(min(length, self.head.sequence) + 1, "the chain and its head differ in length")]
-        link = self.start.link
-        for digest in self.digests:
-            link = next_link(link, bytes.fromhex(digest))
-        return [] if link == self.head.link else [Fault(length, "the chain does not lead to the head that is stated")]
+    def faults(self, checkpoint: Checkpoint) -> Iterator[str]:
+        """What is wrong with it, one line each."""
+        place = self.entry.sequence
+        root = root_of_inclusion(self.entry.leaf, place - 1, checkpoint.size, self.proof)
+        if root != checkpoint.root:
+            yield f"entry {place}: the proof does not show that this {self.entry.event!r} entry is in the log"
+        if self.opening is not None:
+            if self.opening.commitment != self.entry.facts.get("commitment"):
+                yield f"entry {place}: the facts that are given for it are not those that it commits to"
+            try:
+                _require_facts(
+                    f"entry {place}", self.entry.event, self.opening.facts, HIDDEN.get(self.entry.event, frozenset())
+                )
+            except InputError as error:
+                yield str(error)
 
     def to_data(self) -> dict[str, Any]:
         """The plain data that is written as canonical JSON."""
         return {
-            "start": self.start.to_data(),
-            "digests": list(self.digests),
-            "entries": [entry.to_data() for entry in self.entries],
-            "head": self.head.to_data(),
-            "earlier": [entry.to_data() for entry in self.earlier],
+            "entry": self.entry.to_data(),
+            "proof": [each.hex() for each in self.proof],
+            "opening": None if self.opening is None else self.opening.to_data(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An earlier checkpoint of the log, with the proof that the later one continues it.
+
+    Parameters
+    ----------
+    checkpoint
+        The earlier checkpoint, with its signatures.
+    proof
+        The consistency proof of RFC 6962 to the excerpt's checkpoint.
+    """
+
+    checkpoint: Checkpoint
+    proof: tuple[bytes, ...]
+
+    def to_data(self) -> dict[str, Any]:
+        """The plain data that is written as canonical JSON."""
+        return {"checkpoint": str(self.checkpoint), "proof": [each.hex() for each in self.proof]}
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What a certificate shows of the log. `Excerpt.of` makes one from the log's tree.
+
+    Parameters
+    ----------
+    checkpoint
+        The signed checkpoint of the whole log at the time of the certificate.
+    shown
+        The entries that the certificate rests on, in their order, each with its proof.
+    earlier
+        Earlier checkpoints that it continues, such as the last one that a witness cosigned.
+    """
+
+    checkpoint: Checkpoint
+    shown: tuple[Shown, ...]
+    earlier: tuple[Earlier, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        tree: Tree,
+        checkpoint: Checkpoint,
+        entries: Iterable[Entry],
+        *,
+        openings: Mapping[int, Opening] = MappingProxyType({}),
+        earlier: Iterable[Checkpoint] = (),
+    ) -> Self:
+        """Show some entries of a log.
+
+        Parameters
+        ----------
+        tree
+            The tree of the whole log.
+        checkpoint
+            Its signed checkpoint.
+        entries
+            The entries to show, in their order.
+        openings
+            What entries commit to, by their sequence numbers.
+        earlier
+            Earlier checkpoints of the same log.
+
+        Returns
+        -------
+        Excerpt
+            The entries with their proofs.
+        """
+        size = checkpoint.size
+        return cls(
+            checkpoint,
+            tuple(
+                Shown(each, tuple(tree.inclusion(each.sequence - 1, size)), openings.get(each.sequence))
+                for each in entries
+            ),
+            tuple(Earlier(each, tuple(tree.consistency(each.size, size))) for each in earlier),
+        )
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries that are shown."""
+        return tuple(each.entry for each in self.shown)
+
+    @property
+    def parts(self) -> Parts:
+        """The complete parts of the tree that the proofs show. The proofs must hold."""
+        found: Parts = {}
+        for each in self.shown:
+            found |= each.parts(self.checkpoint.size)
+        return found
+
+    def about(self, request: str) -> list[Shown]:
+        """The entries about a request."""
+        return [each for each in self.shown if each.request == request]
+
+    def faults(self, deployment_id: str, key: PublicKey) -> list[str]:
+        """List everything that does not fit together; empty for a sound excerpt of that deployment's log."""
+        origin = log_origin(deployment_id)
+        found = [
+            line
+            for checkpoint in (self.checkpoint, *(each.checkpoint for each in self.earlier))
+            for line in _checkpoint_faults(checkpoint, origin, key)
+        ]
+        found += [line for each in self.shown for line in each.faults(self.checkpoint)]
+        found += [
+            f"entry {after}: it is out of order among the entries"
+            for before, after in pairwise(each.entry.sequence for each in self.shown)
+            if after <= before
+        ]
+        now = self.checkpoint
+        return found + [
+            f"the checkpoint of size {then.size} is not continued by the one of size {now.size}"
+            for then, proof in ((each.checkpoint, each.proof) for each in self.earlier)
+            if not is_consistent(then.size, then.root, now.size, now.root, proof)
+        ]
+
+    def to_data(self) -> dict[str, Any]:
+        """The plain data that is written as canonical JSON."""
+        return {
+            "checkpoint": str(self.checkpoint),
+            "shown": [each.to_data() for each in self.shown],
+            "earlier": [each.to_data() for each in self.earlier],
         }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_data` gave. This does not check the chain; `faults` does."""
-        digests = checks.sequence_of("digests", data["digests"])
-        entries = checks.sequence_of("entries", data["entries"])
+        """Read what `to_data` gave. This does not check proofs and signatures; `faults` does."""
         earlier = checks.sequence_of("earlier", data["earlier"])
+        if len(earlier) > _MOST_EARLIER:
+            raise InputError(
+                f"there are {len(earlier):,} earlier checkpoints; more than {_MOST_EARLIER:,} are not read"
+            )
         return cls(
-            start=_read_head("start", data["start"]),
-            digests=tuple(checks.digest("a digest of the ledger", digest) for digest in digests),
-            entries=tuple(map(_read_entry, entries)),
-            head=_read_head("head", data["head"]),
-            earlier=tuple(map(_read_entry, earlier)),
+            checkpoint=_read_checkpoint("checkpoint", data["checkpoint"]),
+            shown=tuple(map(_read_shown, checks.sequence_of("shown", data["shown"]))),
+            earlier=tuple(map(_read_earlier, earlier)),
         )
 
 
-def _read_head(name: str, data: Any) -> Head:
-    if not isinstance(data, dict) or set(data) != {"sequence", "link"}:
-        raise InputError(f"{name} must have a sequence and a link, and nothing else")
-    link = checks.digest(f"the link of {name}", data["link"])
-    return Head(checks.count(f"the sequence of {name}", data["sequence"]), bytes.fromhex(link))
+def _checkpoint_faults(checkpoint: Checkpoint, origin: str, key: PublicKey) -> Iterator[str]:
+    if checkpoint.origin != origin:
+        yield f"the checkpoint is of the log {checkpoint.origin!r:.80}, not of {origin!r:.80}"
+    elif not checkpoint.is_signed_by(NoteKey(origin, key)):
+        yield f"the checkpoint of size {checkpoint.size} is not signed with the certificate's key"
 
 
-def _read_entry(data: Any) -> Entry:
-    names = {"sequence", "at", "event", "facts"}
+def _read_checkpoint(name: str, text: Any) -> Checkpoint:
+    return Checkpoint.parse(checks.text(name, text))
+
+
+def _read_shown(data: Any) -> Shown:
+    _require_names("an entry with its proof", data, {"entry", "proof", "opening"})
+    _require_names("an entry", data["entry"], {"sequence", "at", "event", "facts"})
+    opening = data["opening"]
+    if opening is not None:
+        _require_names("an opening", opening, {"salt", "facts"})
+        salt = bytes.fromhex(checks.digest("the salt of a commitment", opening["salt"]))
+        if not isinstance(opening["facts"], dict):
+            raise InputError("the facts of an opening must be an object")
+        opening = Opening(salt, opening["facts"])
+    return Shown(Entry(**data["entry"]), _read_proof(data["proof"]), opening)
+
+
+def _read_earlier(data: Any) -> Earlier:
+    _require_names("an earlier checkpoint", data, {"checkpoint", "proof"})
+    return Earlier(_read_checkpoint("an earlier checkpoint", data["checkpoint"]), _read_proof(data["proof"]))
+
+
+def _read_proof(data: Any) -> tuple[bytes, ...]:
+    found = checks.sequence_of("a proof", data)
+    if len(found) > _MOST_HASHES:
+        raise InputError(f"a proof has at most {_MOST_HASHES} hashes, got {len(found):,}")
+    return tuple(bytes.fromhex(checks.digest("a hash of a proof", each)) for each in found)
+
+
+def _require_names(what: str, data: Any, names: set[str]) -> None:
     if not isinstance(data, dict) or set(data) != names:
-        raise InputError(f"an entry must have {', '.join(sorted(names))}, and nothing else")
-    return Entry(**data)
+        raise InputError(f"{what} must have {', '.join(sorted(names))}, and nothing else")

@@ -9,6 +9,7 @@ import http.client
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Final, Protocol
 
 from expunge.core.errors import InputError, StoreError
 from expunge.core.files import read_bounded, write_whole
+from expunge.evidence.checkpoint import NoteKey
+from expunge.evidence.nonce import Nonce, NonceSource
 from expunge.evidence.publication import Publication, Submission
 
 MOST_PUBLISHED: Final = 2**26  # bytes
@@ -180,7 +183,9 @@ class Answer:
     size: int | None = None
 
 
-def ask_witness(url: str, submission: Submission) -> Answer:
+def ask_witness(
+    url: str, submission: Submission, *, path: str = "add-checkpoint", key: NoteKey | None = None
+) -> Answer:
     """Send a submission to a witness, by `POST …/add-checkpoint`.
 
     Parameters
@@ -189,6 +194,10 @@ def ask_witness(url: str, submission: Submission) -> Answer:
         The witness's URL, without `/add-checkpoint`.
     submission
         The checkpoint with its proof.
+    path
+        What is asked for: "add-checkpoint", or "nonce".
+    key
+        The log's key, for a witness that takes new logs.
 
     Returns
     -------
@@ -200,11 +209,94 @@ def ask_witness(url: str, submission: Submission) -> Answer:
     StoreError
         If it cannot be reached.
     """
-    status, body = _ask("POST", f"{url.rstrip('/')}/add-checkpoint", str(submission).encode(), most=_MOST_ANSWER)
+    text = str(submission) if key is None else f"key {key}\n{submission}"
+    status, body = _ask("POST", f"{url.rstrip('/')}/{path}", text.encode(), most=_MOST_ANSWER)
     text = _text(body, url)
     digits = text.strip()
     is_size = status == HTTPStatus.CONFLICT and digits.isascii() and digits.isdigit() and len(digits) < 20
     return Answer(status, text, int(digits) if is_size else None)
+
+
+class ForkRefused(InputError):
+    """A witness has cosigned another history of this log, or a longer one than this."""
+
+
+def submit(
+    url: str,
+    submission_of: Callable[[int], Submission],
+    *,
+    since: int = 0,
+    path: str = "add-checkpoint",
+    key: NoteKey | None = None,
+) -> tuple[Submission, str]:
+    """Send a checkpoint to a witness. If it knows another checkpoint than expected, begin the proof from there.
+
+    Parameters
+    ----------
+    url
+        The witness's URL.
+    submission_of
+        Makes the submission whose proof starts from a size.
+    since
+        The size that the witness is expected to know.
+    path, key
+        As for `ask_witness`.
+
+    Returns
+    -------
+    submission, answer : Submission, str
+        What was sent last, and what the witness answered to it.
+
+    Raises
+    ------
+    ForkRefused
+        If the witness has cosigned another history.
+    InputError
+        If the witness does not know the log.
+    StoreError
+        If it cannot be reached, or refuses for another reason.
+    """
+    sent = submission_of(since)
+    answer, new = ask_witness(url, sent, path=path, key=key), sent.checkpoint
+    if answer.size is not None and answer.size != since and answer.size <= new.size:
+        sent = submission_of(answer.size)
+        answer = ask_witness(url, sent, path=path, key=key)
+    if answer.size is not None and answer.size > new.size:
+        raise ForkRefused(
+            f"{url} has cosigned {answer.size:,} entries of this log, and this folder holds {new.size:,}: it is an "
+            "older copy, or a fork"
+        )
+    if answer.size is not None or answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        which = "" if answer.size is None else f", of {answer.size:,} entries"
+        raise ForkRefused(f"{url} refuses: it has cosigned another history of this log{which}")
+    if answer.status == HTTPStatus.NOT_FOUND:
+        raise InputError(f"{url} does not know this log: give its operator the key that `expunge log key` prints")
+    if answer.status != HTTPStatus.OK:
+        raise StoreError(f"{url} refuses ({answer.status}): {' '.join(answer.text.split())[:200]}")
+    return sent, answer.text
+
+
+def ask_nonce(url: str, witness: NoteKey) -> NonceSource:
+    """Ask a witness for a nonce over HTTP.
+
+    Parameters
+    ----------
+    url
+        The witness's URL.
+    witness
+        Its key.
+
+    Returns
+    -------
+    callable
+        What `DurableDeployment.rekey` takes.
+    """
+
+    def ask(submission_of: Callable[[int], Submission], log: NoteKey) -> Nonce:
+        _, text = submit(url, submission_of, path="nonce", key=log)
+        return Nonce.from_facts({"witness": str(witness), "nonce": text.strip()})
+
+    return ask
 
 
 def _ask(method: str, url: str, body: bytes | None, *, most: int) -> tuple[int, bytes]:

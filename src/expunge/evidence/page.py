@@ -12,7 +12,9 @@ from expunge.core.html import bullets, definitions, document, table, tag, tag_te
 from expunge.core.words import bound, day_and_time, percent, period, plural
 from expunge.evidence.canonical import write_canonical
 from expunge.evidence.certificate import Certificate
+from expunge.evidence.checkpoint import Checkpoint
 from expunge.evidence.facts import WITHOUT_GUARANTEE
+from expunge.evidence.ledger import Shown
 from expunge.evidence.statements import describe_place, describe_request
 from expunge.evidence.verification import Verification
 
@@ -47,6 +49,7 @@ _STYLE: Final = """
 """
 _MOST_ENTRIES: Final = 100
 _MOST_HASHES: Final = 50
+_MOST_EARLIER: Final = 20
 _FALSE_ALARMS: Final = ((0.1, "1 in 10"), (1e-2, "1 in 100"), (1e-4, "1 in 10,000"), (1e-6, "1 in 1,000,000"))
 _TITLES: Final = {"deletion": "Certificate of deletion", "addition": "Certificate of addition"}
 _STATES: Final = {"applied": "Applied", "pending": "Waiting to be applied", "cancelled": "Cancelled"}
@@ -210,7 +213,7 @@ def _appendix(certificate: Certificate, verification: Verification | None) -> st
         _recipe(certificate),
         _guarantee(certificate),
         _assumptions(certificate),
-        _ledger(certificate),
+        _log(certificate),
         _ids(certificate),
         _signature(certificate, verification),
     ]
@@ -254,7 +257,8 @@ def _guarantee(certificate: Certificate) -> str:
         ("gamma", _number(guarantee.gamma)),
         ("theorem", guarantee.theorem or "none"),
         *((name, _number(value)) for name, value in sorted(guarantee.parameters.items())),
-        ("predictions published in this generation", _told(publication.predictions_published)),
+        ("predictions reserved in this generation", _told(publication.predictions_reserved)),
+        ("of these known to be released", _told(publication.predictions_released)),
         ("predictions covered in a generation", "none" if guarantee.is_vacuous else covered_words),
         *stands,
     ]
@@ -271,27 +275,37 @@ def _assumptions(certificate: Certificate) -> str:
     return tag_text("h3", "What (α,β,γ) rests on") + bullets(certificate.guarantee.assumptions)
 
 
-def _ledger(certificate: Certificate) -> str:
-    ledger = certificate.ledger
+def _log(certificate: Certificate) -> str:
+    log = certificate.log
     rows = [
-        (f"{entry.sequence:,}", entry.at, entry.event, write_canonical(entry.facts).decode("utf-8"))
-        for entry in ledger.shown[:_MOST_ENTRIES]
+        (f"{each.entry.sequence:,}", each.entry.at, each.entry.event, write_canonical(_facts(each)).decode("utf-8"))
+        for each in log.shown[:_MOST_ENTRIES]
     ]
-    more = len(ledger.shown) - len(rows)
-    start = "the creation of the deployment" if ledger.start.sequence == 0 else f"entry {ledger.start.sequence:,}"
+    more = len(log.shown) - len(rows)
     return (
-        tag_text("h3", "Ledger")
+        tag_text("h3", "The log")
         + definitions(
             [
-                ("Starts after", start),
-                ("Link there", ledger.start.link.hex()),
-                ("Ends with", f"entry {ledger.head.sequence:,}"),
-                ("Link there", ledger.head.link.hex()),
+                ("Log", log.checkpoint.origin),
+                ("Entries", f"{log.checkpoint.size:,}"),
+                ("Root of its tree", log.checkpoint.root.hex()),
+                ("Signed by", ", ".join(each.name for each in log.checkpoint.signatures)),
+                *(("Continues", _earlier(each.checkpoint)) for each in log.earlier[:_MOST_EARLIER]),
             ]
         )
         + (table(("entry", "time", "event", "facts"), rows, css="entries") if rows else "")
         + (tag_text("p", f"The file holds {more:,} more entries.") if more else "")
     )
+
+
+def _facts(shown: Shown) -> dict[str, object]:
+    """The facts of an entry, with those that it commits to."""
+    return {**shown.entry.facts, **({} if shown.opening is None else shown.opening.facts)}
+
+
+def _earlier(checkpoint: Checkpoint) -> str:
+    signers = ", ".join(each.name for each in checkpoint.signatures)
+    return f"the checkpoint of {checkpoint.size:,} entries, signed by {signers}"
 
 
 def _ids(certificate: Certificate) -> str:

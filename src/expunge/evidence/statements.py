@@ -11,6 +11,7 @@ no sentence speaks of both.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -51,6 +52,13 @@ NO_KEY: Final = "When the key in force was drawn is not shown in this certificat
 FRESH: Final = (
     "It compares with training from scratch, by the same learner and settings, with fresh randomness. Choices that "
     "were made by looking at records that were deleted later remain."
+)
+NO_WITNESS: Final = (
+    "No witness had a part in drawing the key. The operator alone vouches that it was not picked among many keys."
+)
+CLAMPED: Final = (
+    "For some of this the clock of the operator's machine showed an earlier time than that of an entry before it in "
+    "the log, because the clock was set back or other work came first. It is dated by that entry, and so marked"
 )
 ONE_ROUND: Final = "It holds for the models of each round taken by itself, not for all rounds together."
 NOT_RECOMPUTED: Final = "No recomputation of the models is shown in this certificate."
@@ -135,9 +143,12 @@ def make_statements(
     history: History,
     request: RequestFacts | None,
     counts: CountFacts | None,
+    clamped: Sequence[str] = (),
 ) -> Statements:
-    """Make the sentences that the facts support."""
+    """Make the sentences that the facts support. `clamped` names what has a time that the log marks as clamped."""
     about = _about_request(request, deployment) if request is not None else _about_counts(counts, publication)
+    if clamped:
+        about.append(f"{CLAMPED}: {', '.join(clamped)}.")
     unclaimed = why_not_exact(exact, history)
     return Statements(
         headline=_headline(request, deployment, exact, unclaimed, guarantee),
@@ -167,7 +178,7 @@ def why_disagreeing(history: History) -> str:
     Parameters
     ----------
     history
-        What the ledger says about recomputations.
+        What the log says about recomputations.
 
     Returns
     -------
@@ -272,6 +283,7 @@ def _exact(deployment: DeploymentFacts, exact: ExactFacts, key: KeyDraw | None) 
         "they saw, and however much was published.",
         _recipe(deployment, exact),
         NO_KEY if key is None else _drawn(key),
+        *([] if key is None else [_witnessed(key)]),
         *_environments(exact),
     )
 
@@ -309,6 +321,17 @@ def _drawn(key: KeyDraw) -> str:
         else f"The log holds a commitment to it: {key.commitment}"
     )
     return f"The key in force is that of {key.at}: {why}. {told}."
+
+
+def _witnessed(key: KeyDraw) -> str:
+    """Say who had a part in drawing the key."""
+    if key.witness is None:
+        return NO_WITNESS
+    unused = plural(key.unused, "such commitment")
+    return (
+        f"A nonce of the witness {key.witness} went into the key, after the log had committed to the operator's part. "
+        f"Since the key before, the log holds {unused} that no key followed from."
+    )
 
 
 def _environments(exact: ExactFacts) -> list[str]:
@@ -414,25 +437,34 @@ def _failure(guarantee: GuaranteeFacts) -> str:
 
 
 def _coverage(publication: PublicationFacts) -> str:
-    if publication.generation is None or publication.predictions_published is None:
+    if publication.generation is None or publication.predictions_reserved is None:
         most = publication.predictions_covered
         number = "any number of published predictions" if most is None else plural(most, "published prediction")
         return (
             f"It covers {number} between two full trainings. After them, or after a failed consensus, the next update "
             "trains everything from scratch. When that was the case is shown to the operator only."
         )
-    published = (
-        f"{plural(publication.predictions_published, 'prediction')} so far in generation {publication.generation:,}"
-    )
-    if publication.predictions_covered is None:
-        return f"It covers any number of published predictions; there were {published}."
-    sentence = (
-        f"It covers {plural(publication.predictions_covered, 'published prediction')} in a generation; there were "
-        f"{published}."
-    )
-    if publication.predictions_published > publication.predictions_covered:
+    covered, reserved = publication.predictions_covered, publication.predictions_reserved
+    number = "any number of published predictions"
+    if covered is not None:
+        number = f"{plural(covered, 'published prediction')} in a generation"
+    sentence = f"It covers {number}; {_published(publication)}."
+    if covered is not None and reserved > covered:
         return f"{sentence} That is more than it covers: the next update has to train everything from scratch."
     return sentence
+
+
+def _published(publication: PublicationFacts) -> str:
+    """Say how many predictions there were, or between which numbers their number lies."""
+    reserved, released = publication.predictions_reserved, publication.predictions_released
+    assert reserved is not None  # they are told together
+    assert released is not None
+    if reserved == released:
+        return f"there were {plural(reserved, 'prediction')} so far in generation {publication.generation:,}"
+    return (
+        f"there were at most {plural(reserved, 'prediction')} so far in generation {publication.generation:,}: so many "
+        f"were reserved before they were released, and {released:,} are known to have been released"
+    )
 
 
 def _limits_of_numbers(guarantee: GuaranteeFacts) -> tuple[str, ...]:

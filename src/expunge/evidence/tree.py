@@ -5,6 +5,9 @@
     the left part of n leaves is the largest power of two below n
 
 The proofs are those of RFC 6962, 2.1; they are checked as RFC 9162, 2.1.3.2 and 2.1.4.2, prescribe.
+
+A complete part of 2^h leaves that begins at a multiple of 2^h has the same hash in every later tree. So the hashes of
+such parts (`Parts`), which inclusion proofs hold, can be compared between trees of different sizes.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from expunge.core.checks import require_count
 from expunge.core.errors import ParameterError
 
 HASH_BYTES: Final = 32
+#: Hashes of complete parts of a tree, by (first leaf, number of leaves).
+Parts = dict[tuple[int, int], bytes]
 
 
 def hash_leaf(entry: bytes) -> bytes:
@@ -310,3 +315,74 @@ def is_consistent(old_size: int, old_root: bytes, size: int, root: bytes, proof:
             large = _join(large, beside)
         node, last = node >> 1, last >> 1
     return last == 0 and small == old_root and large == root
+
+
+def parts_of_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> Parts:
+    """The complete parts of a tree that an inclusion proof shows: those beside the way to the root, and on it.
+
+    Parameters
+    ----------
+    leaf
+        The leaf's hash.
+    index, size
+        The leaf's place from 0, and the number of leaves.
+    proof
+        From `Tree.inclusion`. It was checked.
+
+    Returns
+    -------
+    dict
+        Hashes by (first leaf, number of leaves).
+
+    Examples
+    --------
+    >>> tree = Tree(map(hash_leaf, [b"created", b"accepted", b"applied"]))
+    >>> sorted(parts_of_inclusion(hash_leaf(b"accepted"), 1, 3, tree.inclusion(1)))
+    [(0, 1), (0, 2), (1, 1), (2, 1)]
+    """
+    way = [(0, size)]
+    beside = []
+    while way[-1][1] > 1:
+        first, count = way[-1]
+        left = (first, _left(count))
+        right = (first + left[1], count - left[1])
+        taken, other = (left, right) if index < right[0] else (right, left)
+        way.append(taken)
+        beside.append(other)
+    found = {way[-1]: leaf}
+    node, place = leaf, way[-1]
+    for other, hashed in zip(reversed(beside), proof, strict=True):
+        found[other] = hashed
+        node = _join(hashed, node) if other < place else _join(node, hashed)
+        place = (min(place[0], other[0]), place[1] + other[1])
+        found[place] = node
+    return {part: hashed for part, hashed in found.items() if part[1] & (part[1] - 1) == 0}
+
+
+def root_of_parts(parts: Parts, size: int) -> bytes | None:
+    """The root of the first `size` leaves, if these parts are enough to compute it; else None.
+
+    Parameters
+    ----------
+    parts
+        Hashes by (first leaf, number of leaves).
+    size
+        How many leaves, at least 1.
+
+    Returns
+    -------
+    bytes or None
+        The root.
+    """
+
+    def find(first: int, count: int) -> bytes | None:
+        if (first, count) in parts:
+            return parts[first, count]
+        if count == 1 or not any(first <= at < first + count for at, _ in parts):
+            return None
+        left = _left(count)
+        low = find(first, left)
+        high = None if low is None else find(first + left, count - left)
+        return None if low is None or high is None else _join(low, high)
+
+    return find(0, size)

@@ -31,6 +31,7 @@ from expunge.core.files import flush_file, write_whole
 from expunge.core.place import Place
 from expunge.evidence.checkpoint import Checkpoint, NoteKey
 from expunge.evidence.keys import SigningKey
+from expunge.evidence.nonce import Nonce, nonce_message
 from expunge.evidence.publication import MOST_SUBMISSION, Submission
 
 _SIGNING, _KEY, _LOGS, _REFUSED, _LOCK = "signing.pem", "witness.key", "logs", "refused", "lock"
@@ -223,6 +224,27 @@ class Witness:
             cosigned = replace(checkpoint, signatures=tuple(own)).cosigned(self.key.name, self._signing, time=at)
             self._write(Witnessed(known.key, cosigned))
         return cosigned
+
+    def nonce(self, submission: Submission) -> Nonce:
+        """Cosign a checkpoint, and answer with the nonce for it: see `nonce`.
+
+        Parameters
+        ----------
+        submission
+            The checkpoint, with the proof that it continues the one that was cosigned last.
+
+        Returns
+        -------
+        Nonce
+            The same whenever it is asked for.
+
+        Raises
+        ------
+        Refused
+            As `cosign`.
+        """
+        seen = self.cosign(submission)
+        return Nonce(self.key, self._signing.sign(nonce_message(seen.origin, seen.size, seen.root)))
 
     def _require(self, submission: Submission) -> Witnessed:
         """Return what is known of the log, or refuse the submission."""

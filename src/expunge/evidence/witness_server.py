@@ -1,5 +1,9 @@
 """A witness as an HTTP server on this machine: `POST /add-checkpoint` of c2sp.org/tlog-witness.
 
+`POST /nonce` takes the same and answers with a nonce in base64 (see `nonce`), which the specification does not know.
+There a first line `key <the log's key>` may stand before the submission. With `trusts_new` a log that is not known yet
+is known under this key from then on.
+
 | answer | when |
 |---|---|
 | 200 and a cosignature line | the checkpoint continues the last one that was cosigned |
@@ -21,11 +25,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 from expunge.core.errors import ExpungeError, InputError
+from expunge.evidence.checkpoint import NoteKey
 from expunge.evidence.publication import MOST_SUBMISSION, Submission
 from expunge.evidence.witness import Refused, Witness
 
 HOST: Final = "127.0.0.1"
-PATH: Final = "/add-checkpoint"
+PATHS: Final = ("/add-checkpoint", "/nonce")
 SIZE_TYPE: Final = "text/x.tlog.size"
 _PATIENCE: Final = 10.0  # seconds to wait for a client
 
@@ -41,6 +46,8 @@ class WitnessServer(ThreadingHTTPServer):
         Where to listen; 0 takes a free port, and `url` says which.
     report
         Called with a line for everything that the witness's operator should know.
+    trusts_new
+        Whether new logs may ask for a nonce for their first checkpoint. Then anyone who reaches the server can add one.
 
     Examples
     --------
@@ -54,8 +61,8 @@ class WitnessServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, witness: Witness, *, port: int, report: Callable[[str], None]) -> None:
-        self.witness, self.report = witness, report
+    def __init__(self, witness: Witness, *, port: int, report: Callable[[str], None], trusts_new: bool = False) -> None:
+        self.witness, self.report, self.trusts_new = witness, report, trusts_new
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -75,8 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a submission."""
-        if self.path != PATH:
-            return self._answer(HTTPStatus.NOT_FOUND, f"post to {PATH}")
+        if self.path not in PATHS:
+            return self._answer(HTTPStatus.NOT_FOUND, f"post to {PATHS[0]}")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             return self._answer(HTTPStatus.LENGTH_REQUIRED, "a Content-Length is needed")
@@ -84,10 +91,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_SUBMISSION:,} bytes")
         body = self.rfile.read(int(length))
         try:
-            submission = Submission.parse(body.decode())
+            key, submission = self._read(body.decode())
         except (UnicodeDecodeError, InputError) as error:
             return self._answer(HTTPStatus.BAD_REQUEST, str(error))
         try:
+            if key is not None and self.server.trusts_new and submission.checkpoint.is_signed_by(key):
+                self.server.witness.trust(key)
+            if self.path == "/nonce":
+                return self._answer(HTTPStatus.OK, self.server.witness.nonce(submission).to_facts()["nonce"])
             cosigned = self.server.witness.cosign(submission)
         except Refused as refused:
             if refused.is_fork:
@@ -96,14 +107,24 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._answer(refused.status, str(refused.size), kind=SIZE_TYPE)
             words = "the proof does not hold" if refused.is_fork else str(refused)  # not where files are
             return self._answer(refused.status, words)
+        except InputError as error:  # another key for a log that is known
+            return self._answer(HTTPStatus.FORBIDDEN, str(error))
         except (ExpungeError, OSError) as error:
             self.server.report(f"nothing was cosigned: {error}")
             return self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the witness cannot cosign now")
         return self._answer(HTTPStatus.OK, str(cosigned.signatures[-1]))
 
+    def _read(self, text: str) -> tuple[NoteKey | None, Submission]:
+        """A submission, and the log's key where it may be given."""
+        first, _, rest = text.partition("\n")
+        if self.path != "/nonce" or not first.startswith("key "):
+            return None, Submission.parse(text)
+        key, submission = NoteKey.parse(first.removeprefix("key ")), Submission.parse(rest)
+        return (key if key.name == submission.checkpoint.origin else None), submission
+
     def do_GET(self) -> None:
         """There is nothing to read."""
-        self._answer(HTTPStatus.NOT_FOUND, f"post to {PATH}")
+        self._answer(HTTPStatus.NOT_FOUND, f"post to {PATHS[0]}")
 
     def _answer(self, status: HTTPStatus, line: str, *, kind: str = "text/plain; charset=utf-8") -> None:
         body = f"{line}\n".encode()

@@ -18,11 +18,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from expunge.core.blocks import listed
+from expunge.core.checks import require_text
 from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
-from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions, listed
+from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
+from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, KeyDraw
+from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.inbox import Inbox
@@ -31,6 +35,7 @@ from expunge.folder.policy import ApplyPolicy
 from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Request
+from expunge.folder.store.store import DurableJournal
 from expunge.serving.deployment import Deployment, Receipt, Status
 from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
@@ -312,6 +317,8 @@ class DurableDeployment:
     def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
         """Check a request against everything accepted before it, and write it to the disk as pending."""
         updates = as_batch(batch)
+        if key is not None:
+            require_text("key", key)
         self._keeper.require_open()
         now = self._evidence.clock.now()  # before the lock: a later time would tell when another training ended
 
@@ -367,9 +374,62 @@ class DurableDeployment:
         """Return all requests, oldest first."""
         return [self._evidence.shown(each) for each in self._evidence.requests.all()]
 
-    def certificate(self, request: str | None = None) -> Certificate:
-        """Issue a signed certificate about a request, or about the whole deployment if none is named."""
-        return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
+    def certificate(self, request: str | None = None, *, since: Iterable[Checkpoint] = ()) -> Certificate:
+        """Issue a signed certificate about a request, or about the whole deployment.
+
+        Parameters
+        ----------
+        request
+            The request's id; None for the whole deployment.
+        since
+            Checkpoints of earlier certificates. This one then proves that the log continues them.
+
+        Returns
+        -------
+        Certificate
+            The certificate. The whole log was checked before it was signed.
+
+        Raises
+        ------
+        InputError
+            If there is no such request, or a checkpoint is not one of this log.
+        FormatError
+            If the log was changed. Nothing is signed then.
+        """
+        return self._evidence.certificate(
+            request, guarantee=self.guarantee(), read_facts=self._current_facts, since=since
+        )
+
+    def forget_requests(self, *, older_than: str | float | timedelta) -> int:
+        """Forget requests that were applied or cancelled long ago: what they asked for, and the salts of their entries.
+
+        What the log says about them then opens for nobody, except for those who keep a certificate. Certificates of
+        these requests can no longer be issued. What they deleted still cannot come back unnoticed.
+
+        Parameters
+        ----------
+        older_than
+            How long ago they must have been applied or cancelled: seconds, or a text such as "365d".
+
+        Returns
+        -------
+        int
+            How many were forgotten.
+
+        Raises
+        ------
+        ParameterError
+            If `older_than` is not a length of time.
+        """
+        seconds = read_period("older_than", older_than)
+        self._keeper.require_open()
+        with self._deployment.hold(), self._inbox.lock:
+            self._keeper.require_open()
+            with self._store.database.transaction():
+                forgotten = self._evidence.requests.forget(before=utc(time.time() - seconds))
+                self._evidence.ledger.forget(forgotten)
+            self._store.database.checkpoint()
+        return len(forgotten)
 
     def checkpoint(self) -> Checkpoint:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
@@ -418,16 +478,48 @@ class DurableDeployment:
 
     def _current_facts(self) -> CurrentFacts:
         now, capacity = self._deployment.status, self.inside.publisher.capacity  # which is that of every generation
-        predictions = None if now.budget is None else now.budget.predictions
-        return CurrentFacts(now.generation, now.round, predictions, capacity, now.num_records)
+        if now.budget is None:
+            return CurrentFacts(None, now.round, None, None, capacity, now.num_records)
+        journal, reserved = self.inside.publisher.journal, now.budget.predictions
+        assert isinstance(journal, DurableJournal)
+        return CurrentFacts(now.generation, now.round, reserved, journal.released(reserved), capacity, now.num_records)
 
     def rekey(
-        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+        self,
+        *,
+        if_older_than: str | float | timedelta | None = None,
+        witness: NonceSource | None = None,
+        advance: Advance = ignore_progress,
     ) -> bool:
-        """Retrain everything now with a new key, as `Deployment.rekey` does. The log says why it was renewed."""
+        """Retrain everything now with a new key, as `Deployment.rekey` does. The log says why it was renewed.
+
+        Parameters
+        ----------
+        if_older_than
+            Do nothing unless the key in force is older than this: seconds, or a text such as "90d".
+        witness
+            Asks a witness for its part in the key: `expunge.evidence.outlets.ask_nonce`. The log commits to the
+            operator's part first.
+        advance
+            Called with the progress of the training.
+
+        Returns
+        -------
+        bool
+            Whether the key was renewed.
+
+        Raises
+        ------
+        InputError
+            If the witness refuses, or under a consensus, where the log does not tell when a key is renewed.
+        """
         with self._working():
             self._raise_clock_error()
-            return self._deployment.rekey(if_older_than=if_older_than, advance=advance)
+            draw = None if witness is None else self._evidence.drawing(witness)
+            with self._keeper.drawing(draw):
+                return self._deployment.rekey(
+                    if_older_than=if_older_than, draw=None if draw is None else draw.key, advance=advance
+                )
 
     @property
     def schema(self) -> Schema:

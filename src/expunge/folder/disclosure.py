@@ -36,14 +36,21 @@ from expunge.core.prf import RecipeKey
 from expunge.core.records import Records
 from expunge.core.version import __version__
 from expunge.core.words import plural
-from expunge.evidence import PublicKey, SigningKey
+from expunge.evidence import NoteKey, PublicKey, SigningKey, log_origin
+from expunge.evidence.nonce import Draw
 from expunge.folder.codec import Encoded, decode
 from expunge.folder.configuration import load_settings
-from expunge.folder.evidence import Evidence, read_signing_key
+from expunge.folder.evidence import Evidence, LedgerBook, read_signing_key
 from expunge.folder.inspection import read_unchanged
 from expunge.folder.store import Store, workshop
 from expunge.folder.store.columns import Form
-from expunge.folder.store.ensembles import count_environments, load_classes, read_key, read_records
+from expunge.folder.store.ensembles import (
+    count_environments,
+    load_classes,
+    read_key,
+    read_records,
+    read_witnessed_draw,
+)
 from expunge.folder.store.files import explain_errors
 from expunge.folder.store.replacement import remove_abandoned
 from expunge.folder.store.slabs import RecordFolder, file_names
@@ -154,6 +161,10 @@ class Disclosure:
         Commitments to models in service, by shard. None stands for a model whose file is missing.
     environment
         The environment that the models were trained in. Where several differ, a fact tells how many models had which.
+    draw
+        How a witness had a part in ζ; None if none had.
+    log_key
+        The key that checkpoints of the deployment's log are checked with.
     signed_by
         The fingerprint of the key that signed a bundle; None for a folder.
     """
@@ -169,8 +180,10 @@ class Disclosure:
     sampler: Sampler
     learner: Encoded = field(repr=False)
     models: Mapping[int, ModelCommitment | None] = field(repr=False)
+    log_key: NoteKey
     environment: Mapping[str, str] = field(default_factory=dict)
     signed_by: str | None = None
+    draw: Draw | None = None
 
     @property
     def models_commitment(self) -> str:
@@ -320,7 +333,9 @@ def _from_folder(store: Store, shards: Choose) -> Disclosure:
         sampler=settings.make_sampler(),
         learner=Encoded(*learner),
         models={shard: _committed(store, shard) for shard in shards(num_shards)},
+        log_key=LedgerBook(store, store.fact("deployment")).public_key,
         environment=summarise_environments(count_environments(store)),
+        draw=_recorded_draw(store),
     )
 
 
@@ -340,12 +355,32 @@ def _committed(store: Store, shard: int) -> ModelCommitment | None:
 
 def _recorded_commitment(store: Store) -> str | None:
     """The commitment to the key in force: that of the log's last entry that has one."""
+    found: str | None = _key_facts(store).get("key_commitment")
+    return found
+
+
+def _recorded_draw(store: Store) -> Draw | None:
+    """How a witness had a part in the key in force, which must be what the log tells."""
+    told, facts = read_witnessed_draw(store), _key_facts(store)
+    try:
+        found = Draw.from_data(json.loads(told)) if told else None
+    except (ExpungeError, LookupError, TypeError, ValueError) as error:
+        raise FormatError(f"{store.folder} is damaged: how its key was drawn: {error}") from None
+    if (facts.get("witness") is not None) != (found is not None) or (
+        found is not None and any(facts.get(name) != value for name, value in found.to_facts().items())
+    ):
+        raise FormatError(f"{store.folder} is damaged: the log tells otherwise how its key was drawn")
+    return found
+
+
+def _key_facts(store: Store) -> dict[str, Any]:
+    """The facts of the log's last entry about the key in force."""
     for (text,) in store.database.rows("SELECT entry FROM ledger ORDER BY sequence DESC"):
         entry = json.loads(text)
         if entry["event"] in ("created", "generation", "round"):
-            found: str | None = entry["facts"].get("key_commitment")
+            found: dict[str, Any] = entry["facts"]
             return found
-    return None
+    return {}
 
 
 def summarise_environments(counts: Mapping[Environment, int]) -> dict[str, str]:
@@ -488,6 +523,7 @@ def _write_bundle(place: Place, found: Disclosure, form: Form, schema: dict[str,
             "learner_format": found.learner.format,
         },
         "commitment": found.commitment,
+        "draw": None if found.draw is None else found.draw.to_data(),
         "schema": {**schema, "form": form.to_json(), "allow_missing": found.records.allow_missing},
         "environment": found.environment,
         "num_records": len(found.records),
@@ -583,8 +619,10 @@ def _from_bundle(path: Path, shards: Choose) -> Disclosure:
             sampler=_sampler_of(recipe),
             learner=Encoded(recipe["learner_format"], (place / _LEARNER).read_bytes()),
             models={shard: models[shard] for shard in shards(num_shards)},
+            log_key=NoteKey(log_origin(require_text("deployment", manifest["deployment"])), key),
             environment=dict(Environment.from_text(json.dumps(manifest["environment"])).facts),
             signed_by=key.fingerprint,
+            draw=None if manifest["draw"] is None else Draw.from_data(manifest["draw"]),
         )
 
 

@@ -1,4 +1,4 @@
-"""The ledger of a deployment, and certificates made from its requests and budgets."""
+"""The log of a deployment, and certificates made from it, from the requests and from the budgets."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from expunge import evidence
 from expunge.core.errors import FormatError, InputError, ParameterError
 from expunge.core.guarantee import Guarantee
-from expunge.core.prf import RecipeKey
+from expunge.core.prf import KEY_BYTES, RecipeKey
 from expunge.core.words import round_up, seconds_of, utc
 from expunge.evidence import Checkpoint, NoteKey, Peaks, Publication, Submission, Tree, hash_leaf
+from expunge.evidence.nonce import Draw, NonceSource
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw
+from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw, read_witnessed_draw
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
 from expunge.training.environment import describe_environments
 
-REACH = 1000  # entries of other requests that a request's certificate may hold as digests, of 66 bytes each
-_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'round', 'recomputed')"
+_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'committed', 'generation', 'round', 'recomputed')"
 _SIGNING_KEY, PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 KEY_FILES = (_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY)
 _MOST_KEY = 10_000  # bytes of a key's file
+NO_WITNESS = "a witness cannot have a part in the key under a consensus: the log does not tell when a key is renewed"
 
 
 class CurrentFacts(NamedTuple):
@@ -40,7 +42,8 @@ class CurrentFacts(NamedTuple):
 
     generation: int | None  # with the predictions: None where they are the operator's
     round: int
-    predictions: int | None
+    reserved: int | None  # predictions that were released at most
+    released: int | None  # predictions that are known to have been released
     capacity: float
     num_records: int
 
@@ -61,8 +64,9 @@ class Clock:
         return utc(time.time())
 
     def age(self, at: str) -> float:
-        """Return the seconds since a time that `now` gave."""
-        return max(0.0, time.time() - seconds_of(at))
+        """Return the seconds since a time that `now` gave. It is infinite if the clock was set back since then."""
+        gone = time.time() - seconds_of(at)
+        return gone if gone >= 0 else math.inf
 
     def tick(self) -> str:
         """Return the next tick."""
@@ -100,7 +104,7 @@ class LedgerBook:
     @property
     def origin(self) -> str:
         """The log's own name, under which its checkpoints are signed."""
-        return log_origin(self._deployment)
+        return evidence.log_origin(self._deployment)
 
     @cached_property
     def _key(self) -> evidence.SigningKey:
@@ -113,22 +117,61 @@ class LedgerBook:
         key = evidence.PublicKey.from_pem(content, source=str(self._store.place / "keys" / PUBLIC_KEY))
         return NoteKey(self.origin, key)
 
+    def date(self, event: str, at: str) -> str:
+        """The time that an entry of this event gets, if the clock says `at`; inside the caller's transaction.
+
+        It is not earlier than that of the entries before, also if the clock was set back. Entries dated by a tick may
+        be ahead of the clock. So the others are only compared with one another.
+        """
+        moment, tick = self._latest()
+        if event not in evidence.TICKED:
+            return max(at, moment)
+        after = round_up(moment, tick_seconds=self._store.fact("clock_seconds")) if moment else ""
+        return max(at, after, tick)
+
+    def dates(self, event: str, times: Iterable[str]) -> list[str]:
+        """The times that entries of this event get one after the other, as `date` gives them."""
+        return list(accumulate((self.date(event, at) for at in times), max))
+
+    def _latest(self) -> tuple[str, str]:
+        """The latest time that the log read from the clock, and the latest tick; empty where there is none."""
+        found = dict(self._store.database.rows("SELECT kind, at FROM times"))
+        return found.get("moment", ""), found.get("tick", "")
+
+    @property
+    def latest_moment(self) -> str:
+        """The latest time that the log read from the clock; empty if it has no entries."""
+        return self._latest()[0]
+
     def write(self, event: str, at: str, **facts: Any) -> None:
         """Append an entry, inside the caller's transaction."""
         self.write_all([(event, at, facts)])
 
     def write_all(self, happened: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
-        """Append entries, inside the caller's transaction: events with their times and facts."""
+        """Append entries, inside the caller's transaction: events with their times and facts.
+
+        Of a request an entry holds a salted commitment, and the salt is kept beside the log. A time before that of
+        earlier entries is clamped, and marked.
+        """
         database, peaks = self._store.database, self._peaks()
-        rows = []
-        for event, at, facts in happened:
-            entry = evidence.Entry(peaks.size + 1, at, event, facts)
-            content = evidence.write_canonical(entry.to_data())
+        rows, openings, times = [], [], dict[str, str]()
+        for event, said, facts in happened:
+            at = max(self.date(event, said), times.get(_kind_of_time(event), ""))
+            clamped = {evidence.CLAMPED: True} if at != said else {}
+            if event in evidence.HIDDEN:
+                opening = evidence.Opening.fresh(event, facts)
+                told = evidence.write_canonical(facts).decode()
+                openings.append((peaks.size + 1, facts["request"], opening.salt, told))
+                facts = {"commitment": opening.commitment}
+            content = evidence.Entry(peaks.size + 1, at, event, {**facts, **clamped}).content
             leaf = hash_leaf(content)
             peaks.append(leaf)
-            rows.append((entry.sequence, content.decode(), leaf))
+            rows.append((peaks.size, content.decode(), leaf))
+            times[_kind_of_time(event)] = at
         if rows:
             database.execute_many("INSERT INTO ledger VALUES (?, ?, ?)", rows)
+            database.execute_many("INSERT INTO openings VALUES (?, ?, ?, ?)", openings)
+            database.execute_many("INSERT OR REPLACE INTO times VALUES (?, ?)", list(times.items()))
             signed = Checkpoint(self.origin, peaks.size, peaks.root()).signed(self._key)
             database.execute("INSERT OR REPLACE INTO checkpoints VALUES ('signed', ?, ?)", (str(signed), peaks.nodes))
 
@@ -201,7 +244,9 @@ class LedgerBook:
 
     def checkpoint(self) -> Checkpoint:
         """The signed checkpoint of the whole log, which is checked first, with its cosignatures if it has any."""
-        tree = self.check()
+        return self._checkpoint_of(self.check())
+
+    def _checkpoint_of(self, tree: Tree) -> Checkpoint:
         cosigned, signed = self.cosigned(), self.signed
         return cosigned if cosigned is not None and cosigned.size == len(tree) else signed
 
@@ -268,37 +313,83 @@ class LedgerBook:
             "INSERT OR REPLACE INTO checkpoints VALUES ('cosigned', ?, x'')", (str(checkpoint),)
         )
 
-    def excerpt(self, request: str, *, num_shards: int, reach: int = REACH) -> evidence.Excerpt:
-        """Return the chain up to the head, with the request's entries and those that tell of the recipe in full.
+    def excerpt(self, request: str | None, *, num_shards: int, since: Iterable[Checkpoint] = ()) -> evidence.Excerpt:
+        """Show the entries that a certificate rests on, after the whole log was checked.
 
-        It starts just before the first of these, unless that is more than `reach` entries before the request's first
-        one: such entries are shown outside the stretch, so that a certificate stays small.
+        These are the entries of the request, with what they commit to, and those that tell of the recipe. The last
+        cosigned checkpoint and those of `since` are shown with the proof that the log continues them.
         """
-        entries = self._entries()
-        own = [entry for entry in entries if entry.facts.get("request") == request]
-        told = evidence.telling_entries(entries, num_shards=num_shards)
-        first = min(entry.sequence for entry in (*own, *told) if entry.sequence >= own[0].sequence - reach) - 1
-        start = evidence.Excerpt.of(
-            evidence.genesis(self._deployment), [entry.digest for entry in entries[:first]]
-        ).head
-        shown = {entry.sequence for entry in (*own, *told)}
+        tree = self.check()
+        now, openings = self._checkpoint_of(tree), {} if request is None else self._openings(request)
+        told = {each.sequence: each for each in evidence.telling_entries(self.telling(), num_shards=num_shards)}
+        own = {each.sequence: each for number in openings for each in self.entries("WHERE sequence = ?", (number,))}
+        earlier = {each.size: each for each in self._earlier(tree, since)}
+        cosigned = self.cosigned()
+        if cosigned is not None:
+            earlier[cosigned.size] = cosigned
         return evidence.Excerpt.of(
-            start,
-            [entry if entry.sequence in shown else entry.digest for entry in entries[first:]],
-            earlier=[entry for entry in told if entry.sequence <= first],
+            tree,
+            now,
+            [entry for _, entry in sorted({**told, **own}.items())],
+            openings=openings,
+            earlier=[each for size, each in sorted(earlier.items()) if size < now.size],
         )
 
-    def whole(self) -> evidence.Excerpt:
-        """Return all entries."""
-        return evidence.Excerpt.of(evidence.genesis(self._deployment), self._entries())
+    def last_commitment(self) -> tuple[evidence.Entry, int]:
+        """The last entry that commits to a secret, and how many before it no key followed from, since the last key."""
+        entries = self.entries("WHERE json_extract(entry, '$.event') IN ('created', 'generation', 'committed')")
+        since = [entry.event for entry in reversed(entries)]
+        unused = next((place for place, event in enumerate(since) if event != "committed"), len(since)) - 1
+        return entries[-1], unused
+
+    def _openings(self, request: str) -> dict[int, evidence.Opening]:
+        rows = self._store.database.rows(
+            "SELECT sequence, salt, facts FROM openings WHERE request = ? ORDER BY sequence", (request,)
+        )
+        return {number: evidence.Opening(bytes(salt), json.loads(facts)) for number, salt, facts in rows}
+
+    def _earlier(self, tree: Tree, since: Iterable[Checkpoint]) -> Iterator[Checkpoint]:
+        """Checkpoints of other certificates, which must be of this log."""
+        for each in since:
+            if each.origin != self.origin or not each.is_signed_by(self.public_key):
+                raise InputError(f"the checkpoint of {each.origin!r:.80} is not signed by the log {self.origin}")
+            if each.size > len(tree):
+                raise InputError(f"the checkpoint of size {each.size} is newer than this log, of {len(tree)} entries")
+            if tree.root(each.size) != each.root:
+                raise InputError(
+                    f"the checkpoint of size {each.size} is not one of this log, though its key signed it: there are "
+                    "two histories"
+                )
+            yield each
+
+    def counts(self) -> dict[str, int]:
+        """How many entries there are of each event."""
+        return dict(
+            self._store.database.rows("SELECT json_extract(entry, '$.event') AS event, COUNT(*) FROM ledger GROUP BY 1")
+        )
 
     def history(self, *, num_shards: int) -> evidence.History:
         """Return what the whole log says about the key in force and about recomputations."""
-        return evidence.History.of(self._entries(_TELLING), num_shards=num_shards)
+        return evidence.History.of(self.telling(), num_shards=num_shards)
 
-    def _entries(self, condition: str = "") -> list[evidence.Entry]:
-        rows = self._store.database.rows(f"SELECT entry FROM ledger {condition} ORDER BY sequence")
+    def telling(self) -> list[evidence.Entry]:
+        """The entries that tell of keys and recomputations."""
+        return self.entries(_TELLING)
+
+    def entries(self, condition: str = "", values: Sequence[Any] = ()) -> list[evidence.Entry]:
+        """The entries of the log, in their order; a condition in SQL picks some of them."""
+        rows = self._store.database.rows(f"SELECT entry FROM ledger {condition} ORDER BY sequence", values)
         return [evidence.Entry(**json.loads(entry)) for (entry,) in rows]
+
+    def forget(self, requests: Iterable[str]) -> None:
+        """Erase the salts of these requests, inside the caller's transaction: nothing opens their entries any more."""
+        self._store.database.execute_many(
+            "DELETE FROM openings WHERE request = ?", [(request,) for request in requests]
+        )
+
+
+def _kind_of_time(event: str) -> str:
+    return "tick" if event in evidence.TICKED else "moment"
 
 
 def keep_cosigned(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
@@ -326,11 +417,6 @@ def keep_cosigned(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
         store.close()
 
 
-def log_origin(deployment: str) -> str:
-    """The name of a deployment's log, which its checkpoints begin with."""
-    return f"expunge/{deployment}"
-
-
 def _length_fault(signed: int, found: int) -> str:
     if found < signed:
         return f"it ends after entry {found:,}, and {signed:,} entries were signed"
@@ -344,6 +430,34 @@ def commitment_facts(key: RecipeKey, *, round: int | None = None) -> dict[str, s
     """
     found = key.commitment if round is None else key.commitment_in(round)
     return {"key_commitment": found} if key.is_system else {}
+
+
+class KeyDrawing:
+    """Draws a recipe key that a witness has a part in. `made` says how, once `key` was called."""
+
+    def __init__(self, store: Store, ledger: LedgerBook, clock: Clock, source: NonceSource) -> None:
+        self.made: Draw | None = None
+        self._store, self._ledger, self._clock, self._source = store, ledger, clock, source
+
+    def key(self, at: str | None = None) -> RecipeKey:
+        """Commit to a secret in the log at this time, ask the witness, and return the key that follows from both.
+
+        If anything fails after the commitment, it stays in the log, and the next one counts it as unused.
+        """
+        own = os.urandom(KEY_BYTES)
+        with self._store.database.transaction():
+            self._ledger.write("committed", at or self._clock.now(), key_commitment=RecipeKey(own).commitment)
+            tree, signed = self._ledger.check(), self._ledger.signed
+        entry, unused = self._ledger.last_commitment()
+
+        def submission(old_size: int) -> Submission:
+            return Submission(old_size, tuple(tree.consistency(old_size)), signed)
+
+        nonce = self._source(submission, self._ledger.public_key)
+        if not nonce.is_for(signed):
+            raise InputError(f"what the witness {nonce.witness.name} answered is not its nonce for this log")
+        self.made = Draw(own, entry, tuple(tree.inclusion(signed.size - 1)), signed.root, nonce, unused)
+        return RecipeKey.with_nonce(own, nonce.value)
 
 
 class Evidence:
@@ -364,7 +478,15 @@ class Evidence:
         """When the key in force was drawn and why, and the commitment to it."""
         (at, reason), key = read_key_draw(self._store), read_key(self._store)
         told = commitment_facts(key, round=None if self.shows_generations else self._store.position.round)
-        return evidence.KeyDraw(at, told.get("key_commitment"), reason or None)  # type: ignore[arg-type]
+        draw = read_witnessed_draw(self._store)
+        found = Draw.from_data(json.loads(draw)) if draw else None
+        return evidence.KeyDraw(
+            at,
+            told.get("key_commitment"),
+            reason or None,  # type: ignore[arg-type]
+            witness=None if found is None else str(found.nonce.witness),
+            unused=0 if found is None else found.unused,
+        )
 
     @property
     def unclaimed(self) -> str:
@@ -384,33 +506,47 @@ class Evidence:
         """The fact of the log that names a generation, where it may be told."""
         return {"generation": generation} if self.shows_generations else {}
 
-    def write_switch(self, key: RecipeKey, *, generation: int, round: int, reason: str) -> None:
-        """Write what the log tells of a switch to the next round, inside the caller's transaction.
+    def drawing(self, source: NonceSource) -> KeyDrawing:
+        """Get ready to draw a key that a witness has a part in."""
+        if not self.shows_generations:
+            raise InputError(NO_WITNESS)
+        return KeyDrawing(self._store, self.ledger, self.clock, source)
+
+    def write_switch(
+        self, key: RecipeKey, *, at: str, generation: int, round: int, reason: str, draw: Draw | None = None
+    ) -> None:
+        """Write what the log tells of a switch to the next round at `at`, inside the caller's transaction.
 
         `reason` says why the key was renewed; empty if it was not. Where generations are not shown, every round has an
         entry with a commitment of its own.
         """
         if not self.shows_generations:
-            self.ledger.write("round", self.clock.done(), round=round, **commitment_facts(key, round=round))
+            self.ledger.write("round", at, round=round, **commitment_facts(key, round=round))
         elif reason:
             facts = {"generation": generation, "round": round, "reason": reason, **commitment_facts(key)}
-            self.ledger.write("generation", self.clock.done(), **facts)
+            facts |= {} if draw is None else draw.to_facts()
+            self.ledger.write("generation", at, **facts)
 
     def certificate(
-        self, request: str | None, *, guarantee: Guarantee, read_facts: Callable[[], CurrentFacts]
+        self,
+        request: str | None,
+        *,
+        guarantee: Guarantee,
+        read_facts: Callable[[], CurrentFacts],
+        since: Iterable[Checkpoint] = (),
     ) -> evidence.Certificate:
         """Issue a signed statement about a request, or about the whole deployment.
 
-        The requests and the ledger are read first, and the current round after them. So the certificate never names a
-        round later than the current one.
+        The whole log is checked before anything is signed. The requests and the log are read first, and the current
+        round after them. So the certificate never names a round later than the current one.
         """
         store, settings = self._store, self._store.fact("settings")
         with store.database.snapshot():
-            self.ledger.check()
-            about: dict[str, Any] = self._about(request)
+            found = None if request is None else self.requests.get(request)
+            log = self.ledger.excerpt(request, num_shards=self._num_shards, since=since)
+            counts, latest = self.ledger.counts(), self.ledger.latest_moment
         now = read_facts()
-        if request is None:
-            about["counts"] = self._counts(about["counts"], now.num_records)
+        tick, least = self.clock.tick(), round_up(latest, tick_seconds=self.clock.tick_seconds)
         return evidence.issue(
             key=read_signing_key(store),
             deployment=evidence.DeploymentFacts(
@@ -424,7 +560,8 @@ class Evidence:
             publication=evidence.PublicationFacts(
                 generation=now.generation,
                 round=now.round,
-                predictions_published=now.predictions,
+                predictions_reserved=now.reserved,
+                predictions_released=now.released,
                 predictions_covered=None if math.isinf(now.capacity) else int(now.capacity),
             ),
             exact=evidence.ExactFacts(
@@ -434,18 +571,13 @@ class Evidence:
                 environments=describe_environments(count_environments(store)),
             ),
             guarantee=evidence.GuaranteeFacts.of(guarantee),
-            # On a tick, and not before the events in it: these may be dated by a tick that is still to come.
-            issued_at=max(
-                [self.clock.tick(), *(each.at for each in about["ledger"].shown if each.event in evidence.TICKED)]
-            ),
-            **about,
+            # On a tick, and not before the entries: these may be dated by a tick that is still to come.
+            issued_at=max([tick, least, *(entry.at for entry in log.entries if entry.event in evidence.TICKED)]),
+            clamped=least > tick,
+            log=log,
+            request=None if found is None else self._request_facts(found),
+            counts=_count_facts(counts, now.num_records) if found is None else None,
         )
-
-    def _about(self, request: str | None) -> dict[str, Any]:
-        if request is None:
-            return {"counts": self.requests.all(), "ledger": self.ledger.whole()}
-        found, ledger = self.requests.get(request), self.ledger.excerpt(request, num_shards=self._num_shards)
-        return {"request": self._request_facts(found), "ledger": ledger}
 
     def _request_facts(self, request: Request) -> evidence.RequestFacts:
         applied = request.public_state == "applied"
@@ -462,10 +594,17 @@ class Evidence:
             id_hashes=self.requests.hashes_of(request.request),
         )
 
-    def _counts(self, requests: Sequence[Request], num_records: int) -> evidence.CountFacts:
-        states = [request.public_state for request in requests]
-        counted = {state: states.count(state) for state in ("applied", "pending", "cancelled")}
-        return evidence.CountFacts(num_records=num_records, accepted=len(states), **counted)
+
+def _count_facts(entries: Mapping[str, int], num_records: int) -> evidence.CountFacts:
+    """The numbers of requests, which are those of the log's entries."""
+    accepted, applied, cancelled = (entries.get(event, 0) for event in ("accepted", "applied", "cancelled"))
+    return evidence.CountFacts(
+        num_records=num_records,
+        accepted=accepted,
+        applied=applied,
+        pending=accepted - applied - cancelled,
+        cancelled=cancelled,
+    )
 
 
 def read_signing_key(store: Store) -> evidence.SigningKey:

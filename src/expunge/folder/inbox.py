@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from expunge.core.errors import InputError, RequestError, StoreError
 from expunge.core.records import Records, Update
+from expunge.evidence import digest_of_hashes
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Batch, Name, Request
@@ -176,23 +177,26 @@ class Inbox:
         """Write requests to the disk, all or none."""
         try:
             with self._store.database.transaction():
-                requests = self._evidence.requests.accept([(asked, one.key, one.now) for one, asked in passed])
-                self._evidence.ledger.write_all(
+                ledger, requests = self._evidence.ledger, self._evidence.requests
+                dates = ledger.dates("accepted", [one.now for one, _ in passed])
+                made = requests.accept([(asked, one.key, at) for (one, asked), at in zip(passed, dates, strict=True)])
+                ledger.write_all(
                     (
                         "accepted",
-                        each.accepted_at,
+                        one.now,
                         {
                             "request": each.request,
                             "num_deletions": each.deletions,
                             "num_additions": each.additions,
+                            "records": digest_of_hashes(requests.hashes_of(each.request)),
                         },
                     )
-                    for each in requests
+                    for (one, _), each in zip(passed, made, strict=True)
                 )
         except BaseException:
             self._store.drop_refused()
             raise
-        return requests
+        return made
 
     def _repeated(self, known: Request, updates: list[Update]) -> Request:
         """Return the request that already has the key, if it asked for the same."""
@@ -212,16 +216,16 @@ class Inbox:
     def cancel(self, request: str, current: Records, *, now: str) -> None:
         """Take back a pending request, unless a later one builds on it."""
         requests = self._evidence.requests
+        requests.get(request)  # refuses an unknown one before anything is compared with it
         pending = [one for one in requests.in_state("pending") if one.request != request]
         try:
             expected = self._with_all(current, pending)
         except InputError as error:
             message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
             raise RequestError(message) from None
-        now = max(now, requests.get(request).accepted_at)  # the system's clock may have been set back
         self._is_current = False
         with self._store.database.transaction():
-            requests.mark_cancelled(request, now=now)
+            requests.mark_cancelled(request, now=self._evidence.ledger.date("cancelled", now))
             self._evidence.ledger.write("cancelled", now, request=request)
         report_step("cancel.done")
         self._expected, self._leaving = expected

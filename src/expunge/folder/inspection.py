@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +87,11 @@ class DeploymentView:
 
     def _current_facts(self) -> CurrentFacts:
         present, publisher = self._store.position, self._publisher()
-        shown = (present.generation, publisher.status.predictions) if publisher.shows_budget else (None, None)
-        return CurrentFacts(shown[0], present.round, shown[1], publisher.capacity, self._num_records)
+        told: tuple[int | None, int | None, int | None] = (None, None, None)
+        if publisher.shows_budget:
+            released = self._store.released(present.generation)
+            told = (present.generation, publisher.status.predictions, released)
+        return CurrentFacts(told[0], present.round, told[1], told[2], publisher.capacity, self._num_records)
 
     @property
     def _num_records(self) -> int:
@@ -162,10 +165,12 @@ class DeploymentView:
         """Return all requests, oldest first."""
         return [self._evidence.shown(each) for each in self._evidence.requests.all()]
 
-    def certificate(self, request: str | None = None) -> Certificate:
-        """Issue a signed certificate about a request, or about the whole deployment if none is named."""
+    def certificate(self, request: str | None = None, *, since: Iterable[Checkpoint] = ()) -> Certificate:
+        """Issue a signed certificate about a request or the whole deployment, as `DurableDeployment.certificate`."""
         with self._store.database.snapshot():
-            return self._evidence.certificate(request, guarantee=self.guarantee(), read_facts=self._current_facts)
+            return self._evidence.certificate(
+                request, guarantee=self.guarantee(), read_facts=self._current_facts, since=since
+            )
 
     def checkpoint(self) -> Checkpoint:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""

@@ -20,7 +20,8 @@ from dataclasses import replace
 
 from expunge.core.errors import StoreError
 from expunge.core.randomness import Randomness
-from expunge.folder.evidence import Evidence
+from expunge.evidence import write_canonical
+from expunge.folder.evidence import Evidence, KeyDrawing
 from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.schema import Redeclared
@@ -90,6 +91,7 @@ class FolderKeeper:
         self._alignment = Alignment(store)
         self._stage: EnsembleWriter | None = None
         self._redeclared: Redeclared | None = None
+        self._drawing: KeyDrawing | None = None
 
     def require_open(self) -> None:
         """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
@@ -115,6 +117,15 @@ class FolderKeeper:
             yield
         finally:
             self._redeclared = None
+
+    @contextmanager
+    def drawing(self, drawing: KeyDrawing | None) -> Iterator[None]:
+        """The next round may have a key that a witness has a part in."""
+        self._drawing = drawing
+        try:
+            yield
+        finally:
+            self._drawing = None
 
     def working(self) -> AbstractContextManager[None]:
         """Date what this thread does from now, which says nothing about how long a training takes."""
@@ -152,16 +163,19 @@ class FolderKeeper:
         keep_readable(present.state, staged.files)
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
         learned = encode_round(self._front, following.serving, state, self.trusted)
+        draw = None if self._drawing is None else self._drawing.made
         with store.database.transaction():
             report_step("switch.open")
             put_round(store, learned)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
+            done = evidence.clock.done()
             if generation != present.generation:
-                publisher, done = following.publisher, evidence.clock.done()
+                publisher, at = following.publisher, evidence.ledger.date("generation", done)
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-                write_key(store, state.key, at=done, reason=following.renewed)  # the old key is overwritten
+                told = "" if draw is None else write_canonical(draw.to_data()).decode()
+                write_key(store, state.key, at=at, reason=following.renewed, draw=told)  # the old key is overwritten
             reason = "" if generation == present.generation else following.renewed
-            evidence.write_switch(state.key, generation=generation, round=round_, reason=reason)
+            evidence.write_switch(state.key, at=done, generation=generation, round=round_, reason=reason, draw=draw)
             if self._redeclared is not None:
                 self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
@@ -191,8 +205,9 @@ class FolderKeeper:
         with store.database.transaction():
             report_step("applied.open")
             store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
+            at = self._evidence.ledger.date("applied", tick)
             for one in switched:
-                requests.mark_applied(one.request, applied_by=tick)
+                requests.mark_applied(one.request, applied_by=at)
             self._evidence.ledger.write_all(
                 (
                     "applied",

@@ -24,11 +24,13 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
 from expunge.core.version import __version__
 from expunge.core.words import seconds_of
+from expunge.evidence import write_canonical
+from expunge.evidence.nonce import Draw, NonceSource
 from expunge.folder.codec import Encoded, decode, encode, encode_model
 from expunge.folder.codec.trust import Untrusted, joined
 from expunge.folder.configuration import Settings, describe_learner, dump_settings, load_settings
 from expunge.folder.deployment import DurableDeployment
-from expunge.folder.evidence import Clock, LedgerBook, commitment_facts, make_keys
+from expunge.folder.evidence import NO_WITNESS, Clock, KeyDrawing, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import encode_round, get_front, get_round, put_front, put_round
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.store import Store, is_vacant, recover_replacement
@@ -45,7 +47,7 @@ from expunge.folder.store.replacement import hidden_name, remove_abandoned, remo
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
 from expunge.serving.keeper import RoundState
-from expunge.serving.promises import ONLY_CLASSES, Promise, SamplingName, as_promise
+from expunge.serving.promises import ONLY_CLASSES, Consensus, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
@@ -79,6 +81,7 @@ def create(
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
     rng: Randomness | None = None,
+    witness: NonceSource | None = None,
     provenance: dict[str, Any] | None = None,
     advance: Advance = ignore_progress,
 ) -> DurableDeployment:
@@ -126,6 +129,9 @@ def create(
         The number of worker processes for training.
     rng
         The source of all randomness; the operating system if it is None. A fixed seed is for tests.
+    witness
+        Asks a witness for its part in the recipe key, after the log has committed to the operator's part:
+        `expunge.evidence.outlets.ask_nonce`. The system draws the key if it is None.
     provenance
         Plain data about the origin of the records, kept with the deployment.
     advance
@@ -170,14 +176,18 @@ def create(
         raise ParameterError(ONLY_CLASSES)
     if not predicts_values(base) and getattr(y, "ndim", 1) > 1:
         raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
+    if witness is not None and (rng is not None or isinstance(promised, Consensus)):
+        raise ParameterError("a witness has no part in a key that follows from a seed" if rng else NO_WITNESS)
     chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
-    key = RecipeKey.from_randomness(chance)  # before a record is read
     with (
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
         FirstEnsembleWriter(store, trusted=trusted) as made,
     ):
         report_step("create.folder")
+        identity, fingerprint = _identify(store)
+        drawing = None if witness is None else KeyDrawing(store, LedgerBook(store, identity), clock, witness)
+        key = RecipeKey.from_randomness(chance) if drawing is None else drawing.key(begun)  # before a record is read
         records = Records.build(
             X,
             y,
@@ -238,7 +248,9 @@ def create(
             "created_at": begun,
             "software": __version__,
         }
-        _write_down(store, deployment.inside, front, made, facts, promised.max_generations, trusted)
+        told = {"fingerprint": fingerprint, "max_generations": promised.max_generations}
+        draw = None if drawing is None else drawing.made
+        _write_down(store, deployment.inside, front, made, facts, told, draw, trusted)
     store = Store.open(folder)
     try:
         return DurableDeployment(
@@ -255,13 +267,22 @@ def create(
         raise
 
 
+def _identify(store: Store) -> tuple[str, str]:
+    """Make the deployment's id and its keys. Return the id and the fingerprint of the public key."""
+    identity = uuid4().hex
+    with store.database.transaction():
+        store.write_fact("deployment", identity)
+        return identity, make_keys(store)
+
+
 def _write_down(
     store: Store,
     first: RoundState,
     front: Front,
     made: FirstEnsembleWriter,
     facts: dict[str, Any],
-    max_generations: int,
+    told: dict[str, Any],
+    draw: Draw | None,
     trusted: tuple[str, ...],
 ) -> None:
     """Write the first round, which is in no folder yet, and the facts about the deployment."""
@@ -269,15 +290,15 @@ def _write_down(
     staged = made.write_models(state)
     report_step("create.models")
     learned = encode_round(front, first.serving, state, trusted)
-    identity = uuid4().hex
     with store.database.transaction():
-        for name, value in {**facts, "deployment": identity}.items():
+        for name, value in facts.items():
             store.write_fact(name, value)
         put_round(store, learned)
         activate(store, staged, generation=1, round=0, models_trained=first.models_trained)
         store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
-        write_key(store, state.key, at=facts["created_at"], reason="")
-        LedgerBook(store, identity).write(
+        kept = "" if draw is None else write_canonical(draw.to_data()).decode()
+        write_key(store, state.key, at=facts["created_at"], reason="", draw=kept)
+        LedgerBook(store, store.fact("deployment")).write(
             "created",
             facts["created_at"],
             name=facts["name"],
@@ -287,10 +308,10 @@ def _write_down(
             promise=facts["settings"]["promise"]["name"],
             learner=facts["learner"],
             tick_seconds=facts["clock_seconds"],
-            max_generations=max_generations,
             software=f"expunge {__version__}",
-            fingerprint=make_keys(store),
+            **told,
             **commitment_facts(state.key, round=None if publisher.shows_budget else 0),
+            **({} if draw is None else draw.to_facts()),
         )
 
 

@@ -144,7 +144,8 @@ class Redeclared:
 
     def write(self, store: Store, evidence: Evidence, following: RoundState) -> None:
         """Write the schema of the round, and an entry in the log, inside the caller's transaction."""
-        records, at = following.state.records, evidence.clock.done()
+        records, done = following.state.records, evidence.clock.done()
+        at = evidence.ledger.date("schema", done)
         store.write_fact("classes", dump_classes(records.classes))
         store.write_fact("allow_missing", records.allow_missing)
         store.write_fact("redeclared", store.fact("redeclared") | dict.fromkeys(self.changed, at))
@@ -152,8 +153,8 @@ class Redeclared:
             store.put_object("learner", self.learner.format, self.learner.data)
         evidence.ledger.write(
             "schema",
-            at,
-            generation=following.generation,
+            done,
+            **evidence.of_generation(following.generation),
             round=following.round,
             changed=list(self.changed),
             num_classes=records.num_classes,

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, Self
 from uuid import uuid4
 
@@ -66,6 +67,7 @@ from expunge.training.sampling import Sampler
 
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
 _SMALLEST = float(np.finfo(np.float64).tiny)
+_MOST_ANSWERS, _KEPT_ANSWERS = 100_000, 75_000  # of a round: those asked for least recently are forgotten
 _UNSAVED = ("_keeper", "_updating", "_lock", "_background", "_background_error")
 
 RecordIds = Sequence[RecordId] | NDArray[Any]
@@ -327,8 +329,8 @@ class Deployment:
         """Release a class code for every row.
 
         All rows that were not answered before in this round are charged together, before any of them is drawn. An
-        answer that was already released is released again: that is post-processing, and free. Under the exact promise
-        nothing is charged.
+        answer that was already released is released again: that is post-processing, and free. At most 100,000 answers
+        are kept: a row whose answer was forgotten is charged again. Under the exact promise nothing is charged.
 
         Parameters
         ----------
@@ -364,7 +366,7 @@ class Deployment:
     def _queries(self, X: Features) -> Features:
         """Rows in the layout of the records; an error if they have another one."""
         records = self.records
-        rows = conform(as_features(X), records.layout)
+        rows = conform(as_features(X), records.layout, records.blocks[0].features)
         if not records.allow_missing and len(missing := missing_rows(rows)):
             raise InputError(f"queries must not hold NaN or infinity: row {missing[0] + 1:,} does")
         return rows
@@ -589,7 +591,11 @@ class Deployment:
         return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
 
     def rekey(
-        self, *, if_older_than: str | float | timedelta | None = None, advance: Advance = ignore_progress
+        self,
+        *,
+        if_older_than: str | float | timedelta | None = None,
+        draw: Callable[[], RecipeKey] | None = None,
+        advance: Advance = ignore_progress,
     ) -> bool:
         """Retrain everything now, with a new key ζ. This starts a new generation within the same round.
 
@@ -602,6 +608,8 @@ class Deployment:
         if_older_than
             Do nothing unless the key in force is older than this: seconds, or a text such as "90d". None renews it
             at once, by hand.
+        draw
+            Draws the new key, if the key is renewed; the system's randomness if it is None.
         advance
             Called with the progress of the training.
 
@@ -623,7 +631,7 @@ class Deployment:
             if if_older_than is not None and time.time() - self._present.key_drawn <= least:
                 return False
             reason = "by hand" if if_older_than is None else "on a clock"
-            self._make_round(partial(self._rekeyed, advance, reason))
+            self._make_round(partial(self._rekeyed, advance, reason, None if draw is None else draw()))
             return True
 
     def redeclare(
@@ -811,9 +819,11 @@ class Deployment:
         _hand_over(writer, following.state, change if following.state.records is records else None)
         return replace(following, round=present.round + 1, last_report=report)
 
-    def _rekeyed(self, advance: Advance, reason: str, present: RoundState, writer: StateWriter | None) -> RoundState:
+    def _rekeyed(
+        self, advance: Advance, reason: str, key: RecipeKey | None, present: RoundState, writer: StateWriter | None
+    ) -> RoundState:
         """Retrain everything on the same dataset, in a new generation of the same round."""
-        following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed())
+        following = self._fresh_generation(present, present.state.records, advance, present.rng.renewed(), key)
         _hand_over(writer, following.state, _no_change(present, following))
         return replace(following, renewed=reason)
 
@@ -825,9 +835,12 @@ class Deployment:
         _hand_over(writer, following.state, None)
         return replace(following, renewed="by hand")
 
-    def _fresh_generation(self, present: RoundState, records: Records, advance: Advance, rng: Randomness) -> RoundState:
+    def _fresh_generation(
+        self, present: RoundState, records: Records, advance: Advance, rng: Randomness, key: RecipeKey | None = None
+    ) -> RoundState:
         """Start a generation: fresh randomness, fresh models, empty books."""
-        recipe = replace(present.state.recipe.renewed(), learner=self._learner)
+        old = present.state.recipe
+        recipe = replace(old, key=old.key.renewed() if key is None else key, learner=self._learner)
         state = learn(records, recipe, executor=self._executor, advance=advance)
         publisher = present.publisher.new_generation(rng)
         serving = self._front.open_round(RoundContext(state, publisher, rng, self._executor, present.serving))
@@ -891,16 +904,23 @@ class Deployment:
 
 
 def _answer(present: RoundState, rows: Features) -> NDArray[np.int64]:
-    """Release answers. One that was released in this round is released again."""
+    """Release answers. One that was released in this round, and is not forgotten, is released again."""
     if present.serving.is_repeatable:
         return present.serving.answer(rows)
     keys, known = row_keys(rows), present.answers
-    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in known}
+    found = {key: known[key] for key in keys if key in known}
+    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
     if first:
         places = np.array(sorted(first.values()))
         codes = present.serving.answer(take(rows, places))
-        known.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
-    return np.array([known[key] for key in keys], dtype=np.int64)
+        found.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
+    for key, code in found.items():  # what was asked for last comes last
+        known.pop(key, None)
+        known[key] = code
+    if len(known) > _MOST_ANSWERS:
+        for key in list(islice(known, len(known) - _KEPT_ANSWERS)):
+            del known[key]
+    return np.array([found[key] for key in keys], dtype=np.int64)
 
 
 def _no_change(present: RoundState, following: RoundState) -> Change | None:

@@ -51,7 +51,8 @@ class RoundState:
     renewed
         Why the key before it was replaced: "by hand", "on a clock" or "generation used up". Empty for the first key.
     answers
-        The codes that were released in this round, by the row's key. This alone changes while the round is served.
+        Codes that were released in this round, by the row's key: at most 100,000, the last ones. This alone changes
+        while the round is served.
     """
 
     state: EnsembleState

@@ -60,6 +60,8 @@ class Statement:
         What the promise does not say.
     reason
         Why it is not claimed; empty if it is.
+    in_short
+        The exact promise for a screen: two lines on what it says, and one on what it does not.
 
     Examples
     --------
@@ -73,6 +75,7 @@ class Statement:
     compares_with: str
     limits: str = ""
     reason: str = ""
+    in_short: tuple[str, ...] = ()
 
     @property
     def is_claimed(self) -> bool:
@@ -97,6 +100,11 @@ EXACT_STATEMENT = Statement(
     "retraining by the same recipe: learner, shards, columns, classes, key and environment",
     "It protects deletion, not accuracy: deletions that people choose after seeing the models may leave records behind "
     "on which this key does badly, and a fresh key would do better.",
+    in_short=(
+        "After a deletion the models are, bit for bit, those that the same recipe",
+        "trains on the records that are left, whatever requesters saw and asked.",
+        "It does not say that these models are good: hostile deletions may spoil them.",
+    ),
 )
 ONLY_CLASSES = "a regressor needs promise='exact': the other promises count votes for classes, and numbers have none"
 _FRESH = "retraining from scratch with fresh randomness"
@@ -107,6 +115,11 @@ _ROUNDED = (
     "records that are left (T6), because they were trained in different environments: {origins}. Each of them is, bit "
     "for bit, what the recipe gives in its own environment. This holds after any history of questions, answers and "
     "requests."
+)
+_ROUNDED_IN_SHORT = (
+    "After a deletion the models are, up to rounding, those that the same recipe trains",
+    "on the records that are left: {origins}.",
+    EXACT_STATEMENT.in_short[-1],
 )
 
 
@@ -139,7 +152,7 @@ def make_statements(
     """
     exact, reason = _exact_statement(origins), guarantee.reason.rstrip(". ")
     if unclaimed:
-        exact = replace(exact, statement="not claimed", limits="", reason=unclaimed.rstrip(". "))
+        exact = replace(exact, statement="not claimed", limits="", reason=unclaimed.rstrip(". "), in_short=())
     if reason:
         return exact, Statement("(α,β,γ)", "not claimed", _FRESH, reason=reason)
     words = (
@@ -154,7 +167,8 @@ def _exact_statement(origins: Origins | None) -> Statement:
     if origins is None or not origins.counts:
         return EXACT_STATEMENT
     if origins.is_mixed:
-        return replace(EXACT_STATEMENT, statement=_ROUNDED.format(origins=origins))
+        in_short = tuple(line.format(origins=origins) for line in _ROUNDED_IN_SHORT)
+        return replace(EXACT_STATEMENT, statement=_ROUNDED.format(origins=origins), in_short=in_short)
     return replace(EXACT_STATEMENT, compares_with=f"{EXACT_STATEMENT.compares_with} ({origins.counts[0][0]})")
 
 

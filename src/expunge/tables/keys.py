@@ -163,7 +163,7 @@ def match_key(text: str, *, kind: KeyKind, what: str) -> int | str:
         return text
     number = as_whole(text.strip())
     if number is None:
-        raise InputError(f"{what} must be a whole number, as the ids of this deployment are; got {text!r}")
+        raise InputError(f"{what} must be a whole number, as all of this deployment are; got {text!r}")
     return number
 
 

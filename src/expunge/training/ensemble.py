@@ -13,12 +13,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from expunge.core.errors import FormatError, ParameterError, TrainingError
 from expunge.core.features import Features
@@ -39,9 +38,9 @@ from expunge.training.learners.protocol import (
     Voter,
 )
 from expunge.training.learners.slices import SlicedModel, SlicedShard, fit_slices_of_many
-from expunge.training.learners.warnings import silenced
 from expunge.training.recipe import Recipe, first_slices
 from expunge.training.sampling import Sampler, Slots
+from expunge.training.surroundings import training, voting
 
 __all__ = ["EnsembleState", "UpdateReport", "learn", "refit_without", "retrain", "update"]
 
@@ -140,12 +139,12 @@ class EnsembleState:
 
     def count_votes(self, X: Features) -> NDArray[np.int64]:
         """How many shards vote for each class, ⊥ left out: shape (rows, classes)."""
-        with silenced():
+        with voting():
             return self.voter.count(X)
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote, for audits and operators: shape (rows, shards), `ABSTAIN` for ⊥."""
-        with silenced():
+        with voting():
             return self.voter.votes(X)
 
     def mean_probabilities(self, X: Features) -> Floats:
@@ -154,7 +153,7 @@ class EnsembleState:
         Shape (rows, classes). A shard that abstains is left out, and a class that a shard never saw has probability 0
         there. A row on which every shard abstains is NaN.
         """
-        with silenced():
+        with voting():
             found = protocol.mean_probabilities(self.voter, self.models, X, self.records.num_classes)
         if found is not None:
             return found
@@ -164,7 +163,7 @@ class EnsembleState:
 
     def mean_scores(self, X: Features) -> Floats | None:
         """The mean of the shards' decision scores: shape (rows, classes). None if a model has none."""
-        with silenced():
+        with voting():
             return protocol.mean_opinion(self.models, X, self.records.num_classes, "scores")
 
     def values(self, X: Features, combination: Combination) -> Floats:
@@ -175,7 +174,7 @@ class EnsembleState:
         outputs = self.records.outputs or ()
         num_values = getattr(self.learner, "num_values", None)
         shape = outputs if num_values is None else (num_values,)
-        with silenced():
+        with voting():
             found = protocol.combine_values(self.models, X, math.prod(shape), combination)
         return found.reshape(len(found), *shape)
 
@@ -187,7 +186,7 @@ class EnsembleState:
     @cached_property
     def voter(self) -> Voter:
         """All models made ready to vote together, when first asked."""
-        with silenced():
+        with voting():
             return protocol.make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
 
     def require_votes(self) -> EnsembleState:
@@ -488,7 +487,7 @@ def _refit(
         if old is None:
             continue
         try:
-            with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
+            with training():
                 model = learner.refit(old, removed, added)
         except Exception as error:
             message = f"updating the model of shard {shard} failed: {type(error).__name__}: {error}"
@@ -591,14 +590,7 @@ class _Tasks(Sequence[list[Any]]):
 
 
 def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
-    # Small models do not profit from threaded linear algebra, and on a busy machine its threads wait for one another;
-    # with one thread a model's last bits do not depend on the number of cores either. Parallelism is the executor's.
-    with _linear_algebra().limit(limits=1, user_api="blas"), silenced():
+    with training():
         if isinstance(learner, SlicedLearner):
             return [*fit_slices_of_many(learner, shards)]
         return protocol.fit_many(learner, shards)
-
-
-@cache
-def _linear_algebra() -> ThreadpoolController:
-    return ThreadpoolController()

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from expunge.evidence import Certificate, ExactFacts, Excerpt, GuaranteeFacts
+from expunge.evidence import Certificate, ExactFacts, GuaranteeFacts
 
 FOLDER = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("office", FOLDER.parent / "conftest.py")
@@ -32,18 +32,14 @@ def main() -> None:
         numerics="lenient",
         environments=(("numpy 2.1 on x86_64", 940), ("numpy 2.2 on x86_64", 60)),
     )
-    stretch, lines = office.excerpt, office.lines
-    late = Excerpt.of(
-        lines[2].head,
-        [line.entry if line.entry in stretch.entries else line.entry.digest for line in lines[3:]],
-        earlier=[lines[1].entry],
-    )
+    late = office.new_log(lambda events: [(*each[:2], {**each[2], "clamped": True}) for each in events])
     made: dict[str, Certificate] = {
         "deployment": office.issue_for_deployment(),
-        "earlier-entries": office.issue(ledger=late),
+        "clamped": office.issue(log=late.about(office.request.request_id), clamped=True),
         "exact": office.issue(deployment=partition, guarantee=nothing),
         "not-claimed": office.issue(guarantee=nothing),
-        "request": office.issue(),
+        "killed": office.issue(publication=replace(office.publication, predictions_released=500)),
+        "request": office.issue(log=office.log.about(office.request.request_id, earlier=[office.log.checkpoint(5)])),
         "round-numbers": office.issue(guarantee=replace(office.guarantee, alpha=8.0, beta=0.07, gamma=0.07)),
         "several-environments": office.issue(exact=mixed),
     }

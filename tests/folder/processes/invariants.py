@@ -17,11 +17,11 @@ from scenarios import Scenario
 from story import updates_of
 
 import expunge
-from expunge.evidence import Tree, hash_leaf, verify
+from expunge.evidence import HIDDEN, Opening, Tree, hash_leaf, verify
 from expunge.folder.codec import encode_model
-from expunge.training.ensemble import _linear_algebra
 from expunge.training.learners.protocol import fit_many
 from expunge.training.learners.slices import SlicedShard, fit_slices
+from expunge.training.surroundings import training
 
 Told = list[dict[str, Any]]
 _FILES = {"lock", "dirty", "moment", "state.db", "state.db-wal", "state.db-shm"}
@@ -146,7 +146,7 @@ def _check_ensemble(deployment: Any, folder: Path) -> None:
         slots = state.members[shard]
         assert set(slots.tolist()) <= live, "a shard holds a deleted record"
         assert np.array_equal(slots, derived[shard]), "a shard holds other records than the key says"
-        with _linear_algebra().limit(limits=1, user_api="blas"):  # as training does: else the last bits might differ
+        with training():  # else the last bits might differ
             encoded = encode_model(state.learner, _trained(state, shard)).data
         assert (folder / "models" / file).read_bytes() == encoded, f"model {shard} is not what its shard gives"
         assert hashlib.sha256(encoded).digest() == digest
@@ -164,7 +164,14 @@ def _check_ledger(deployment: Any) -> None:
     signed = deployment.checkpoint()
     assert (signed.size, signed.root) == (len(rows), Tree(hash_leaf(entry.encode()) for (entry,) in rows).root())
     assert [entry["sequence"] for entry in entries] == [*range(1, len(rows) + 1)]
-    counted = Counter((entry["event"], entry["facts"].get("request")) for entry in entries)
+    opened = {
+        sequence: (json.loads(facts)["request"], Opening(bytes(salt), json.loads(facts)).commitment)
+        for sequence, salt, facts in _rows(deployment, "SELECT sequence, salt, facts FROM openings")
+    }
+    about = {entry["sequence"] for entry in entries if entry["event"] in HIDDEN}
+    assert opened.keys() == about
+    assert all(entries[place - 1]["facts"]["commitment"] == opened[place][1] for place in about)
+    counted = Counter((entries[place - 1]["event"], opened[place][0]) for place in about)
     for event, state in (("applied", "applied"), ("cancelled", "cancelled"), ("accepted", None)):
         expected = {one.request for one in deployment.requests() if state in (None, one.public_state)}
         assert {request for told, request in counted if told == event} == expected

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from expunge.core.errors import ExpungeError, InputError, ParameterError, TrainingError
+from expunge.training.environment import Environment
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ShardData
 from expunge.training.learners.protocol import fit_many
 from expunge.training.learners.pytorch import DPSGD, TorchLearner
@@ -402,3 +403,15 @@ def test_torch_is_loaded_when_used_and_asked_for_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ParameterError, match=r"this needs torch, .* pip install 'expunge\[torch\]'"):
         TorchLearner(nn.Identity)
+
+
+def test_settings_that_decide_bits_belong_to_the_environment():
+    learner = TorchLearner(partial(nn.Linear, 8, 3))
+    here, before = Environment.here(learner), torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        (change,) = Environment.here(learner).differences(here)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert change.startswith(f"torch settings matmul precision {before}, ")
+    assert "-> matmul precision medium, " in change

@@ -1,19 +1,27 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from joblib import Memory
+from scipy.stats import loguniform
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, StackingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import (
     LogisticRegression,
     Perceptron,
     RidgeClassifier,
     SGDClassifier,
 )
+from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV, ShuffleSplit
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -276,3 +284,77 @@ def test_fit_many_must_return_a_model_for_every_shard():
         fit_many(Short(), shards)
     with pytest.raises(TrainingError, match=r"shard 4.*boom"):
         fit_many(Fails(), shards)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        (
+            GridSearchCV(GaussianNB(), {}, cv=KFold(shuffle=True)),
+            "GridSearchCV.cv is a KFold that shuffles without a seed",
+        ),
+        (
+            StackingClassifier([("nb", GaussianNB())], cv=ShuffleSplit()),
+            "StackingClassifier.cv is a ShuffleSplit that shuffles without a seed",
+        ),
+        (FrozenEstimator(GaussianNB()), "FrozenEstimator is a FrozenEstimator"),
+        (
+            CalibratedClassifierCV(FrozenEstimator(GaussianNB())),
+            r"CalibratedClassifierCV\.estimator is a FrozenEstimator",
+        ),
+        (make_pipeline(FrozenEstimator(StandardScaler()), GaussianNB()), r"Pipeline\.steps\.0\.1 is a FrozenEstimator"),
+    ],
+    ids=str,
+)
+def test_what_draws_by_itself_or_outlives_deletions_is_refused(estimator, words):
+    with pytest.raises(ParameterError, match=words):
+        ScikitLearner(estimator)
+    ScikitLearner(GridSearchCV(GaussianNB(), {}, cv=KFold(shuffle=True, random_state=1)))
+    ScikitLearner(GridSearchCV(GaussianNB(), {}, cv=KFold()))
+
+
+def test_a_search_over_distributions_depends_on_the_seed_alone():
+    search = RandomizedSearchCV(GaussianNB(), [{"var_smoothing": loguniform(1e-9, 1e-1)}], n_iter=3, cv=2)
+    learner, (X, y) = ScikitLearner(search), blobs(2)
+    first, again, other = (learner.fit(X, y, seed).estimator for seed in (5, 5, 6))
+    assert first.best_params_ == again.best_params_ != other.best_params_
+    first, again = (pickle.dumps(each.param_distributions) for each in (first, again))
+    np.random.random()  # noqa: NPY002
+    assert first == again == pickle.dumps(learner.fit(X, y, 5).estimator.param_distributions)
+
+
+def test_a_classifier_without_predict_before_its_fit_is_taken():
+    X, y = blobs(3)
+    stacked = StackingClassifier([("nb", GaussianNB()), ("tree", DecisionTreeClassifier())], cv=2)
+    assert not hasattr(stacked, "predict")
+    assert (ScikitLearner(stacked).fit(X, y, 0).predict(X) == y).mean() > 0.8
+
+
+def test_a_pipeline_keeps_no_records_in_a_cache(tmp_path):
+    X, y = blobs(2)
+    cached = make_pipeline(StandardScaler(), GaussianNB(), memory=str(tmp_path))
+    nested = OneVsRestClassifier(make_pipeline(StandardScaler(), GaussianNB(), memory=Memory(tmp_path, verbose=0)))
+    before = {*tmp_path.rglob("*")}
+    for estimator in (cached, nested):
+        ScikitLearner(estimator).fit(X, y, 0)
+    assert {*tmp_path.rglob("*")} == before
+    assert cached.memory == str(tmp_path)
+
+
+def test_none_for_jobs_becomes_one_where_it_may_mean_all_processors():
+    class Boosted(LogisticRegression):
+        """Like those of other packages."""
+
+        def __init__(self, n_jobs=None):
+            super().__init__()
+            self.n_jobs = n_jobs
+
+    nested = ScikitLearner(make_pipeline(StandardScaler(), OneVsRestClassifier(Boosted()))).seeded(0)
+    assert nested.get_params()["onevsrestclassifier__estimator__n_jobs"] == 1
+    assert nested.get_params()["onevsrestclassifier__n_jobs"] is None
+    assert ScikitLearner(Boosted()).seeded(0).n_jobs == 1
+
+    class Own(LogisticRegression):
+        """With the parameters of scikit-learn."""
+
+    assert ScikitLearner(Own()).seeded(0).n_jobs is None

@@ -30,13 +30,14 @@ _SCHEMA = (
     "CREATE TABLE position (only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, "
     "round INTEGER NOT NULL, epoch INTEGER NOT NULL, num_slots INTEGER NOT NULL, total TEXT NOT NULL, "
     "models_trained INTEGER NOT NULL)",
-    # Of each generation: how many predictions are paid for, and whether it is dirty. The gate is secret.
-    "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, "
+    # Of each generation: how many predictions are paid for, how many of them are known to have been released, and
+    # whether it is dirty. The gate is secret.
+    "CREATE TABLE generations (generation INTEGER PRIMARY KEY, reserved INTEGER NOT NULL, released INTEGER NOT NULL, "
     "dirty INTEGER NOT NULL, gate TEXT)",
     # The key that everything secret follows from: which records a shard holds, their order and slices, the seeds. When
-    # it was drawn, and why the key before it was replaced.
+    # it was drawn, and why the key before it was replaced. How a witness had a part in it, as JSON, or nothing.
     "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL, "
-    "drawn_at TEXT NOT NULL, reason TEXT NOT NULL)",
+    "drawn_at TEXT NOT NULL, reason TEXT NOT NULL, draw TEXT NOT NULL)",
     # The file of each shard's model, the salt of the commitment to it that auditors are given, and the environment that
     # it was trained in. A salt is erased with its model: then the commitment cannot be opened any more.
     "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
@@ -60,6 +61,12 @@ _SCHEMA = (
     "CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID",
     # The log of public facts: its entries, and the hash of each as a leaf of the tree.
     "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, leaf BLOB NOT NULL)",
+    # What the log's entries about requests commit to. Without its salt an entry says nothing about any request.
+    "CREATE TABLE openings (sequence INTEGER PRIMARY KEY, request TEXT NOT NULL, salt BLOB NOT NULL, "
+    "facts TEXT NOT NULL)",
+    "CREATE INDEX openings_by_request ON openings (request)",
+    # The latest time in the log that was read from the clock ("moment"), and the latest that is a tick.
+    "CREATE TABLE times (kind TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOUT ROWID",
     # The checkpoint that was signed after the last entry, and what the tree needs to go on; the last one that a witness
     # cosigned.
     "CREATE TABLE checkpoints (kind TEXT PRIMARY KEY, note TEXT NOT NULL, nodes BLOB NOT NULL) WITHOUT ROWID",

@@ -250,10 +250,13 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
     database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
 
 
-def write_key(store: Store, key: RecipeKey, *, at: str, reason: str) -> None:
-    """Put a recipe key ζ in force, inside the caller's transaction: when it was drawn, and why it was renewed."""
-    values = (key.secret, int(key.is_system), at, reason)
-    store.database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?, ?, ?)", values)
+def write_key(store: Store, key: RecipeKey, *, at: str, reason: str, draw: str = "") -> None:
+    """Put a recipe key ζ in force, inside the caller's transaction: when it was drawn, and why it was renewed.
+
+    `draw` says how a witness had a part in it; empty if none had.
+    """
+    values = (key.secret, int(key.is_system), at, reason, draw)
+    store.database.execute("INSERT OR REPLACE INTO recipe VALUES (1, ?, ?, ?, ?, ?)", values)
 
 
 def read_key_draw(store: Store) -> tuple[str, str]:
@@ -262,6 +265,12 @@ def read_key_draw(store: Store) -> tuple[str, str]:
     if row is None:
         raise FormatError(f"{store.folder} lacks its recipe key: it is damaged")
     return str(row[0]), str(row[1])
+
+
+def read_witnessed_draw(store: Store) -> str:
+    """Read how a witness had a part in the recipe key in force, as `write_key` wrote it."""
+    row = store.database.row("SELECT draw FROM recipe WHERE only = 1")
+    return "" if row is None else str(row[0])
 
 
 def _environment_number(store: Store, environment: Environment) -> int:

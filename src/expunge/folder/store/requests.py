@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.blocks import Block, join_blocks, pick_rows
+from expunge.core.checks import canonical
 from expunge.core.errors import FormatError, RecordError, RequestError
-from expunge.core.index import NOWHERE, canonical
+from expunge.core.index import NOWHERE
 from expunge.core.records import (
     Add,
     AddMany,
@@ -372,7 +373,7 @@ class RequestBook:
     def hash_of(self, what: str, name: RecordId) -> bytes:
         """Return the keyed hash (HMAC-SHA256) that stands for a record or a subject."""
         kind = "i" if isinstance(name, int) else "s"
-        return self._digest(f"{what}:{kind}:{name}".encode())
+        return self._digest(f"{what}:{kind}:{canonical(name)}".encode())
 
     def accept(self, batches: Iterable[tuple[Batch, str | None, str]]) -> list[Request]:
         """Write requests to the disk, inside the caller's transaction: what each asks for, its key and its time."""
@@ -413,7 +414,11 @@ class RequestBook:
         return hash_ids(request_key(self._hash_key, request), batch.records)
 
     def _key(self, key: str | None) -> bytes | None:
-        return None if key is None else hmac.digest(self._hash_key, f"key:{key}".encode(), "sha256")
+        return (
+            None
+            if key is None
+            else hmac.digest(self._hash_key, f"key:{key}".encode("utf-8", "surrogatepass"), "sha256")
+        )
 
     def fingerprint(self, batch: Batch) -> bytes:
         """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
@@ -453,9 +458,10 @@ class RequestBook:
         """Return the request with this id. An unknown id raises an error that names it."""
         if not isinstance(request, str):
             raise RequestError(f"a request's id is a text (`receipt.request`), got {request!r:.80}")
-        row = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE request = ?", (request,))
+        query = f"SELECT {_COLUMNS} FROM requests WHERE request = ?"
+        row = self._store.database.row(query, (request,)) if request.isascii() else None
         if row is None:
-            raise RequestError(f"there is no request {request!r}")
+            raise RequestError(f"there is no request {request!r:.80}")
         return Request(*row)
 
     def all(self) -> list[Request]:
@@ -527,6 +533,18 @@ class RequestBook:
             (now, request),
         )
         self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))
+
+    def forget(self, *, before: str) -> list[str]:
+        """Erase all that is kept of requests that were done before a time; inside the caller's transaction.
+
+        The keyed hashes that keep deleted records from coming back stay. Returns the requests.
+        """
+        query = "SELECT request FROM requests WHERE state IN ('applied', 'cancelled') AND applied_by < ?"
+        found = [request for (request,) in self._store.database.rows(query, (before,))]
+        for table in ("hashes", "requests"):
+            rows = [(request,) for request in found]
+            self._store.database.execute_many(f"DELETE FROM {table} WHERE request = ?", rows)
+        return found
 
     def remember(self, names: Iterable[Name]) -> None:
         """Remember that these were deleted, so that they do not come back; inside the caller's transaction."""

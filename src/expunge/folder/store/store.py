@@ -370,11 +370,17 @@ class Store:
             raise FormatError(f"{self.folder} lacks the budget of generation {generation}: it is damaged")
         return row[0], bool(row[1]) or DirtyFlag(self.place, generation).is_set, json.loads(row[2])
 
+    def released(self, generation: int) -> int:
+        """Return how many predictions of a generation are known to have been released, of those that are paid for."""
+        row = self.database.row("SELECT released FROM generations WHERE generation = ?", (generation,))
+        return 0 if row is None else int(row[0])
+
     def add_generation(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
         """Add a new generation, and erase the gate's secret of the one before."""
         self.database.execute("UPDATE generations SET gate = '{}'")
         self.database.execute(
-            "INSERT INTO generations VALUES (?, ?, ?, ?)", (generation, predictions, int(dirty), json.dumps(secret))
+            "INSERT INTO generations VALUES (?, ?, ?, ?, ?)",
+            (generation, predictions, predictions, int(dirty), json.dumps(secret)),
         )
 
     @contextlib.contextmanager
@@ -409,7 +415,7 @@ class DurableJournal:
     """The `Journal` of one generation's publisher: it reserves predictions on the disk before they are released.
 
     Predictions are reserved in blocks. A crash forfeits the rest of a block: the reserved number then counts as
-    published.
+    published. How many of these are known to have been released is counted too, and never too high.
     """
 
     def __init__(self, store: Store, generation: int, reserved: int, *, block: int | None = None) -> None:
@@ -417,10 +423,15 @@ class DurableJournal:
         self._generation = generation
         self._reserved = reserved
         self._block = block
+        self._forfeited = reserved - store.released(generation)
         self._is_closed = False
         self._flag = DirtyFlag(store.place, generation)
         self._flag.prepare()
         self._owes_dirty = self._flag.is_set  # the database may not say so
+
+    def released(self, total: int) -> int:
+        """How many are known to have been released, of `total` that count as published."""
+        return max(0, total - self._forfeited)
 
     def reserve(self, total: int, limit: float) -> None:
         """Reserve `total` predictions on the disk, and the rest of a block if the limit allows it."""
@@ -470,9 +481,9 @@ class DurableJournal:
             report_step("close.open")
             if predictions is not None:
                 self._store.database.execute(
-                    "UPDATE generations SET reserved = CASE reserved WHEN ? THEN ? ELSE MAX(reserved, ?) END "
-                    "WHERE generation = ?",
-                    (self._reserved, predictions, predictions, self._generation),
+                    "UPDATE generations SET released = CASE reserved WHEN ?1 THEN ?3 ELSE released END, "
+                    "reserved = CASE reserved WHEN ?1 THEN ?2 ELSE MAX(reserved, ?2) END WHERE generation = ?4",
+                    (self._reserved, predictions, self.released(predictions), self._generation),
                 )
             report_step("close.done")
         finally:

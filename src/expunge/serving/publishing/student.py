@@ -29,6 +29,7 @@ from expunge.training.ensemble import EnsembleState
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner
 from expunge.training.learners.parts import model_of, parts_of
 from expunge.training.learners.protocol import for_classes
+from expunge.training.surroundings import training
 
 _SHARE_WITHOUT_GATE = 0.9
 
@@ -238,7 +239,8 @@ class StudentFront:
         if self.augment is not None:
             X = concatenate([X, self.augment(X, np.random.default_rng(seed))])
             y = np.concatenate([y, y])
-        return student.fit(X, y, seed)
+        with training():
+            return student.fit(X, y, seed)
 
     def _fitting_pool(self, records: Records) -> Features:
         pool = as_features(self.pool)

@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from expunge.core.errors import ParameterError, TrainingError
 from expunge.core.features import Features, num_rows, take
 
+_LONGEST = 300  # characters of another library's error that are told
 ABSTAIN = -1
 
 Codes = NDArray[np.int32] | NDArray[np.int64]
@@ -371,9 +372,9 @@ def _fit_one(learner: Learner, data: ShardData | SharedShard) -> Model:
     try:
         return learner.fit(data.X, data.y, data.seed, weights=data.weights)
     except Exception as error:
-        raise TrainingError(
-            f"training shard {data.shard} failed: {type(error).__name__}: {error}", data.shard
-        ) from error
+        why = " ".join(str(error).split())
+        why = why if len(why) <= _LONGEST else f"{why[:_LONGEST]}…"  # some quote the rows
+        raise TrainingError(f"training shard {data.shard} failed: {type(error).__name__}: {why}", data.shard) from error
 
 
 def make_voter(learner: Learner, models: Sequence[Model], num_classes: int) -> Voter:

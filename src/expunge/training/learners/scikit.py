@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import has_fit_parameter
@@ -146,9 +148,11 @@ class ScikitLearner:
     """Train a clone of a scikit-learn classifier, regressor or Pipeline on every shard.
 
     Every parameter named `random_state`, of the estimator or of anything nested in it, is set from the shard's seed. An
-    estimator without one is assumed to be deterministic. Every parameter named `n_jobs` that is set becomes 1: shards
-    are what is trained in parallel. A shard with a single class gets a `ConstantModel`; the estimator is not trained. A
-    regressor gets the numbers as they are and gives a `ScikitRegression`.
+    estimator without one is assumed to be deterministic. Every parameter named `n_jobs` becomes 1: shards are what is
+    trained in parallel. So does None, unless the estimator is one of scikit-learn, for which None means 1; other
+    packages take all processors. A `memory`, in which a Pipeline keeps what it has computed, becomes None, because
+    nothing would delete records there. A shard with a single class gets a `ConstantModel`; the estimator is not
+    trained. A regressor gets the numbers as they are and gives a `ScikitRegression`.
     Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
 
     Parameters
@@ -166,8 +170,9 @@ class ScikitLearner:
     Raises
     ------
     ParameterError
-        If the estimator is no classifier or regressor of scikit-learn, or holds a random generator: what such a
-        generator draws depends on what it drew before.
+        If the estimator is no classifier or regressor of scikit-learn; if it holds a random generator, or a splitter
+        that shuffles without a seed: what these draw depends on what was drawn before; or if it holds a
+        `FrozenEstimator`, whose model would outlive deletions.
 
     Examples
     --------
@@ -182,17 +187,21 @@ class ScikitLearner:
     estimator: Any
     classes: NDArray[Any] | None = None
     random_parameters: tuple[str, ...] = field(init=False, repr=False)
-    _job_parameters: tuple[str, ...] = field(init=False, repr=False)
+    _settings: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    _has_distributions: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict"):
+        is_tagged = hasattr(self.estimator, "__sklearn_tags__")
+        # Some classifiers, such as StackingClassifier, have predict only after fit.
+        if not hasattr(self.estimator, "fit") or not (is_tagged or hasattr(self.estimator, "predict")):
             raise ParameterError(f"the estimator must have fit and predict, got {self.estimator!r}")
-        is_known = not hasattr(self.estimator, "__sklearn_tags__") or is_classifier(self.estimator)
-        if not is_known and not is_regressor(self.estimator):
+        if is_tagged and not is_classifier(self.estimator) and not is_regressor(self.estimator):
             raise ParameterError(f"the estimator must be a classifier or a regressor, got {self.estimator!r}")
         object.__setattr__(self, "random_parameters", _random_parameters(self.estimator))
-        object.__setattr__(self, "_job_parameters", _job_parameters(self.estimator))
-        _require_no_generator(self.estimator, type(self.estimator).__name__)
+        object.__setattr__(self, "_settings", _settings(self.estimator))
+        has_distributions = any(_is_distribution(value) for _, value in _contents(self.estimator, ""))
+        object.__setattr__(self, "_has_distributions", has_distributions)
+        _require_repeatable(self.estimator)
 
     @property
     def predicts_values(self) -> bool:
@@ -218,11 +227,15 @@ class ScikitLearner:
 
     def seeded(self, seed: int) -> Any:
         """A new clone whose only randomness is `seed`."""
-        settings = dict.fromkeys(self._job_parameters, 1)
+        settings = dict(self._settings)
         if self.random_parameters:
             states = np.random.SeedSequence(seed).generate_state(len(self.random_parameters))
             settings.update(zip(self.random_parameters, states.tolist(), strict=True))
-        return clone(self.estimator).set_params(**settings)
+        fresh = clone(self.estimator).set_params(**settings)
+        for _, value in _contents(fresh, "") if self._has_distributions else ():
+            if _is_distribution(value):  # it would be stored with the generator of the whole process
+                value.random_state = 0
+        return fresh
 
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """A clone trained on the shard.
@@ -320,20 +333,43 @@ def _random_parameters(estimator: Any) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name == "random_state" or name.endswith("__random_state")))
 
 
-def _job_parameters(estimator: Any) -> tuple[str, ...]:
-    """The parameters that ask for several processes or threads."""
+def _settings(estimator: Any) -> dict[str, Any]:
+    """Parameters that must not be as they are: those that ask for processes or threads, and folders for caches."""
     found: Mapping[str, Any] = estimator.get_params(deep=True)
-    return tuple(
-        name for name, value in found.items() if (name == "n_jobs" or name.endswith("__n_jobs")) and value is not None
-    )
+    settings: dict[str, Any] = {}
+    for name, value in found.items():
+        outer, _, last = name.rpartition("__")
+        if last == "n_jobs" and (value is not None or not _is_of_scikit_learn(found[outer] if outer else estimator)):
+            settings[name] = 1
+        elif last == "memory" and (isinstance(value, str | PathLike) or hasattr(value, "cache")):
+            settings[name] = None
+    return settings
 
 
-def _require_no_generator(value: Any, place: str) -> None:
-    """Refuse a random generator among the parameters of an estimator, in lists, and in splitters too."""
-    if isinstance(value, np.random.RandomState | np.random.Generator):
+def _is_of_scikit_learn(estimator: Any) -> bool:
+    """Whether scikit-learn says what the parameters mean: also of a subclass that takes the same ones."""
+    return getattr(type(estimator).__init__, "__module__", "").startswith("sklearn.")
+
+
+def _require_repeatable(estimator: Any) -> None:
+    """Refuse what would make trainings differ, or remember records."""
+    for place, value in _contents(estimator, type(estimator).__name__):
         kind = type(value).__name__
-        raise ParameterError(f"{place} holds a {kind}, whose draws depend on earlier draws; give a number, or None")
-    if isinstance(value, type):
+        if isinstance(value, np.random.RandomState | np.random.Generator):
+            raise ParameterError(f"{place} holds a {kind}, whose draws depend on earlier draws; give a number, or None")
+        if hasattr(value, "split") and getattr(value, "random_state", 0) is None and getattr(value, "shuffle", True):
+            raise ParameterError(f"{place} is a {kind} that shuffles without a seed: set its random_state to a number")
+        if isinstance(value, FrozenEstimator):
+            raise ParameterError(
+                f"{place} is a FrozenEstimator, and what that has learned would outlive deletions; give it unfrozen, "
+                "or make a transformer of your own from what was learned on public data"
+            )
+
+
+def _contents(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """A value and everything in it: parameters of estimators, lists, tables, and the generators of splitters."""
+    yield place, value
+    if isinstance(value, type) or _is_distribution(value):
         return
     if hasattr(value, "get_params"):
         inner: Any = value.get_params(deep=False).items()
@@ -344,7 +380,12 @@ def _require_no_generator(value: Any, place: str) -> None:
     else:
         inner = [("random_state", value.random_state)] if hasattr(value, "random_state") else []
     for name, each in inner:
-        _require_no_generator(each, f"{place}.{name}")
+        yield from _contents(each, f"{place}.{name}")
+
+
+def _is_distribution(value: Any) -> bool:
+    """Whether this is a distribution of SciPy, which a search draws from with a generator of its own."""
+    return hasattr(value, "rvs") and hasattr(value, "random_state")
 
 
 def weight_arguments(estimator: Any, weights: Weights | None) -> dict[str, Weights]:

@@ -18,6 +18,7 @@ from expunge.core.errors import ExpungeError, InputError, ParameterError, Traini
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Delete, Records
 from expunge.training.ensemble import learn, update
+from expunge.training.environment import Environment
 from expunge.training.learners.jax import (
     Equinox,
     JaxLearner,
@@ -524,3 +525,25 @@ def test_a_loss_that_is_none(make_learner: MakeLearner, make_shard: MakeShard, l
     shard = make_shard(1)
     with pytest.raises(ParameterError, match=words):
         make_learner(loss=loss).fit(shard.X, shard.y, 1)
+
+
+def test_on_processors_their_number_belongs_to_the_environment(monkeypatch):
+    """XLA divides sums by it: with one processor and with two a wide network has other bits."""
+    learner = JaxLearner(logistic(input_shape=(4,)), epochs=1)
+    here = Environment.here(learner)
+    assert Environment.here(learner) == here
+    if jax.default_backend() != "cpu":
+        assert "jax processors" not in dict(here.facts)
+        return
+    now = int(dict(here.facts)["jax processors"])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(now + 3)), raising=False)
+    assert Environment.here(learner).differences(here) == (f"jax processors {now} -> {now + 3}",)
+
+
+def test_settings_that_decide_bits_belong_to_the_environment():
+    learner = JaxLearner(logistic(input_shape=(4,)), epochs=1)
+    here = Environment.here(learner)
+    with jax.default_matmul_precision("bfloat16"):
+        (change,) = Environment.here(learner).differences(here)
+    assert change.startswith("jax settings ")
+    assert change.endswith("default_matmul_precision bfloat16")

@@ -38,6 +38,7 @@ from expunge.training.learners.protocol import Abstainer, Codes, Model, ShardDat
 from expunge.training.learners.scikit import ConstantModel
 from expunge.training.learners.slices import SlicedModel
 
+_SETTINGS = ("enable_x64", "threefry_partitionable", "default_matmul_precision")  # of JAX, which decide bits
 _DEFAULT_OPTIMIZER = sgd(0.1, momentum=0.9)
 
 
@@ -158,10 +159,15 @@ class JaxLearner:
         return replace(self, num_classes=len(classes), validation=validation)
 
     def environment(self) -> dict[str, str]:
-        """The versions of JAX and XLA, and the device: other ones may give other bits."""
+        """The versions of JAX and XLA, the device and the settings of JAX: other ones may give other bits.
+
+        On processors XLA divides sums by how many of them the process may use, so their number counts too.
+        """
         device = jax.devices()[0]
         words = dict.fromkeys([device.platform, device.device_kind, device.client.platform_version])
-        return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "jax device": " ".join(words)}
+        facts = {"jax": jax.__version__, "jaxlib": version("jaxlib"), "jax device": " ".join(words)}
+        facts["jax settings"] = ", ".join(f"{name} {getattr(jax.config, 'jax_' + name)}" for name in _SETTINGS)
+        return {**facts, "jax processors": str(_processors())} if device.platform == "cpu" else facts
 
     def is_constant(self, y: NDArray[Any]) -> bool:
         """Whether a shard with these labels needs no training."""
@@ -466,3 +472,8 @@ def same_parameters(first: Any, second: Any) -> bool:
     return left[1] == right[1] and all(
         np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(left[0], right[0], strict=True)
     )
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -250,8 +250,14 @@ class TorchLearner:
         return replace(self, num_classes=len(classes))
 
     def environment(self) -> dict[str, str]:
-        """The version of PyTorch, and the device: other ones may give other bits."""
-        return {"torch": import_extra("torch").__version__, "torch device": self.network.place_name()}
+        """The version of PyTorch, the device and how exact products are: other ones may give other bits."""
+        torch = import_extra("torch")
+        matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        return {
+            "torch": torch.__version__,
+            "torch device": self.network.place_name(),
+            "torch settings": f"matmul precision {matmul}, cudnn tf32 {cudnn}",
+        }
 
     def is_constant(self, y: Codes) -> bool:
         """Whether a shard with these labels needs no training."""
