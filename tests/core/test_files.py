@@ -32,6 +32,24 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"1"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give links away")
+def test_a_link_that_another_user_put_into_a_shared_folder_is_refused(tmp_path):
+    """As the kernel refuses it where links are protected: reading the link by hand would get around that."""
+    (tmp_path / "target").write_bytes(b"mine")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    link = shared / "answers.csv"
+    link.symlink_to(tmp_path / "target")
+    write_whole(link, b"by my own link")
+    os.chown(link, 65_534, 65_534, follow_symlinks=False)
+    with pytest.raises(InputError, match="a link of another user"):
+        write_whole(link, b"new")
+    assert (tmp_path / "target").read_bytes() == b"by my own link"
+    shared.chmod(0o755)  # not shared: whoever may write here may write anything
+    write_whole(link, b"new")
+
+
 def test_a_device_is_written_to():
     assert write_whole("/dev/null", b"1").is_char_device()
 

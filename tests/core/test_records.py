@@ -514,3 +514,46 @@ def test_a_pickled_dataset_holds_no_trace_of_deleted_records():
     assert back.ids() == after.ids()
     for found, expected in zip(back.gather(back.live_slots()), after.gather(after.live_slots()), strict=True):
         assert np.array_equal(found, expected)
+
+
+def test_lists_keep_python_values_where_the_dataset_has_them():
+    records = Records.build([[1, "a", 2.5], [2, "b", 1.0]], [0, 1])
+    records, _ = records.apply(
+        [
+            Add(id=7, features=[3, "c", 4], label=0),
+            AddMany(ids=[8, 9], features=[[4, "d", True], [np.int64(5), np.str_("e"), np.float64(0.5)]], labels=[0, 1]),
+        ]
+    )
+    numbers = Records.build(np.array([[1], ["a"]], dtype=object), [0, 1]).apply([Add(id=2, features=[6], label=0)])[0]
+    found = records.gather(records.live_slots())[0].tolist() + numbers.gather(np.array([2]))[0].tolist()
+    assert repr(found) == repr([[1, "a", 2.5], [2, "b", 1.0], [3, "c", 4], [4, "d", True], [5, "e", 0.5], [6]])
+
+
+def test_a_mapping_may_name_the_columns_in_any_order():
+    frame = pd.DataFrame({"age": [1.0, 2.0], "town": ["x", "y"]})
+    records = Records.build(frame, [0, 1])
+    records, _ = records.apply([Add(id=2, features={"town": "z", "age": 3}, label=0)])
+    assert records.gather(np.array([2]))[0].iloc[0].tolist() == [3.0, "z"]
+    with pytest.raises(RecordError, match="record 3 has features of the form"):
+        records.apply([Add(id=3, features={"town": "z", "years": 3}, label=0)])
+
+
+def test_time_is_counted_in_microseconds_and_never_cut_short():
+    days = pd.Series(["2020-01-01", "2021-05-01 10:00:00.5"]).astype("datetime64[ns]")
+    frame = pd.DataFrame({"day": days, "zone": days.dt.tz_localize("Europe/Paris"), "for": days - days[0]})
+    records = Records.build(frame, [0, 1])
+    assert {*map(str, records.blocks[0].features.dtypes)} == {
+        "datetime64[us]",
+        "datetime64[us, Europe/Paris]",
+        "timedelta64[us]",
+    }
+    records, _ = records.apply([AddMany(ids=[2], features=frame[:1], labels=[0]), Delete(0)])
+    assert records.gather(np.array([2]))[0]["zone"][0] == frame["zone"][0]
+    finer = pd.DataFrame({**frame[:1], "day": frame["day"][:1] + pd.Timedelta(1, "ns")})
+    with pytest.raises(RecordError, match="record 3 cannot be used: column 'day' does not fit the type datetime64"):
+        records.apply([AddMany(ids=[3], features=finer, labels=[0])])
+    with pytest.raises(InputError, match="column 'day'"):
+        Records.build(finer, [0])
+    whole_days = Records.build(np.array([["2020-01-01"], ["2020-01-02"]], dtype="datetime64[D]"), [0, 1])
+    with pytest.raises(RecordError, match="record 2 cannot be used"):
+        whole_days.apply([Add(id=2, features=np.array([["2020-01-01T05"]], dtype="datetime64[h]"), label=0)])

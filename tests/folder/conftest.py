@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -123,18 +124,19 @@ class Graveyard:
         return found
 
 
-@pytest.fixture(scope="session")
-def ask_killer(quick_folder: Path, graveyard: Graveyard | None) -> Iterator[Ask]:
+@contextmanager
+def _serving(home: Path, graveyard: Graveyard | None = None, **environment: str) -> Iterator[Ask]:
     """A warm process that forks, kills and looks; see `processes/server.py` for what it may be asked.
 
     Whatever its children remove, cut off or replace must have been overwritten before, and flushed.
     """
-    home = quick_folder / "kills"
     home.mkdir()
+    environment |= {} if graveyard is None else graveyard.environment
     command = [sys.executable, str(PROCESSES / "server.py"), str(home)]
     alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # who forks has one thread
-    alone |= {} if graveyard is None else graveyard.environment
-    with subprocess.Popen(command, env=alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, env=alone | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
 
@@ -154,6 +156,26 @@ def ask_killer(quick_folder: Path, graveyard: Graveyard | None) -> Iterator[Ask]
         yield ask
         server.stdin.close()
         server.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def ask_killer(quick_folder: Path, graveyard: Graveyard | None) -> Iterator[Ask]:
+    """The server of processes."""
+    with _serving(quick_folder / "kills", graveyard) as ask:
+        yield ask
+
+
+@pytest.fixture(scope="session")
+def ask_breaker(quick_folder: Path) -> Iterator[Ask]:
+    """The server of processes, on a disk whose calls can be made to fail (`processes/disk.c`)."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("a failing disk is a library in C for Linux, and there is no C compiler here (apt install gcc)")
+    library = quick_folder / "disk.so"
+    build = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(PROCESSES / "disk.c"), "-ldl", "-pthread"]
+    subprocess.run(build, check=True)
+    with _serving(quick_folder / "breaks", LD_PRELOAD=str(library)) as ask:
+        yield ask
 
 
 @pytest.fixture(scope="session")

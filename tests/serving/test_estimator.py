@@ -461,3 +461,10 @@ def test_the_promises_are_separate_statements(iris):
     assert exact.is_claimed
     assert other.is_claimed
     assert isinstance(Unguarded(), Promise)
+
+
+def test_parameters_of_a_promise_that_is_given_by_name():
+    model = UnlearningClassifier(promise="noise").set_params(promise__max_predictions=7, n_shards=3)
+    assert (model.promise.name, model.promise.max_predictions, model.n_shards) == ("noise", 7, 3)
+    with pytest.raises(ParameterError, match="Exact has no option 'max_predictions'"):
+        UnlearningClassifier().set_params(promise__max_predictions=7)

@@ -15,11 +15,12 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, MultiTask
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import check_estimator
 
 from expunge import Deployment, IndependentSampler, Randomness, Records, UnlearningClassifier, UnlearningRegressor
-from expunge.core.errors import InputError, NotPublishedError, ParameterError, RecordError, TrainingError
+from expunge.core.errors import InputError, NotPublishedError, ParameterError, RecordError
 from expunge.privacy.mechanisms import Majority
 from expunge.serving.publishing import NoisyPublisher
 from expunge.training.learners import ScikitLearner, SlicedScikitLearner
@@ -112,7 +113,7 @@ def test_several_outputs(diabetes):
     assert model.score(X, Y) > 0.2
     with pytest.raises(InputError, match="2 numbers per record"):
         model.add(X[:1], Y[:1, 0], ["b"])
-    with pytest.raises(TrainingError, match="1d array"):
+    with pytest.raises(ParameterError, match="HistGradientBoostingRegressor predicts one number a record, got 2"):
         UnlearningRegressor(HistGradientBoostingRegressor(), n_shards=3).fit(X, Y)
     assert UnlearningRegressor(MultiTaskLasso(), n_shards=2).fit(X, Y).predict(X).shape == Y.shape
 
@@ -192,3 +193,9 @@ def test_what_does_not_fit_is_named(make, culprit, diabetes):
     X, y, _ = diabetes
     with pytest.raises(ParameterError, match=culprit):
         make().fit(X, np.round(y))
+
+
+def test_several_numbers_for_an_estimator_of_one_are_refused_before_training():
+    X = np.arange(12.0).reshape(6, 2)
+    with pytest.raises(ParameterError, match=r"SVR predicts one number a record, got 2; see MultiOutputRegressor"):
+        UnlearningRegressor(SVR()).fit(X, X)

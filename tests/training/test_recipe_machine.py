@@ -172,6 +172,16 @@ def texts(people, way):
     return np.array(listed, dtype=str) if way and listed and way.random() < 0.5 else np.array(listed, dtype=object)
 
 
+def mixed(people, way):
+    """Python values of several kinds, in lists or in arrays of objects, some of them NumPy's."""
+    listed = [[p.count, p.word or "", p.numbers[0], p.flag] for p in people]
+    if way and listed and way.random() < 0.5:
+        return listed
+    if way and way.random() < 0.5:
+        listed = [[np.int64(a), np.str_(b), np.float64(c), np.bool_(d)] for a, b, c, d in listed]
+    return np.array(listed, dtype=object).reshape(-1, 4)
+
+
 KINDS = {
     "age": "number", "height": "number", "town": "category", "kind": "category",
     "flag": "category", "income": "number", "weight": "number",
@@ -360,6 +370,7 @@ SCENARIOS |= {
     "only fit, frames": lambda: Scenario(Plain(), frame, num_shards=1),
     "only fit, sparse": lambda: Scenario(Plain(), sparse, is_weighted=True),
     "only fit, arrays": lambda: Scenario(Plain(), FLOATS),
+    "only fit, Python values": lambda: Scenario(Plain(), mixed, is_weighted=True),
     "ridge, sparse": lambda: Scenario(ScikitLearner(LogisticRegression(max_iter=20)), sparse),
     "regression, ridge": lambda: Scenario(ScikitLearner(Ridge()), FLOATS, is_weighted=True, outputs=()),
     "regression, ridge of two": lambda: Scenario(ScikitLearner(Ridge()), sparse, outputs=(2,)),
@@ -410,7 +421,7 @@ class History:
             (name, person), rows = next(iter(people.items())), table
             if self.scenario.table is frame and self.way.random() < 0.5:
                 rows = {column: table[column].tolist()[0] for column in table}
-            if self.scenario.table is texts:
+            if self.scenario.table in (texts, mixed):
                 rows = table[0]
             weight = person.weight if self.scenario.is_weighted else 1.0
             return Add(id=name, features=rows, label=labels[0], subject=person.subject, weight=weight)
@@ -575,6 +586,7 @@ BROKEN = {
     ),
     "arrays as they came": ("only fit, arrays", lambda: mock.patch.object(records, "plain_form", same)),
     "sparse rows as they came": ("only fit, sparse", lambda: mock.patch.object(features, "_plain_sparse", same)),
+    "Python values as they came": ("only fit, Python values", lambda: mock.patch.object(features, "_SCALARS", ())),
     "gaps as they came": ("only fit, frames", lambda: mock.patch.object(records, "plain_form", same)),
     "block layout of a frame": ("only fit, frames", lambda: mock.patch.object(records, "settle", same)),
 }

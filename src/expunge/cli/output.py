@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,22 +18,45 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from expunge.core.errors import InputError
 
-console = Console(highlight=False)
+
+class Screen(Console):
+    """A console that folds lines for readers alone: in a pipe each sentence is one line."""
+
+    @property
+    def folds(self) -> bool:
+        """Whether lines are folded to a width."""
+        return self.is_terminal or "COLUMNS" in os.environ
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print, and fold long lines on a terminal."""
+        super().print(*objects, soft_wrap=not self.folds if soft_wrap is None else soft_wrap, **options)
+
+
+console = Screen(highlight=False)
 _errors = Console(stderr=True, highlight=False)
 _SHORT_NAME = 32  # the name of a request is as long
 
 
 def complain(message: str) -> None:
     """Print one line on standard error."""
-    _errors.print(f"expunge: {' '.join(message.split())}", markup=False, soft_wrap=True)
+    _errors.print(f"expunge: {_visible(' '.join(message.split()))}", markup=False, soft_wrap=True)
 
 
 def say(sentence: str) -> None:
     """Print one indented sentence."""
-    console.print(Padding(sentence, (0, 0, 0, 2)), markup=False)
+    told = _visible(sentence)
+    console.print(Padding(told, (0, 0, 0, 2), expand=False) if console.folds else f"  {told}", markup=False)
+
+
+def _visible(text: str) -> str:
+    """The text with control characters spelled out: names of files and of labels may hold commands for the terminal."""
+    return "".join(
+        ascii(each)[1:-1] if unicodedata.category(each)[0] == "C" and each not in "\n\t" else each for each in text
+    )
 
 
 def show_json(data: Any) -> None:
@@ -46,7 +70,7 @@ def show_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequenc
     Nothing is cut off: a terminal folds wide cells, and in a pipe the table is as wide as it needs to be.
     """
     table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
-    lines = [[str(cell) for cell in row] for row in rows]
+    lines = [[_visible(str(cell)) for cell in row] for row in rows]
     for place, column in enumerate(columns):
         cells = [line[place] for line in lines]
         numeric = bool(cells) and all(_is_number(cell) for cell in cells)
@@ -54,8 +78,8 @@ def show_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequenc
         is_name = place == 0 and all(len(cell) <= _SHORT_NAME for cell in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=is_name)
     for line in lines:
-        table.add_row(*line)
-    if console.is_terminal or "COLUMNS" in os.environ:
+        table.add_row(*map(Text, line))  # as it is: a label may look like markup
+    if console.folds:
         console.print(table)
     else:
         width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)

@@ -21,12 +21,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.errors import InputError
 
+_SCALARS = (np.bool_, np.number, np.str_, np.bytes_)  # NumPy's forms of Python values
+_PLAIN = {str, int, float, bool, bytes, type(None)}
+
 Features = Any  # a numpy array, a scipy sparse array in CSR form, a pandas data frame, or a 1-d object array
 _NUMBERS = "fiub"  # kinds of types
 
 
-def as_features(rows: Any) -> Features:
-    """Return a container: `rows` itself if it is one, otherwise an array made of it."""
+def as_features(rows: Any, *, keeps_values: bool = False) -> Features:
+    """Return a container: `rows` itself if it is one, otherwise an array made of it.
+
+    Lists with texts become arrays of Python values, so that a number among them stays a number. With `keeps_values`
+    lists of numbers do too.
+    """
     if is_sparse(rows):
         if rows.ndim != 2:
             raise InputError(f"features must be a table with one row per record, got shape {rows.shape}")
@@ -39,9 +46,10 @@ def as_features(rows: Any) -> Features:
             if isinstance(kind, np.dtype):
                 require_exact(kind, "a column of features")
         return rows
-    array = as_array(rows, "features")
+    is_array = hasattr(rows, "dtype")
+    array = np.array(rows, dtype=object) if keeps_values and not is_array else as_array(rows, "features")
     if array.dtype.kind in "US":
-        array = array.astype(object)
+        array = array.astype(object) if is_array else np.array(rows, dtype=object)
     if array.ndim == 0:
         raise InputError("features must be a table with one row per record, got a single value")
     require_exact(array.dtype, "features")
@@ -121,23 +129,40 @@ def plain_form(rows: Features) -> Features:
     """The rows in a form that depends on their values and types alone, and not on how they were put together.
 
     Arrays are in C order and in the byte order of this machine. Rows of a sparse matrix list each column at most once,
-    in order, and no zeros. Gaps in a data frame's columns of Python values are NaN: pandas makes None, NaN or NA of
-    them, which depends on the other values of the column. The result may share memory with `rows`.
+    in order, and no zeros. Python values are Python's own, and not NumPy's. Gaps in a data frame's columns of them are
+    NaN: pandas makes None, NaN or NA of them, which depends on the other values of the column. The result may share
+    memory with `rows`.
     """
     if is_frame(rows):
-        return _with_plain_gaps(rows)
+        return _with_plain_values(rows)
     if is_sparse(rows):
         return _plain_sparse(rows)
-    return np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
+    table = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
+    return _plain_objects(table) if table.dtype == np.dtype(object) else table
 
 
-def _with_plain_gaps(frame: Any) -> Any:
-    """The frame with NaN for every gap in its columns of Python values; itself if it has no such gaps."""
+def _plain_objects(values: NDArray[Any]) -> NDArray[Any]:
+    """Python values instead of NumPy's numbers and texts; the array itself if it has none of them."""
+    listed = values.ravel().tolist()
+    if not any(issubclass(kind, _SCALARS) for kind in {*map(type, listed)}):
+        return values
+    plain = np.empty(len(listed), dtype=object)
+    plain[:] = [one.item() if isinstance(one, _SCALARS) else one for one in listed]
+    return plain.reshape(values.shape)
+
+
+def _with_plain_values(frame: Any) -> Any:
+    """The frame with plain values, and NaN for every gap, in its columns of Python values; itself if it has these."""
     filled: dict[Any, Any] = {}
     for name, kind in zip(frame.columns, frame.dtypes, strict=True):
-        gone = frame[name].isna() if kind == np.dtype(object) else None
-        if gone is not None and gone.any():
-            filled[name] = frame[name].where(~gone, np.nan)
+        if kind != np.dtype(object):
+            continue
+        column, gone = frame[name], frame[name].isna()
+        values = column.to_numpy()
+        if (plain := _plain_objects(values)) is not values:
+            filled[name] = column = type(column)(plain, index=column.index, dtype=object)
+        if gone.any():
+            filled[name] = column.where(~gone, np.nan)
     return _with_columns(frame, filled)
 
 
@@ -185,12 +210,13 @@ def standard_types(rows: Features) -> Features:
     """The rows in types that do not depend on which values happen to be there.
 
     Numbers in NumPy's default types (what a list or a file is read as) become float64, and categories plain values, so
-    that no type remembers a record that was deleted since. Any other type, such as float32 or uint8, is declared.
+    that no type remembers a record that was deleted since. For the same reason a data frame counts time in
+    microseconds. Any other type, such as float32 or uint8, is declared.
     """
     if is_frame(rows):
         wanted = {name: kind for name in rows.columns if (kind := _standard_column(rows[name].dtype)) is not None}
-        return rows.astype(wanted) if wanted else rows
-    return rows.astype(np.float64) if rows.dtype == np.int64 or rows.dtype == np.uint64 else rows
+        return _with_types(rows, wanted) if wanted else rows
+    return rows if (kind := _standard_column(rows.dtype)) is None or rows.dtype.kind in "mM" else rows.astype(kind)
 
 
 def _standard_column(dtype: Any) -> Any:
@@ -198,6 +224,8 @@ def _standard_column(dtype: Any) -> Any:
     name = str(dtype).lower()
     if name in ("int64", "uint64"):
         return np.float64 if isinstance(dtype, np.dtype) else "Float64"
+    if name.startswith(("datetime64[", "timedelta64[")) and "[us" not in name:
+        return str(dtype).replace(name[name.index("[") + 1 :].partition(",")[0].rstrip("]"), "us", 1)
     return object if name == "category" else None
 
 
@@ -210,14 +238,7 @@ def cast_like(rows: Features, pattern: Features) -> Features:
         for name, kind, own in zip(rows.columns, rows.dtypes, pattern.dtypes, strict=True):
             if getattr(kind, "kind", "O") == "c" and _is_numeric(own):
                 raise InputError(f"column {name!r} does not fit the type {own}")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an unknown category becomes missing, which is refused below
-            cast = rows.astype(dict(zip(pattern.columns, pattern.dtypes, strict=True)))
-        changed = [name for name in cast.columns if not _same_values(cast[name].to_numpy(), rows[name].to_numpy())]
-        changed += [name for name in cast.columns if not (cast[name].isna() == rows[name].isna()).all()]
-        if changed:
-            raise InputError(f"column {changed[0]!r} does not fit the type {pattern[changed[0]].dtype}")
-        return cast
+        return _with_types(rows, dict(zip(pattern.columns, pattern.dtypes, strict=True)))
     if rows.dtype == pattern.dtype:
         return rows
     if rows.dtype == object and pattern.dtype.kind in _NUMBERS:
@@ -232,7 +253,25 @@ def cast_like(rows: Features, pattern: Features) -> Features:
     return cast
 
 
+def _with_types(frame: Any, types: dict[Any, Any]) -> Any:
+    """The frame with other types in some columns, which must hold the same values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an unknown category becomes missing, which is refused below
+        cast = frame.astype(types)
+    for name in types:
+        column, before = cast[name], frame[name]
+        is_time = column.dtype.kind == before.dtype.kind and column.dtype.kind in "mM"
+        is_same = (
+            ((column == before) | before.isna()).all() if is_time else _same_values(*map(np.asarray, (column, before)))
+        )
+        if not is_same or not (column.isna() == before.isna()).all():
+            raise InputError(f"column {name!r} does not fit the type {column.dtype}")
+    return cast
+
+
 def _same_values(cast: NDArray[Any], before: NDArray[Any]) -> bool:
+    if cast.dtype.kind == before.dtype.kind and cast.dtype.kind in "mM":
+        return bool(((cast == before) | np.isnat(before)).all())
     return cast.dtype.kind not in "iub" or bool((cast == before).all())
 
 
@@ -271,7 +310,7 @@ def conform(rows: Features, layout: tuple[str, tuple[Any, ...]], pattern: Featur
         rows = rows.toarray()
     if (found == "data frame") != (kind == "data frame") or own != columns:
         raise InputError(f"queries must have the form {kind} of {columns}, got {found} of {own}")
-    return _with_plain_gaps(_numbers_in(rows, pattern)) if found == "data frame" else _as_numbers(rows, pattern)
+    return _with_plain_values(_numbers_in(rows, pattern)) if found == "data frame" else _as_numbers(rows, pattern)
 
 
 def _as_numbers(rows: Features, pattern: Features) -> Features:
@@ -361,11 +400,33 @@ def digest_values(values: Any) -> bytes:
         for part in (table.indptr.astype(np.int64), table.indices.astype(np.int64), table.data):
             state.update(digest_values(part))
     elif values.dtype.kind == "O":
-        state.update(repr((values.shape, [(type(one).__name__, one) for one in values.ravel().tolist()])).encode())
+        listed = values.ravel().tolist()
+        is_plain = {*map(type, listed)} <= _PLAIN
+        kept = [(type(one).__name__, one if is_plain else _text_of(one)) for one in listed]
+        state.update(repr((values.shape, kept)).encode())
     else:
         state.update(f"{values.dtype.str}{values.shape}".encode())
         state.update(np.ascontiguousarray(values).tobytes())
     return state.digest()
+
+
+def _text_of(value: Any) -> Any:
+    """A text of a value that depends on nothing else, such as where it lies in memory; a plain value is its own."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.ndarray):
+        return digest_values(value).hex()
+    if isinstance(value, list | tuple):
+        return [(type(one).__name__, _text_of(one)) for one in value]
+    if isinstance(value, dict):
+        return [(_text_of(key), type(one).__name__, _text_of(one)) for key, one in value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(repr((type(one).__name__, _text_of(one))) for one in value)
+    text = repr(value)
+    if " at 0x" in text:
+        kind = type(value).__name__
+        raise InputError(f"a value of type {kind} cannot be a feature: its text tells a place in memory, and no value")
+    return text
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

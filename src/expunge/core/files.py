@@ -41,7 +41,7 @@ class Draft:
     Raises
     ------
     InputError
-        If the path is a folder, its folder is missing, or nothing can be written there.
+        If the path is a folder, or another user's link, its folder is missing, or nothing can be written there.
 
     Examples
     --------
@@ -58,6 +58,8 @@ class Draft:
         self._overwrites, self._is_finished = overwrites, False
         if self.path.is_dir():
             raise InputError(f"{str(path)!r} is a folder; give the name of a file to write")
+        if self.path.is_symlink():
+            _require_own_link(self.path)
         target = self.path.resolve() if self.path.is_symlink() else self.path.absolute()
         if not target.parent.is_dir():
             raise InputError(f"there is no folder {str(self.path.parent)!r} to write {self.path.name!r} to")
@@ -133,6 +135,14 @@ def _held_to_overwrite(path: Path) -> Iterator[None]:
             overwrite(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _require_own_link(path: Path) -> None:
+    """Refuse a link that another user put into a shared folder: it may lead to a file of this user's."""
+    owner, holder = os.lstat(path).st_uid, os.stat(path.parent)
+    is_shared = holder.st_mode & stat.S_ISVTX and holder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if is_shared and owner not in (os.geteuid(), holder.st_uid):
+        raise InputError(f"{str(path)!r} is a link of another user: remove it, or choose another name")
 
 
 def _open_draft(path: Path) -> tuple[int, bool]:

@@ -641,13 +641,16 @@ class Records:
 
     def check_addition(self, update: Add | AddMany) -> Block:
         """Check an addition; return it as a block with this dataset's columns and number types, not added yet."""
+        keeps_values = self.layout[0] == "array" and self.blocks[0].features.dtype == np.dtype(object)
         if isinstance(update, Add):
             subjects: Any = None if update.subject is None else [update.subject]
             weight: Any = update.weight
             weights: Any = None if isinstance(weight, Real) and weight == 1 else [weight]
-            table, labels, ids = _one_row(update.features), label_column([update.label]), object_column([update.id])
+            table = _one_row(update.features, self.layout[1], keeps_values=keeps_values)
+            labels, ids = label_column([update.label]), object_column([update.id])
         else:
-            table, labels = as_features(update.features), label_column(update.labels)
+            table = as_features(update.features, keeps_values=keeps_values)
+            labels = label_column(update.labels)
             subjects, weights = update.subjects, update.weights
             ids = id_column(update.ids, num_rows(table), "ids")
         block = make_block(table, labels, ids, subjects, weights, start=0, classes=self.classes, outputs=self.outputs)
@@ -771,14 +774,15 @@ def _spell(layout: tuple[str, tuple[Any, ...]]) -> str:
     return f"{kind} of {columns}"
 
 
-def _one_row(features: Any) -> Features:
+def _one_row(features: Any, columns: tuple[Any, ...], *, keeps_values: bool) -> Features:
     """Make a table with one row from one record's features: a row vector, a 1-row table, or a mapping of columns."""
     if isinstance(features, dict):
         import pandas as pd
 
-        return pd.DataFrame([features])
+        in_order = columns if features.keys() == set(columns) else features
+        return pd.DataFrame([[features[name] for name in in_order]], columns=pd.Index([*in_order], tupleize_cols=False))
     if hasattr(features, "iloc") and not hasattr(features, "columns"):  # a data frame's row
         return features.to_frame().T.infer_objects()
     if hasattr(features, "shape") and len(features.shape) == 2 and features.shape[0] == 1:
         return as_features(features)
-    return as_features([features])
+    return as_features([features], keeps_values=keeps_values)

@@ -214,7 +214,7 @@ class FolderKeeper:
                     tick,
                     {"request": one.request, **self._evidence.of_generation(one.generation), "round": one.round},
                 )
-                for one in switched
+                for one in sorted(switched, key=lambda one: one.request)  # an order that does not tell when they came
             )
         report_step("applied.done")
         return True

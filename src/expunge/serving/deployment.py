@@ -444,8 +444,8 @@ class Deployment:
         Returns
         -------
         list
-            Fitted scikit-learn estimators. Where a shard had one class or no records, or the learner is of another
-            kind, it is the model itself, which answers with class codes.
+            Fitted scikit-learn estimators. Where a shard had one class (in some output) or no records, or the learner
+            is of another kind, it is the model itself, which answers with class codes.
 
         Raises
         ------
@@ -455,8 +455,7 @@ class Deployment:
         models = [
             each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
         ]
-        fitted = ScikitModel | ScikitRegression | MultiOutputModel
-        return [copy.deepcopy(each.estimator if isinstance(each, fitted) else each) for each in models]
+        return [copy.deepcopy(_estimator_of(each)) for each in models]
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Release a label for every row, or the numbers that a regressor predicts.
@@ -901,6 +900,13 @@ class Deployment:
         self._lock = threading.RLock()
         self._background = None
         self._background_error = None
+
+
+def _estimator_of(model: Any) -> Any:
+    """The fitted estimator behind a model; the model itself if it is of another kind, or says more."""
+    if isinstance(model, MultiOutputModel) and model.constants:
+        return model
+    return model.estimator if isinstance(model, ScikitModel | ScikitRegression | MultiOutputModel) else model
 
 
 def _answer(present: RoundState, rows: Features) -> NDArray[np.int64]:

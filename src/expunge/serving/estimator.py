@@ -334,6 +334,24 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, those of the estimator and of the promise too (`promise__max_predictions`).
+
+        Parameters
+        ----------
+        **params
+            As in scikit-learn. A promise that was given by its short name becomes an object.
+
+        Returns
+        -------
+        UnlearningClassifier
+            The classifier itself.
+        """
+        if isinstance(self.promise, str) and any(name.startswith("promise__") for name in params):
+            self.promise = as_promise(self.promise)
+        super().set_params(**params)
+        return self
+
     def fit(
         self,
         X: Features,
@@ -700,6 +718,11 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         takes_many = not hasattr(self._core(), "__sklearn_tags__") or get_tags(self._core()).target_tags.multi_output
         if targets.ndim == 2 and targets.shape[1] == 1 and not takes_many:
             targets = column_or_1d(targets, warn=True)
+        if targets.ndim == 2 and not takes_many:
+            name = type(self._core()).__name__
+            raise ParameterError(
+                f"{name} predicts one number a record, got {targets.shape[1]}; see MultiOutputRegressor"
+            )
         return X, targets
 
     def __sklearn_tags__(self) -> Any:

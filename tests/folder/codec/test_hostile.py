@@ -7,12 +7,20 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.impute import IterativeImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC
 
 from expunge.core.errors import ModelFormatError
 from expunge.folder.codec import container, decode, encode
@@ -320,3 +328,170 @@ def test_code_named_inside_of_options(company, forge):
         {"tau": ["dict", ["x"], ["list", "os:a"]]},
     ]
     refused("arrays", forge(node), r"os.a is refused.*trust=\['os.a'\]")
+
+
+def oversized_boosting():
+    model = GradientBoostingClassifier(n_estimators=2, init="zero").fit(X, Y)
+    model.estimators_ = np.tile(model.estimators_, (1, 100_000))
+    return model
+
+
+def boosting_from_a_wide_start():
+    model = GradientBoostingClassifier(n_estimators=2).fit(X, Y)
+    model.n_trees_per_iteration_ = 1000
+    model.estimators_ = np.tile(model.estimators_, (1, 1000))
+    return model
+
+
+def boosting_with_another_method():
+    model = GradientBoostingClassifier(n_estimators=2).fit(X, Y)
+    model.estimators_ = np.tile(model.estimators_, (1, 1000))
+    model.n_trees_per_iteration_ = 1000
+    model._raw_predict_init = np.abs
+    return model
+
+
+def machine_without_coefficients():
+    model = SVC(kernel="linear").fit(scipy.sparse.csr_matrix(X), Y)
+    model._dual_coef_ = scipy.sparse.csr_matrix(model._dual_coef_.shape)
+    return model
+
+
+def machine_of_unknown_records():
+    model = SVC(kernel="precomputed").fit(X @ X.T, Y)
+    model.support_ = model.support_ + 10**8
+    return model
+
+
+def hasher_into_nothing():
+    model = FeatureHasher()
+    model.n_features = 0
+    return model
+
+
+def changed(model, **attributes):
+    vars(model.fit(X, Y)).update(attributes)
+    return model
+
+
+def narrow_categories():
+    model = HistGradientBoostingClassifier(max_iter=2, categorical_features=[0]).fit(np.abs(X).round(), Y)
+    model._preprocessor.transformers_[1][1].func = np.cbrt
+    return model
+
+
+OUTSIDE = {
+    "boosting with more columns than scores": oversized_boosting,
+    "boosting from a start that is too narrow": boosting_from_a_wide_start,
+    "boosting with a method of its own": boosting_with_another_method,
+    "boosting with columns left out": lambda: changed(
+        HistGradientBoostingClassifier(max_iter=2), _preprocessor=PCA(1).fit(X)
+    ),
+    "boosting with another code of categories": narrow_categories,
+    "a support vector machine without coefficients": machine_without_coefficients,
+    "a support vector machine of more features": lambda: changed(SVC(), n_features_in_=2),
+    "a support vector machine of unknown records": machine_of_unknown_records,
+    "clusters of more features": lambda: changed(KMeans(2, n_init=1), cluster_centers_=np.zeros((2, 10**6))),
+    "neighbours of more features": lambda: changed(
+        KNeighborsClassifier(algorithm="brute"), _fit_X=np.zeros((len(X), 10**4))
+    ),
+    "neighbours in unknown classes": lambda: changed(KNeighborsClassifier(algorithm="brute"), _y=Y + 10**8),
+    "hashing into nothing": hasher_into_nothing,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_compiled_code_is_not_sent_outside_of_its_arrays(name):
+    """Each of these reads or writes anywhere in memory when it predicts, or ends the process."""
+    stored = encode(OUTSIDE[name]())
+    refused(stored.format, stored.data, "malformed")
+
+
+@pytest.mark.parametrize("kind", [CountVectorizer, TfidfVectorizer, HashingVectorizer])
+def test_records_are_not_names_of_files(kind, forge):
+    """Such a learner would open whatever a record names."""
+    with pytest.raises(ModelFormatError, match="its records would name files"):
+        encode(kind(input="filename"))
+    stored = encode(make_pipeline(kind()))
+    with_files = repacked(stored.data, lambda tree, arrays: tree["value"][2]["steps"][1][2][2].update(input="filename"))
+    refused("arrays", with_files, "malformed")
+
+
+def test_boosting_from_a_learner_of_its_own_is_refused_when_it_is_stored():
+    model = GradientBoostingClassifier(n_estimators=2, init=LogisticRegression()).fit(X, Y)
+    with pytest.raises(ModelFormatError, match="with init= is refused"):
+        encode(model)
+
+
+@pytest.mark.parametrize("place", [-1, 625, 10**9])
+def test_random_generators_stay_within_their_numbers(forge, place):
+    key = [np.zeros(624, np.uint32)]
+    numbers = ["dict", ["key", "pos"], ["list", ["array", 0], place]]
+    state = ["dict", ["bit_generator", "state", "has_gauss", "gauss"], ["list", "MT19937", numbers, 0, 0.0]]
+    refused("arrays", forge(["random-state", state], key), "beyond its numbers")
+    refused("arrays", forge(["generator", state], key), "beyond its numbers")
+    philox = ["dict", ["counter", "key"], ["list", ["array", 0], ["array", 1]]]
+    names = ["bit_generator", "state", "buffer", "buffer_pos", "has_uint32", "uinteger"]
+    state = ["dict", names, ["list", "Philox", philox, ["array", 0], place, 0, 0]]
+    refused("arrays", forge(["generator", state], [np.zeros(4, np.uint64), np.zeros(2, np.uint64)]), "beyond its")
+
+
+class Built:
+    """Its pickle calls something, and sets the state of what comes out."""
+
+    def __init__(self, call, *arguments, state=None):
+        self.parts = (call, arguments) if state is None else (call, arguments, state)
+
+    def __reduce__(self):
+        return self.parts
+
+
+LIE = Built(np.dtype, "V8", False, True, state=(3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0))
+OBJECTS = Built(np.dtype, "O8", False, True, state=(3, "|", None, None, None, 8, 8, 0))
+POINTERS = {
+    "an array of objects from bytes": Built(np.ndarray, (1,), "O", b"A" * 8),
+    "an array of texts from bytes": Built(np.ndarray, (1,), "T", b"A" * 16),
+    "a type that hides objects": Built(np._core.multiarray.scalar, LIE, b"A" * 8),
+    "objects that are not told": Built(np._core.numeric._frombuffer, b"A" * 8, OBJECTS, (1,), "C"),
+    "texts by name": Built(np._core.numeric._frombuffer, b"A" * 16, "T", (1,), "C"),
+    "the type of everybody's numbers": Built(np.dtype, "f8", state=(3, ">", None, ("a",), {}, 8, 1, 0)),
+    "clusters": Built(KMeans, state={"cluster_centers_": np.zeros((2, 9)), "n_features_in_": 3}),
+}
+
+
+@pytest.mark.parametrize("name", POINTERS)
+def test_pickles_do_not_point_into_memory(company, forge, name):
+    """The builders of NumPy take pointers from bytes; the compiled unpickler sets any state."""
+    data = pickle.dumps(POINTERS[name])
+    for trusted in ((), ("company_models",)):
+        refused("pickle", forge(["pickle", 0], [np.frombuffer(data, dtype=np.uint8)]), trusted=trusted)
+    assert np.dtype("f8").isnative
+
+
+def test_a_pickle_that_nobody_has_to_trust_is_refused(forge):
+    data = pickle.dumps({"a": np.arange(3)})
+    refused("pickle", forge(["pickle", 0], [np.frombuffer(data, dtype=np.uint8)]), "pickle of nothing")
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        np.arange(4, dtype=">i4"),
+        np.arange(6.0).reshape(2, 3).T,
+        np.array(["2026-01-01", "NaT"], dtype="M8[D]"),
+        np.array([1, 2], dtype="m8[25s]"),
+        np.array(["a", "bcé"]),
+        np.array([{"a": np.float32(3)}, None, (np.datetime64("2026", "Y"), np.str_("x"))], dtype=object),
+        np.array([b"a", b""]),
+        [np.arange(2, dtype=">f8"), np.arange(2, dtype="<f8"), np.arange(2, dtype=">f8")],
+        [np.array(["NaT"], dtype="M8[s]"), np.array(["NaT"], dtype="M8[ns]")],
+        [np.bool_(True), np.complex64(1j), np.array([], dtype=np.float16), 1 + 2j, {3}, range(3)],
+    ],
+    ids=repr,
+)
+def test_pickled_arrays_are_what_they_were(company, codes):
+    stored = encode(company.Plain(codes), trusted=["company_models"])
+    found = decode(stored.format, stored.data, trusted=["company_models"]).codes
+    assert repr(found) == repr(codes)
+    for one, other in zip(found, codes, strict=True) if isinstance(codes, list) else [(found, codes)]:
+        assert getattr(one, "dtype", None) == getattr(other, "dtype", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +70,22 @@ def go_on_out_of_step() -> None:
     Store.is_at = lambda *_: True  # type: ignore[assignment,method-assign]
 
 
+def flush_nothing() -> None:
+    """Files and folders that SQLite does not write are never flushed."""
+    os.fsync = _nothing
+
+
+def flush_no_folders() -> None:
+    """Files are flushed, and their names are not."""
+    flush = os.fsync
+    os.fsync = lambda descriptor: None if stat.S_ISDIR(os.fstat(descriptor).st_mode) else flush(descriptor)
+
+
+def write_once() -> None:
+    """What a call did not write is not written."""
+    expunge.core.place.write_all = lambda descriptor, content: os.write(descriptor, memoryview(content).cast("B"))  # type: ignore[attr-defined]
+
+
 SABOTAGE: dict[str, Callable[[], None]] = {
     act.__name__: act
     for act in (
@@ -81,5 +99,8 @@ SABOTAGE: dict[str, Callable[[], None]] = {
         leave_zeros_in_memory,
         keep_names_in_the_database,
         go_on_out_of_step,
+        flush_nothing,
+        flush_no_folders,
+        write_once,
     )
 }

@@ -3,6 +3,8 @@
 It reads jobs as lines of JSON and answers each with a line: which steps were passed, whether the process was killed,
 and what is wrong with the folder afterwards. Nothing that is killed or looked at is ever open in the warm process. What
 children remove is kept (`graveyard.c`), if the process was started so; what the warm process removes is not.
+
+Where `disk.c` is loaded, a call to the disk can fail, or kill the process; and the power can be lost: see `disk.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import contextlib
 import gc
 import json
 import os
+import random
 import select
 import shutil
 import signal
@@ -23,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import disk
 import invariants
 from sabotage import SABOTAGE
 from scenarios import SCENARIOS, Scenario
@@ -30,11 +34,13 @@ from story import Story
 
 import expunge
 import expunge.training.ensemble
-from expunge.core.errors import StoreError
+from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
 from expunge.folder.store import steps
 
 GRAVEYARD = os.environ.pop("GRAVEYARD", None)
+_ASIDE = ("met", "calls")  # what a process on a failing disk tells about itself
+_KEPT = (0.0, 0.5, 0.0, 0.9, 1.0)  # the share of what was not flushed that reaches the disk all the same
 Fate = tuple[list[dict[str, Any]], bool, float]  # what it told, whether it was killed, seconds
 
 
@@ -126,6 +132,24 @@ def _live(story: Story, acts: list[str] | None) -> None:
         story.deployment.close()
 
 
+def _live_on_a_failing_disk(story: Story, job: dict[str, Any]) -> None:
+    """Act until an error reaches the caller; then either the disk is well again and the object goes on, or it dies."""
+    at, how, onwards, recovers = job["fail"]
+    disk.watch(story.folder, at=at, how=how, onwards=onwards)
+    try:
+        story.act(job.get("acts"))
+    except ExpungeError as error:
+        story.tell("met", line=str(error))
+    story.tell("calls", count=disk.count())
+    if not recovers:
+        os.kill(os.getpid(), signal.SIGKILL)
+    disk.watch(None)
+    if hasattr(story, "deployment") and not story.deployment._keeper.closed.is_set():
+        with contextlib.suppress(StoreError):  # "open it again"
+            story.deployment.apply()
+        story.deployment.close()
+
+
 def _prepare(scenario: Scenario, sabotage: str | None) -> None:
     if scenario.dead_allowed is not None:
         expunge.training.ensemble._DEAD_SLOTS_ALLOWED = scenario.dead_allowed
@@ -169,6 +193,8 @@ class Server:
             if job.get("create"):
                 return self._killed_creation(job, parent / "folder")
             shutil.copytree(self.original(job["scenario"]), parent / "folder")
+            if "losses" in job:
+                return self._without_power(job, parent / "folder")
             return self._killed_story(job, parent / "folder")
         finally:
             shutil.rmtree(parent)
@@ -178,7 +204,11 @@ class Server:
 
         def act(tell: Callable[..., None]) -> None:
             _prepare(scenario, job.get("sabotage"))
-            _live(Story(scenario, folder, job["seed"], tell), job.get("acts"))
+            story = Story(scenario, folder, job["seed"], tell)
+            if "fail" in job:
+                _live_on_a_failing_disk(story, job)
+            else:
+                _live(story, job.get("acts"))
 
         told, killed, seconds = forked(act, kill=job.get("kill"), after=job.get("after"), folder=folder)
         last = told[-1] if told else {}
@@ -186,8 +216,46 @@ class Server:
         if last.get("say") == "failed":
             return {**answer, "wrong": f"the process failed before it was killed: {last['why']}"}
         answer["interrupted"] = any(one["say"] == "interrupted" for one in told)
-        told = [one for one in told if one["say"] not in ("interrupted", "finished")]
+        answer |= {one["say"]: one.get("line", one.get("count")) for one in told if one["say"] in _ASIDE}
+        told = [one for one in told if one["say"] not in ("interrupted", "finished", *_ASIDE)]
         return self._looked(job, folder, told, answer)
+
+    def _without_power(self, job: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Act to the end; then look at the folder as it would be, had the power gone at one moment or another."""
+        scenario, journal = SCENARIOS[job["scenario"]], folder.parent / "journal"
+        before = disk.Disk(folder)
+
+        def act(tell: Callable[..., None]) -> None:
+            def tell_and_mark(say: str, **facts: Any) -> None:
+                disk.tell()
+                tell(say, **facts)
+
+            _prepare(scenario, job.get("sabotage"))
+            with journal.open("wb") as file:
+                disk.watch(folder, journal=file.fileno())
+                _live(Story(scenario, folder, job["seed"], tell_and_mark), job.get("acts"))
+                disk.watch(None)
+
+        told, _, _ = forked(act, kill=None, after=None)
+        if told[-1]["say"] == "failed":
+            return {"wrong": told[-1]["why"], "losses": 0}
+        changes, chance = disk.read_journal(journal), random.Random(job["seed"])
+        marks = [at + 1 for at, change in enumerate(changes) if change.what == disk.TOLD]
+        anywhere = range(len(changes) + 1)
+        moments = sorted(chance.choice(chance.choice([anywhere, marks])) for _ in range(job["losses"]))
+        done, known = 0, 0
+        for number, moment in enumerate(moments):
+            for change in changes[done:moment]:
+                before.apply(change)
+                known += change.what == disk.TOLD
+            done, keep = moment, _KEPT[number % len(_KEPT)]
+            shutil.rmtree(folder)
+            disk.build(before.without_power(chance, keep, is_torn=0 < keep < 1), folder)
+            answer = self._looked(job, folder, told[:known], {"killed": [], "wrong": ""})
+            if answer["wrong"]:
+                where = f"after {moment} of {len(changes)} changes, {keep} of the others kept"
+                return {"wrong": f"{where}: {answer['wrong']}", "losses": number}
+        return {"wrong": "", "losses": len(moments), "changes": len(changes)}
 
     def _killed_creation(self, job: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Killed while the folder is made: it is there as a whole, or it is not and can be made again."""

@@ -82,3 +82,8 @@ def _holds(path):
     """Whether the number occurs, with 64 or with 32 bits."""
     content = path.read_bytes()
     return np.float64(TRACE).tobytes() in content or np.float32(TRACE).tobytes() in content
+
+
+def test_a_short_name_is_refused_with_a_way_to_go_on():
+    with pytest.raises(ParameterError, match=r"got 'ridge-exact'; expunge\.training\.learners\.named\.named_learner"):
+        as_learner("ridge-exact")

@@ -11,11 +11,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from expunge import UnlearningClassifier
-from expunge.core.errors import InputError, NotPublishedError, ParameterError, RecordError
+from expunge.core.errors import InputError, NotPublishedError, ParameterError, RecordError, TrainingError
 from expunge.training.learners import MultiOutputLearner
 
 ESTIMATORS = [
@@ -109,3 +110,29 @@ def test_what_is_not_possible_is_said_in_a_line():
         model.decision_function(X)
     again = model.fit(X, Y[:, 0])  # one label a record again
     assert again.predict(X).shape == (160,)
+
+
+@pytest.mark.parametrize("base", [LogisticRegression(), LinearSVC()], ids=name_of)
+def test_a_shard_with_one_class_in_some_outputs_is_trained_on_the_others(base):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    Y = np.stack([X[:, 0] > 0, np.arange(60) == 7, np.zeros(60)], axis=1).astype(int)
+    model = UnlearningClassifier(MultiOutputClassifier(base), n_shards=3, random_state=1).fit(X, Y)
+    assert model.score(X, Y) > 0.8
+    model.delete([7])  # then the second output has one class in every shard
+    fresh = UnlearningClassifier(MultiOutputClassifier(base), n_shards=3, random_state=1)
+    left = np.setdiff1d(np.arange(60), [7])
+    fresh.fit(X[left], np.vstack([Y[left]]), ids=left)
+    assert model.predict(X)[:, 1:].tolist() == [[0, 0]] * 60
+    assert np.array_equal(model.predict_proba(X)[0], fresh.predict_proba(X)[0])
+    assert all(each.constants == {1: 0, 2: 0} for each in model.export())
+    only = UnlearningClassifier(MultiOutputClassifier(base), n_shards=1, random_state=1).fit(X[:3], Y[:3] * 0)
+    assert only.predict(X[:2]).tolist() == [[0, 0, 0]] * 2
+
+
+def test_an_error_that_no_constant_output_causes_is_told():
+    X = np.arange(8.0).reshape(4, 2)
+    Y = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
+    model = UnlearningClassifier(MultiOutputClassifier(LogisticRegression(C=-1)), n_shards=1)
+    with pytest.raises(TrainingError, match="'C' parameter"):
+        model.fit(X, Y)

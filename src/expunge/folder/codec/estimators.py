@@ -1,24 +1,32 @@
 """The state of scikit-learn's estimators, and the checks that compiled code needs before it can use a stored state.
 
 Decision trees, boosted trees and support vector machines are evaluated by compiled code that does not check indices: a
-crafted file could make it read outside of its arrays. So trees must point forwards and at existing features, and the
-sizes of a support vector machine must fit together. Search trees of nearest neighbours are not stored; they are built
-again from the points.
+crafted file could make it read or write outside of its arrays. So trees must point forwards and at existing features,
+and the sizes of boosted trees, support vector machines, clusters and neighbours must fit together. No attribute may
+take the place of a method: a check would then say nothing about what runs. Search trees of nearest neighbours are not
+stored; they are built again from the points.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import sklearn
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble._forest import BaseForest
 from sklearn.ensemble._gb import BaseGradientBoosting
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.neighbors import BallTree, KDTree
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.tree._tree import NODE_DTYPE, Tree
+from sklearn.utils.validation import check_array
 
 from expunge.core.errors import ModelFormatError
 
@@ -37,6 +45,12 @@ def state_of(value: Any) -> dict[str, Any]:
         state.pop("_sklearn_version", None)
     if state.get("memory") is not None:
         raise ModelFormatError(f"{kind.__name__} with memory= is refused: its cache would keep copies of training data")
+    if _reads_files(kind, state):
+        raise ModelFormatError(
+            f"{kind.__name__}(input={state['input']!r}) is refused: its records would name files to read; use the texts"
+        )
+    if isinstance(value, BaseGradientBoosting) and "init_" in state and not _is_plain_start(state["init_"]):
+        raise ModelFormatError(f"{kind.__name__} with init= is refused: leave init at None, or use 'zero'")
     return state if _TRANSIENT.isdisjoint(state) else _drop_transient(kind, state)
 
 
@@ -60,19 +74,31 @@ def restore(value: Any, state: dict[str, Any]) -> None:
     kind = type(value)
     if state.get("memory") is not None:
         raise ModelFormatError(f"the stored model is malformed: {kind.__name__} with a cache")
+    if _is_scikit(kind):
+        _require(not _reads_files(kind, state))
+        _require(not any(callable(getattr(kind, name, None)) for name in state))
     if "__setstate__" in kind.__dict__ and issubclass(kind, BaseEstimator):
         value.__setstate__({**state, "_sklearn_version": sklearn.__version__})
     else:
         vars(value).update(_new_options(kind, state) | state)
-    if kind.__module__.startswith("sklearn."):
+    if _is_scikit(kind):
         for name, check in _CHECKS.items():
             if name in state:
                 check(value)
 
 
+def _is_scikit(kind: type) -> bool:
+    return kind.__module__.startswith("sklearn.")
+
+
+def _reads_files(kind: type, state: dict[str, Any]) -> bool:
+    """Whether a vectorizer takes names of files for its records, and would open them."""
+    return _is_scikit(kind) and state.get("input", "content") != "content"
+
+
 def _new_options(kind: Any, state: dict[str, Any]) -> dict[str, Any]:
     """The default values of options that an older release of scikit-learn did not have."""
-    if not issubclass(kind, BaseEstimator) or not kind.__module__.startswith("sklearn."):
+    if not issubclass(kind, BaseEstimator) or not _is_scikit(kind):
         return {}
     options = signature(kind).parameters
     missing = [name for name in kind._get_param_names() if name not in state]
@@ -132,15 +158,47 @@ def _check_members(value: Any) -> None:
     """Check the members of a forest or of boosting: they are evaluated on the owner's rows without a further check."""
     if isinstance(value, BaseForest | BaseGradientBoosting):
         for member in np.asarray(value.estimators_, dtype=object).ravel():
-            _require(member.tree_.n_features == value.n_features_in_)
+            _require(type(member.tree_) is Tree and member.tree_.n_features == value.n_features_in_)
+    if isinstance(value, BaseGradientBoosting):
+        _check_stages(value)
+
+
+def _check_stages(value: Any) -> None:
+    """Check that there is a column for every tree of a stage: the trees' values are written into it unchecked."""
+    width = value.n_trees_per_iteration_
+    _require(np.shape(value.estimators_) == (len(value.estimators_), width) and len(value.estimators_) > 0)
+    _require(_is_plain_start(value.init_) and _is_loss(value._loss) and _is_loss(value._loss.link))
+    _require(is_classifier(value) or isinstance(value.init_, str | DummyRegressor))
+    _require(value._raw_predict_init(np.zeros((2, value.n_features_in_), dtype=np.float32)).shape == (2, width))
+
+
+def _is_loss(value: Any) -> bool:
+    return type(value).__module__.startswith("sklearn._loss.")
+
+
+def _is_plain_start(value: Any) -> bool:
+    """Whether boosting starts from zero, or from the class frequencies or the mean of the labels."""
+    return value == "zero" if isinstance(value, str) else type(value) in (DummyClassifier, DummyRegressor)
 
 
 def _check_predictors(value: Any) -> None:
     mapper = value._bin_mapper
     _require(len(mapper.is_categorical_) == value.n_features_in_)
+    _require(value._preprocessor is None or _keeps_width(value._preprocessor, value.n_features_in_))
     for stage in value._predictors:
         for predictor in stage:
             _check_predictor(predictor, np.asarray(mapper.is_categorical_, dtype=bool))
+
+
+def _keeps_width(value: Any, width: int) -> bool:
+    """Whether it codes categories and leaves other columns alone, as boosting does before its trees see a row."""
+    if type(value) is not ColumnTransformer:
+        return False
+    (_, coder, coded), (_, plain, others), *rest = value.transformers_
+    is_plain = isinstance(plain.func, partial) and plain.func.func is check_array
+    is_known = type(coder) is OrdinalEncoder and type(plain) is FunctionTransformer and is_plain
+    is_known = is_known and all(part == "drop" for _, part, _ in rest)
+    return is_known and sorted([*np.arange(width)[coded], *np.arange(width)[others]]) == [*range(width)]
 
 
 def _check_predictor(predictor: Any, is_categorical: NDArray[np.bool_]) -> None:
@@ -165,6 +223,10 @@ def _check_machine(value: Any) -> None:
     kernel_rows = 0 if value.kernel == "precomputed" else num_vectors
     _require(int(np.sum(value._n_support)) == num_vectors and bool((np.asarray(value._n_support) >= 0).all()))
     _require(value._dual_coef_.shape == (num_classes - 1, num_vectors))
+    is_sparse: bool = scipy.sparse.issparse(value._dual_coef_)
+    _require(not is_sparse or value._dual_coef_.nnz == (num_classes - 1) * num_vectors)
+    _require(value.shape_fit_[1] == value.n_features_in_)
+    _require(bool(((value.support_ >= 0) & (value.support_ < value.shape_fit_[0])).all()))
     _require(value.support_vectors_.shape[0] == kernel_rows or value.kernel == "precomputed")
     _require(value.kernel == "precomputed" or value.support_vectors_.shape[1] == value.shape_fit_[1])
     _require(len(value._intercept_) == num_pairs)
@@ -176,8 +238,22 @@ def _check_vocabulary(value: Any) -> None:
     _require(places == list(range(len(places))))
 
 
-def _rebuild_search_tree(value: Any) -> None:
-    """Build the search tree as `NeighborsBase._fit` does."""
+def _check_clusters(value: Any) -> None:
+    _require(np.shape(value.cluster_centers_)[1:] == (value.n_features_in_,))
+
+
+def _check_hasher(value: Any) -> None:
+    _require(not isinstance(value, FeatureHasher) or 0 < value.n_features < 2**31)
+
+
+def _check_neighbours(value: Any) -> None:
+    """Check the points and their classes, and build the search tree as `NeighborsBase._fit` does."""
+    _require(value._fit_X.shape == (value.n_samples_fit_, value.n_features_in_))
+    if is_classifier(value):
+        classes = value.classes_ if value.outputs_2d_ else [value.classes_]
+        codes = np.asarray(value._y).reshape(value.n_samples_fit_, -1)
+        _require(codes.shape[1] == len(classes) and bool((codes >= 0).all()))
+        _require(all(bool((codes[:, place] < len(each)).all()) for place, each in enumerate(classes)))
     search = _SEARCH_TREES.get(value._fit_method)
     value._tree = None
     if search is not None:
@@ -192,6 +268,8 @@ _CHECKS = {
     "estimators_": _check_members,
     "_predictors": _check_predictors,
     "_n_support": _check_machine,
+    "cluster_centers_": _check_clusters,
+    "n_features": _check_hasher,
     "vocabulary_": _check_vocabulary,
-    "_fit_method": _rebuild_search_tree,
+    "_fit_method": _check_neighbours,
 }

@@ -27,6 +27,7 @@ _DTYPE = re.compile(r"[<>|=][biufcSUmM][0-9]+(\[[a-zA-Z0-9]+\])?")
 _SPARSE = {"csr_matrix", "csr_array", "csc_matrix", "csc_array"}
 _BUILTIN_TYPES = {"bool": bool, "int": int, "float": float, "str": str, "object": object}
 _BIT_GENERATORS = {"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"}
+_MERSENNE, _PHILOX = 624, 4  # numbers that these generators hold at a time
 
 
 class Reader:
@@ -173,6 +174,7 @@ def _type(reader: Reader, node: list[Any]) -> type:
 
 def _random_state(reader: Reader, node: list[Any]) -> np.random.RandomState:
     state = reader.read(node[1])
+    _require_inside(state)
     bits = np.random.MT19937()
     bits.state = {"bit_generator": "MT19937", "state": state["state"]}
     generator = np.random.RandomState(bits)
@@ -180,10 +182,17 @@ def _random_state(reader: Reader, node: list[Any]) -> np.random.RandomState:
     return generator
 
 
+def _require_inside(state: dict[str, Any]) -> None:
+    """Refuse a place outside of the generator's own numbers: compiled code reads there without a check."""
+    if not (0 <= state["state"].get("pos", 0) <= _MERSENNE and 0 <= state.get("buffer_pos", 0) <= _PHILOX):
+        raise ModelFormatError("the stored model is malformed: a random generator is beyond its numbers")
+
+
 def _generator(reader: Reader, node: list[Any]) -> np.random.Generator:
     state = reader.read(node[1])
     if state["bit_generator"] not in _BIT_GENERATORS:
         raise trust.refusal(f"numpy.random.{state['bit_generator']}")
+    _require_inside(state)
     bits = getattr(np.random, state["bit_generator"])()
     bits.state = state
     return np.random.Generator(bits)

@@ -1,8 +1,10 @@
 """Values with a form of their own: data frames, and objects of trusted classes that can only be pickled.
 
 Unpickling calls what the file names. So the file may name only classes that a trusted module defines itself (not what
-it imports, and no function), NumPy's array rebuilding, scikit-learn's estimators and a few containers. One risk
-remains, which the operator accepts by trusting a class: a tampered file can call it with arguments of its choice.
+it imports, and no function), arrays and number types of NumPy, scikit-learn's estimators and a few containers. NumPy's
+own builders take arrays of objects, and number types, from raw bytes: a file could so point anywhere in memory. They
+are replaced by builders that do not. One risk remains, which the operator accepts by trusting a class: a tampered file
+can call it with arguments of its choice.
 
 Data frames are stored column by column: the public points that a student learns from may be a table.
 """
@@ -15,12 +17,14 @@ import pickle
 import pickletools
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from expunge.core.errors import ModelFormatError
-from expunge.folder.codec import trust
+from expunge.folder.codec import estimators, trust
 
 _KINDS = re.compile(r"object|str|string|boolean|U?Int(8|16|32|64)|Float(32|64)")
 
@@ -81,21 +85,78 @@ def _column(parts: tuple[Any, ...]) -> Any:
 
 
 _PROTOCOL = 5
-_BUILDERS = {
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy._core.numeric", "_frombuffer"),
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy", "float64"),
-    ("numpy", "int64"),
-    ("builtins", "set"),
-    ("builtins", "frozenset"),
-    ("builtins", "slice"),
-    ("builtins", "range"),
-    ("builtins", "complex"),
+_NUMBERS = re.compile(r"O8|b1|[iuf][1248]|c(8|16)|[US][0-9]+|[mM]8")
+_UNIT = re.compile(r"[a-zA-Z]+")
+_BYTE_ORDERS = ("<", ">", "|", "=")
+
+
+class _Array:
+    """What `numpy.ndarray` stands for in a pickle. It cannot be called."""
+
+    def __new__(cls) -> Any:
+        raise ModelFormatError("the stored model is malformed: an array that is not made as NumPy makes it")
+
+
+def _empty_array(kind: Any, *_: Any) -> NDArray[Any]:
+    """Make an array that is filled afterwards, by its `__setstate__`."""
+    if kind is not _Array:
+        raise ModelFormatError("the stored model is malformed: an array of a type of its own cannot be stored")
+    return np.empty(0, dtype=np.int8)
+
+
+def _filled_array(raw: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
+    return np.frombuffer(raw, dtype=_known(dtype)).reshape(shape, order=order)
+
+
+def _number(dtype: Any, raw: Any) -> Any:
+    """Make a single number, text or date."""
+    if _known(dtype).hasobject:
+        raise ModelFormatError("the stored model is malformed: a number that is an object")
+    return np.frombuffer(raw, dtype=dtype)[0]
+
+
+def _number_type(name: Any, *_: Any) -> np.dtype[Any]:
+    """Make a number type of this pickle alone: each is told apart from all others."""
+    if not isinstance(name, str) or not _NUMBERS.fullmatch(name):
+        raise ModelFormatError(f"an array of the type {name!r:.80} cannot be stored in a pickle")
+    return np.dtype(name, copy=True)
+
+
+def _known(dtype: Any) -> np.dtype[Any]:
+    if not isinstance(dtype, np.dtype):
+        raise ModelFormatError("the stored model is malformed: an array without a type")
+    return dtype
+
+
+def _ordered(dtype: np.dtype[Any], state: Any) -> np.dtype[Any]:
+    """The number type in its order of bytes. Nothing else of a stored state is believed."""
+    _, order, *parts = state
+    if order not in _BYTE_ORDERS or parts[:3] != [None, None, None]:
+        raise ModelFormatError("an array of a type with fields cannot be stored in a pickle")
+    if dtype.kind in "mM":
+        unit, count, *_ = parts[6][1]
+        unit = unit.decode("ascii") if isinstance(unit, bytes) else unit
+        if not _UNIT.fullmatch(unit):
+            raise ModelFormatError("the stored model is malformed: the unit of a date")
+        dtype = np.dtype(f"{dtype.kind}8" if unit == "generic" else f"{dtype.kind}8[{int(count)}{unit}]")
+    return dtype.newbyteorder(order)
+
+
+_BUILDERS: dict[tuple[str, str], Any] = {
+    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy._core.multiarray", "scalar"): _number,
+    ("numpy._core.numeric", "_frombuffer"): _filled_array,
+    ("numpy", "dtype"): _number_type,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "float64"): np.float64,
+    ("numpy", "int64"): np.int64,
+    ("builtins", "set"): set,
+    ("builtins", "frozenset"): frozenset,
+    ("builtins", "slice"): slice,
+    ("builtins", "range"): range,
+    ("builtins", "complex"): complex,
+    ("collections", "OrderedDict"): collections.OrderedDict,
 }
-_CONTAINERS = {("collections", "OrderedDict"): collections.OrderedDict}
 
 
 def require_admitted(data: bytes, trusted: trust.Trusted) -> None:
@@ -105,14 +166,15 @@ def require_admitted(data: bytes, trusted: trust.Trusted) -> None:
     """
     refused: list[trust.Untrusted] = []
     for module, name in _globals(data):
-        is_builder = (module, name) in _BUILDERS or (module, name) in _CONTAINERS
         try:
-            if not is_builder and "." not in name:
+            if (module, name) not in _BUILDERS and "." not in name:
                 trust.require_known(f"{module}.{name}", trusted)
         except trust.Untrusted as error:
             refused.append(error)
     if refused:
         raise trust.joined(refused)
+    if not trusted:
+        raise ModelFormatError("the stored model is malformed: it holds a pickle of nothing that has to be trusted")
 
 
 def _globals(data: bytes) -> Iterator[tuple[str, str]]:
@@ -143,8 +205,15 @@ def _globals(data: bytes) -> Iterator[tuple[str, str]]:
                 top = None
 
 
-class _Unpickler(pickle.Unpickler):
-    """An unpickler that admits a few names only."""
+class _Unpickler(pickle._Unpickler):
+    """An unpickler that admits a few names only, and sets the state of what it makes itself with care.
+
+    It is the one in Python: the compiled one sets states without asking.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+    stack: list[Any]
+    memo: dict[int, Any]
 
     def __init__(self, data: bytes, trusted: trust.Trusted) -> None:
         super().__init__(io.BytesIO(data))
@@ -153,15 +222,31 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Find the class or builder of that name, if it is admitted."""
         if (module, name) in _BUILDERS:
-            return super().find_class(module, name)
-        if (module, name) in _CONTAINERS:
-            return _CONTAINERS[module, name]
+            return _BUILDERS[module, name]
         full = f"{module}.{name}"
         if "." in name:
             raise trust.refusal(full, why="a pickle may name classes only by a module and a plain name")
         if module.startswith("sklearn."):
             return trust.object_class(full, self._trusted)
         return trust.trusted_class(full, self._trusted)
+
+    def load_build(self) -> None:
+        """Set the state of the object that was made last."""
+        made, state = self.stack[-2], self.stack[-1]
+        if isinstance(made, np.dtype):
+            self.stack.pop()
+            self._exchange(made, _ordered(made, state))
+        elif isinstance(made, BaseEstimator) and type(made).__module__.startswith("sklearn."):
+            self.stack.pop()
+            estimators.restore(made, {name: part for name, part in state.items() if name != "_sklearn_version"})
+        else:
+            super().load_build()  # type: ignore[misc]
+
+    def _exchange(self, made: Any, value: Any) -> None:
+        self.stack[-1] = value
+        self.memo.update({place: value for place, kept in self.memo.items() if kept is made})
+
+    dispatch[pickle.BUILD[0]] = load_build
 
 
 def dump_pickle(value: Any, trusted: trust.Trusted) -> bytes:

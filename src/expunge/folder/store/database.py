@@ -157,6 +157,9 @@ class Database:
             return
         for pragma in _PRAGMAS:
             self._connection.execute(f"PRAGMA {pragma}")
+        # If opening the file or its log failed once, SQLite opens it for reading only, and says so at the first change.
+        for statement in ("BEGIN IMMEDIATE", f"PRAGMA user_version = {version}", "ROLLBACK"):
+            self._connection.execute(statement)
         if is_new:
             with self.transaction():
                 for statement in _SCHEMA:

@@ -17,12 +17,14 @@ import json
 import os
 import sqlite3
 import struct
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
 from expunge.core.errors import FormatError
+from expunge.core.files import write_all
 from expunge.core.place import Place
 
 #: The table that holds the tally itself.
@@ -33,6 +35,7 @@ _FORM: Final = struct.Struct("<QI")  # the number of the last transaction, and t
 _BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _BYTES)
 _SHORT: Final = 128  # bytes of a value that are hashed as they are
+_ATTEMPTS: Final = 3
 _REMEDY: Final = "Put the folder back from a copy, as a whole; nothing was changed"
 
 
@@ -97,7 +100,7 @@ class Tally:
         with contextlib.suppress(OSError):  # then an older number stays there
             descriptor = self._place.open(os.O_WRONLY)
             try:
-                os.pwrite(descriptor, _packed(self._number), 0)
+                write_all(descriptor, _packed(self._number), 0)  # a part of it would count as damage
             finally:
                 os.close(descriptor)
 
@@ -113,10 +116,12 @@ class Tally:
         FormatError
             If the file is damaged.
         """
-        data = self._place.read_bytes(most=_FORM.size)
-        if len(data) != _FORM.size or data != _packed(int.from_bytes(data[:8], "little")):
-            raise FormatError(f"{self._place} is not what was written. {_REMEDY}")
-        return int.from_bytes(data[:8], "little")
+        for _ in range(_ATTEMPTS):
+            data = self._place.read_bytes(most=_FORM.size)
+            if len(data) == _FORM.size and data == _packed(int.from_bytes(data[:8], "little")):
+                return int.from_bytes(data[:8], "little")
+            time.sleep(0.001)  # another process may be in the middle of writing it
+        raise FormatError(f"{self._place} is not what was written. {_REMEDY}")
 
     def damage(self, moment: int, schema: Sequence[str]) -> Iterator[str]:
         """Read the whole database, and yield a line for each thing that is not as it was written.

@@ -34,7 +34,7 @@ NO_ANSWER = -1  # the answer of a model of an empty dataset
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_BAD_NUMBERS = "hold NaN, infinity or a number beyond 2^400, which a fallback model cannot use"
+_BAD_NUMBERS = "hold NaN, infinity or a number beyond 2^400, which an exact model cannot use"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ def rows_of_records(records: Records, slots: NDArray[np.int64]) -> Rows:
         for place in np.flatnonzero((weights != 0) & (weights != 1))[:1]:
             record = records.id_of(int(slots[place]))
             raise RecordError(
-                f"record {record!r} has the weight {weights[place]}: a fallback model counts every record once", record
+                f"record {record!r} has the weight {weights[place]}: an exact model counts every record once", record
             )
     table = _as_floats(features)
     for place in _bad_rows(table)[:1]:
@@ -136,9 +136,9 @@ def _as_floats(features: Features) -> Floats:
     try:
         table = features.to_numpy(dtype=np.float64) if is_frame(features) else np.asarray(features, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"the fallback model of a router needs features that are numbers: {error}") from error
+        raise InputError(f"an exact model needs features that are numbers: {error}") from error
     if table.ndim < 2 or 0 in table.shape[1:]:
-        raise InputError(f"a fallback model needs a table with at least one column, got shape {table.shape}")
+        raise InputError(f"an exact model needs a table with at least one column, got shape {table.shape}")
     return np.ascontiguousarray(table.reshape(len(table), -1 if len(table) else int(np.prod(table.shape[1:]))))
 
 

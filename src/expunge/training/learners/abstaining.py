@@ -50,7 +50,10 @@ def as_learner(estimator: Any) -> Learner | SlicedLearner:
         return _unfitted(estimator)
     if isinstance(estimator, SlicedLearner | Learner) and not isinstance(estimator, type):
         return estimator
-    raise ParameterError(f"estimator must be a scikit-learn classifier or regressor, or a Learner, got {estimator!r}")
+    hint = "; expunge.training.learners.named.named_learner makes one of a name" if isinstance(estimator, str) else ""
+    raise ParameterError(
+        f"estimator must be a scikit-learn classifier or regressor, or a Learner, got {estimator!r}{hint}"
+    )
 
 
 def _unfitted(learner: ScikitLearner | SlicedScikitLearner) -> ScikitLearner | SlicedScikitLearner:

@@ -6,8 +6,8 @@ learned, averaged and retrained as a regressor's values are. The labels of the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,28 +28,39 @@ class MultiOutputModel:
     Parameters
     ----------
     estimator
-        The fitted estimator, which answers in class codes.
+        The fitted estimator, which answers in class codes for the outputs that are not constant; None if all are.
     num_classes
         The number of classes of each output.
+    constants
+        The class codes of outputs that the estimator was not trained on, because they had one class; by output.
     """
 
     estimator: Any
     num_classes: tuple[int, ...]
+    constants: Mapping[int, int] = field(default_factory=dict)
 
     def values(self, X: Features) -> Floats:
         """The probability of every class of every output, side by side; 1 for the answer if the estimator has none."""
+        tables = [np.zeros((num_rows(X), size)) for size in self.num_classes]
+        for output, code in self.constants.items():
+            tables[output][:, code] = 1.0
+        learned = [table for output, table in enumerate(tables) if output not in self.constants]
+        if learned:
+            self._fill(learned, X)
+        return np.concatenate(tables, axis=1)
+
+    def _fill(self, tables: list[Floats], X: Features) -> None:
         if not hasattr(self.estimator, "predict_proba"):
-            answers = np.asarray(self.estimator.predict(X)).astype(np.intp)
-            marks = [np.eye(size)[answers[:, output]] for output, size in enumerate(self.num_classes)]
-            return np.concatenate(marks, axis=1)
+            answers = np.asarray(self.estimator.predict(X)).astype(np.intp).reshape(-1, len(tables))
+            for table, column in zip(tables, answers.T, strict=True):
+                table[np.arange(len(table)), column] = 1.0
+            return
         found: Any = self.estimator.predict_proba(X)
         own: Any = self.estimator.classes_
         if not isinstance(found, list):  # outputs of two classes each: the probabilities of the second ones
             found, own = [np.stack([1 - column, column], axis=1) for column in found.T], [[0, 1]] * found.shape[1]
-        tables = [np.zeros((num_rows(X), size)) for size in self.num_classes]
         for table, columns, codes in zip(tables, found, own, strict=True):
             table[:, np.asarray(codes, dtype=np.intp)] = columns
-        return np.concatenate(tables, axis=1)
 
     def predict(self, X: Features) -> Any:
         """The same."""
@@ -106,10 +117,25 @@ class MultiOutputLearner:
         return sum(self.num_classes)
 
     def fit(self, X: Features, y: NDArray[Any], seed: int, *, weights: Weights | None = None) -> MultiOutputModel:
-        """A clone trained on the shard, whose only randomness is the seed."""
-        fresh = ScikitLearner(self.estimator).seeded(seed)
+        """A clone trained on the shard, whose only randomness is the seed.
+
+        Where the training fails, outputs that have one class in this shard are constants of the model, and the clone
+        is trained on the others.
+        """
         codes = np.ascontiguousarray(y, dtype=np.int64)
-        return MultiOutputModel(fresh.fit(X, codes, **weight_arguments(self.estimator, weights)), self.num_classes)
+        varies = (codes != codes[0]).any(axis=0)
+        try:
+            return MultiOutputModel(self._fitted(X, codes, seed, weights), self.num_classes)
+        except ValueError:
+            if varies.all():
+                raise
+        constants = {int(output): int(codes[0, output]) for output in np.flatnonzero(~varies)}
+        fitted = self._fitted(X, np.ascontiguousarray(codes[:, varies]), seed, weights) if varies.any() else None
+        return MultiOutputModel(fitted, self.num_classes, constants)
+
+    def _fitted(self, X: Features, codes: NDArray[np.int64], seed: int, weights: Weights | None) -> Any:
+        fresh = ScikitLearner(self.estimator).seeded(seed)
+        return fresh.fit(X, codes, **weight_arguments(self.estimator, weights))
 
 
 def takes_several_labels(estimator: Any) -> bool:
