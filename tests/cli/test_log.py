@@ -217,6 +217,22 @@ def test_publishing_twice_writes_once(churn, expunge, web, repository, tmp_path)
     assert git(repository, "status", "--porcelain") == ""
 
 
+def test_entries_are_compared_with_what_was_published_and_counted(churn, fork, key, tmp_path, expunge):
+    place, file = tmp_path / "published.txt", tmp_path / "entries.txt"
+    publish(expunge, churn, place)
+    following = ("log", "follow", place, "--key", key, "--entries", file)
+    delete(churn, 7)  # after the publication
+    file.write_text(expunge("log", "entries", churn).out)
+    assert "those that were signed: 1 created, 1 accepted, 1 applied." in expunge(*following).words
+    assert expunge(*following, "--json").json["events"] == {"created": 1, "accepted": 1, "applied": 1}
+    good = file.read_text()
+    for text in ("", good[:500], good.replace("accepted", "applied", 1), expunge("log", "entries", fork).out):
+        file.write_text(text)
+        assert "does not hold the entries that the published checkpoint of 3 entries" in expunge(*following, code=1).err
+    file.unlink()
+    assert "cannot be read" in expunge(*following, code=2).err
+
+
 def test_a_git_repository_has_a_commit_for_each_publication(churn, key, expunge, repository, tmp_path):
     (repository / "notes.txt").write_text("the operator's own, not committed yet")
     git(repository, "add", "notes.txt")

@@ -26,7 +26,15 @@ from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.schema import Redeclared
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable, write_key
+from expunge.folder.store.ensembles import (
+    EnsembleWriter,
+    StagedEnsemble,
+    activate,
+    erase,
+    keep_readable,
+    move_models,
+    write_key,
+)
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import DurableJournal
@@ -144,7 +152,7 @@ class FolderKeeper:
         self.require_open()
         self._alignment.require(present)
         staged = self._staged(following.state)
-        keep_readable(present.state, staged.files)
+        keep_readable(present.state, staged.trained)
         if staged.state is not following.state:
             following = replace(following, state=staged.state, serving=following.serving.moved(staged.state))
         self._switch(present, following, staged)
@@ -160,7 +168,7 @@ class FolderKeeper:
     def _switch(self, present: RoundState, following: RoundState, staged: StagedEnsemble) -> None:
         store, evidence, state = self._store, self._evidence, following.state
         requests, generation, round_ = evidence.requests, following.generation, following.round
-        keep_readable(present.state, staged.files)
+        keep_readable(present.state, staged.trained)
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
         learned = encode_round(self._front, following.serving, state, self.trusted)
         draw = None if self._drawing is None else self._drawing.made
@@ -182,6 +190,7 @@ class FolderKeeper:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             requests.readmit(back)
             requests.remember(gone)  # last: a record may come and go in one round
+        move_models(store, present.state, staged)
         report_step("switch.done")
 
     def erase(self, present: RoundState) -> None:

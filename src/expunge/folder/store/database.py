@@ -17,7 +17,14 @@ from typing import Any
 
 from expunge.core.errors import FormatError, StoreError
 from expunge.core.place import Place
-from expunge.folder.store.files import explain_errors, keep_for_good, own, require_not_inherited, require_own
+from expunge.folder.store.files import (
+    explain_errors,
+    keep_for_good,
+    own,
+    require_not_inherited,
+    require_own,
+    take_blocks,
+)
 from expunge.folder.store.tally import TALLY, Tally
 
 VERSION = 1
@@ -108,6 +115,7 @@ class Database:
         require_not_inherited(folder, self._path.resolve())
         self._lock = threading.RLock()
         self._depth = 0
+        self._reserved = 0  # bytes of the log
         self._is_closed = False
         with explain_errors(folder):
             mode = "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
@@ -280,6 +288,7 @@ class Database:
                     is_busy, _ = self._move_log("TRUNCATE")
                 else:
                     is_busy = True
+            self._reserve()
         if is_busy:
             raise StoreError(
                 f"{self._folder}: a reader keeps old contents of the log in use; try again when it is done"
@@ -289,6 +298,21 @@ class Database:
         """Move the log into the file. Return whether a reader prevented it, and how many pages the log has."""
         busy, pages, moved = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
         return bool(busy) or pages != moved, int(pages)
+
+    def reserve_log(self, size: int) -> None:
+        """Keep so many bytes of the disk for the log, whether it is empty or not.
+
+        Any user of the machine can read how many blocks are free. Within this size the log neither takes nor gives back
+        any, so a transaction does not show. On systems other than Linux nothing is reserved.
+        """
+        with self._held():
+            self._reserved = size
+            self._reserve()
+
+    def _reserve(self) -> None:
+        place = self._place / _BESIDE[0]
+        if self._reserved and place.exists():
+            take_blocks(place, self._reserved)
 
     def close(self) -> None:
         """Close the connection."""
