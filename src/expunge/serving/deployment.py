@@ -455,7 +455,8 @@ class Deployment:
         models = [
             each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
         ]
-        return [copy.deepcopy(_estimator_of(each)) for each in models]
+        labels = getattr(self._present.state.learner, "classes", None)
+        return [copy.deepcopy(_estimator_of(each, labels)) for each in models]
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Release a label for every row, or the numbers that a regressor predicts.
@@ -902,9 +903,15 @@ class Deployment:
         self._background_error = None
 
 
-def _estimator_of(model: Any) -> Any:
-    """The fitted estimator behind a model; the model itself if it is of another kind, or says more."""
+def _estimator_of(model: Any, labels: NDArray[Any] | None) -> Any:
+    """The fitted estimator behind a model; the model itself if it is of another kind, or answers for other labels."""
     if isinstance(model, MultiOutputModel) and model.constants:
+        return model
+    if (
+        isinstance(model, ScikitModel)
+        and model.classes is not None
+        and not np.array_equal(model.classes, () if labels is None else labels)
+    ):
         return model
     return model.estimator if isinstance(model, ScikitModel | ScikitRegression | MultiOutputModel) else model
 
