@@ -61,7 +61,7 @@ def predict(
     refuse_inside(folder, target)
     refuse_same(data, target)
     with (
-        nullcontext() if target is None else Draft(target) as draft,
+        nullcontext() if target is None else Draft(target, overwrites=True) as draft,
         opened(folder, trust=trust, jobs=jobs) as deployment,
     ):
         schema = schema_of(deployment, folder)
