@@ -211,7 +211,7 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             allow_missing=_accepts_missing(self._core()),
         )
         sampling, chance = getattr(self, "sampling", None), getattr(self, "inclusion_probability", None)
-        num_shards, probability = promise.sizes(self.n_shards, chance, records)
+        num_shards, probability = promise.sizes(self.n_shards, chance, records, learner)
         rng = self._randomness()
         self.deployment_ = Deployment(
             records,
@@ -271,7 +271,8 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         A scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None. Put preprocessing that looks
         at data into a Pipeline here, so that it is unlearned too.
     n_shards
-        The number of shards k. "auto" lets the planner choose k and p for a promise with a target.
+        The number of shards k. "auto" chooses it: under the exact promise from a few seconds of throw-away trainings on
+        this data, for a promise with a target by the planner. It is part of the recipe and fixed from then on.
     promise
         What is promised about deleted records: "exact" (the default), "consensus", "router", "noise" or "unguarded", or
         an object of `expunge.serving.promises` with its own options: `Exact`, `Consensus`, `Router`, `Student`,
@@ -598,7 +599,8 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         A scikit-learn regressor or Pipeline, or a `Learner` that `predicts_values`; Ridge if None. Put preprocessing
         that looks at data into a Pipeline here, so that it is unlearned too.
     n_shards
-        The number of shards k. Each person's records are in one of them.
+        The number of shards k. Each person's records are in one of them. "auto" chooses it from a few seconds of
+        throw-away trainings.
     combine
         How the values of the shards become one: "mean" or "median". A shard without records is left out.
     n_jobs
@@ -637,7 +639,7 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         self,
         estimator: Any = None,
         *,
-        n_shards: int = 10,
+        n_shards: int | str = 10,
         combine: Combination = "mean",
         n_jobs: int | None = None,
         random_state: Any = None,
