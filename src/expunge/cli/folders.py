@@ -18,9 +18,10 @@ from expunge.cli.app import Interrupted
 from expunge.core.errors import InputError, ParameterError, StoreError
 
 if TYPE_CHECKING:
+    from expunge.evidence import KeyDraw
     from expunge.evidence.nonce import NonceSource
     from expunge.folder import DurableDeployment
-    from expunge.tables import Schema, Table
+    from expunge.tables import Labelled, Schema, Table
     from expunge.training.learners import Learner, SlicedLearner
 
 
@@ -165,6 +166,17 @@ def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None
         raise Interrupted("interrupted; what was accepted is kept") from None
 
 
+def what_is_left(folder: Path, before: KeyDraw | None) -> str:
+    """What Ctrl-C left of a full retraining with a new key: all of the old or all of the new."""
+    from expunge.folder import open_view
+
+    if before is not None:
+        with open_view(folder) as view:
+            if view.inside_key != before:
+                return "interrupted; the key was renewed already, and everything was trained again"
+    return "interrupted; the models and the key are those from before: run it again"
+
+
 def schema_of(deployment: DurableDeployment, folder: Path) -> Schema:
     """The columns that the deployment was created with."""
     from expunge.tables import Schema
@@ -173,6 +185,22 @@ def schema_of(deployment: DurableDeployment, folder: Path) -> Schema:
     if stored is None:
         raise InputError(f"{folder} was not created by `expunge create`: it has no column names; use it from Python")
     return Schema.from_dict(stored)
+
+
+def read_records(
+    path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
+) -> tuple[Schema, Labelled]:
+    """Read the first file of a deployment: its columns, and its records."""
+    from expunge.cli.output import progress
+    from expunge.tables import Numbers, read_labelled, read_table
+
+    numbers: Numbers = "float32" if float32 else "float64"
+    exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
+    with progress("reading", 1) as advance:
+        table = read_table(path, as_text=exact, text_features=[*columns["declared"]], numbers=numbers)
+        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
+        advance(1)
+    return found
 
 
 def read_columns(path: Path, schema: Schema) -> Table:

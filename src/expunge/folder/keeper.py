@@ -178,10 +178,10 @@ class FolderKeeper:
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
             done = evidence.clock.done()
             if generation != present.generation:
-                publisher, at = following.publisher, evidence.ledger.date("generation", done)
+                publisher = following.publisher
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
                 told = "" if draw is None else write_canonical(draw.to_data()).decode()
-                write_key(store, state.key, at=at, reason=following.renewed, draw=told)  # the old key is overwritten
+                write_key(store, state.key, at=done, reason=following.renewed, draw=told)  # the old key is overwritten
             reason = "" if generation == present.generation else following.renewed
             evidence.write_switch(state.key, at=done, generation=generation, round=round_, reason=reason, draw=draw)
             if self._redeclared is not None:

@@ -628,7 +628,8 @@ class Deployment:
         least = 0.0 if if_older_than is None else read_period("if_older_than", if_older_than)
         with self._keeper.working(), self._updating:
             self._raise_background_error()
-            if if_older_than is not None and time.time() - self._present.key_drawn <= least:
+            age = abs(time.time() - self._present.key_drawn)  # a key from far ahead: the clock was wrong, so renew it
+            if if_older_than is not None and age <= least:
                 return False
             reason = "by hand" if if_older_than is None else "on a clock"
             self._make_round(partial(self._rekeyed, advance, reason, None if draw is None else draw()))
