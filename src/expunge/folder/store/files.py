@@ -88,6 +88,22 @@ def explain_errors(folder: Path) -> Iterator[None]:
         raise StoreError(f"{folder}: {_database_reason(error)}; nothing was lost") from error
 
 
+@contextlib.contextmanager
+def explain_damage(folder: Path) -> Iterator[None]:
+    """Turn any error of reading into one line: in a stranger's folder a row says anything, and its checksum fits."""
+    try:
+        with explain_errors(folder):
+            yield
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise FormatError(describe_damage(folder, error)) from error
+
+
+def describe_damage(folder: Path, error: Exception) -> str:
+    """Describe an error that only something malformed in the folder can cause."""
+    detail = "".join(each if each.isprintable() else " " for each in " ".join(str(error).split()))
+    return f"{folder} is damaged: {type(error).__name__}: {detail:.200}. Put the folder back from a copy, as a whole"
+
+
 def _reason(error: OSError) -> str:
     if error.errno in _FULL:
         return "no space left on the disk"
