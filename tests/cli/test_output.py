@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
 
 from expunge.cli import output
 
@@ -17,7 +16,9 @@ COLUMNS = ["row", "after", "mechanism", "theorem", "indicator", "count"]
 def shown(monkeypatch):
     def show(width=None):
         file = io.StringIO()
-        console = Console(file=file, width=width, force_terminal=width is not None, highlight=False, color_system=None)
+        console = output.Screen(
+            file=file, width=width, force_terminal=width is not None, highlight=False, color_system=None
+        )
         monkeypatch.setattr(output, "console", console)
         output.show_table("Title", COLUMNS, ROWS)
         return file.getvalue()
@@ -39,6 +40,19 @@ def test_a_narrow_terminal_cuts_nothing_off(shown, width):
     assert "…" not in page
     for name in ("mnist-k6-0.0", "mnist-k6-0.2"):
         assert name in page
+
+
+@pytest.mark.parametrize(("width", "num_lines"), [(None, 1), (50, 3)])
+def test_sentences_are_folded_for_readers_alone(width, num_lines, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    file = io.StringIO()
+    console = output.Screen(file=file, width=width, force_terminal=width is not None, color_system=None)
+    monkeypatch.setattr(output, "console", console)
+    output.say("words " * 19 + "[end]")
+    lines = file.getvalue().splitlines()
+    assert len(lines) == num_lines
+    assert all(line.startswith("  words") for line in lines)
+    assert file.getvalue().endswith("[end]\n") or width
 
 
 def test_labels_and_names_of_files_are_shown_as_they_are(capfd):

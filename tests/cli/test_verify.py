@@ -104,6 +104,18 @@ def test_a_sound_certificate_exits_with_0(desk: Desk) -> None:
     assert "at most 2.72 times as likely" in done.stdout
 
 
+def test_no_sentence_is_cut_off_in_a_pipe_or_on_a_narrow_screen(desk: Desk) -> None:
+    said = json.loads(run(desk.certificate, "--json").stdout)["statements"]
+    sentences = [*said["happened"], *said["exact"], *said["alpha_beta_gamma"]]
+    assert max(map(len, sentences)) > 200
+    command = [sys.executable, "-m", "expunge", "verify", str(desk.certificate)]
+    for width in ({}, {"COLUMNS": "60"}):
+        around = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | width
+        words = subprocess.run(command, capture_output=True, text=True, check=True, env=around).stdout
+        for sentence in sentences:
+            assert sentence in " ".join(words.split())
+
+
 def test_without_a_key_it_says_that_the_key_was_not_checked(desk: Desk) -> None:
     done = run(desk.certificate)
     assert (done.returncode, done.stderr) == (0, "")

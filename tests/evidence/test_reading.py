@@ -54,6 +54,7 @@ def _signed(office, statement):
         (("log", "shown", 0, "opening"), {"salt": "00" * 32, "facts": 1}, "log: the facts of an opening"),
         (("log", "earlier"), [{}], "log: an earlier checkpoint must have checkpoint, proof, and nothing else"),
         (("log", "earlier"), [{}] * 1001, "log: there are 1,001 earlier checkpoints"),
+        (("log", "shown"), [{}] * 10_001, "log: there are 10,001 entries; more than 10,000 are not read"),
         (("guarantee", "beta"), 7.5, None),
     ],
 )

@@ -95,7 +95,7 @@ def test_under_a_consensus_no_certificate_shows_when_the_key_was_renewed(folder:
         assert found.history.key.commitment == key.commitment
         assert "It does not say when the key was drawn" in " ".join(found.statements.exact)
         for words in (b"by hand", b"used up", b'"event":"generation"', b'"reason"'):
-            assert words not in found.to_json()
+            assert words not in found.payload()
     assert whole.counts is not None
     assert whole.counts.applied == 2
     assert first != request

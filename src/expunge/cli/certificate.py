@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.padding import Padding
 
 from expunge.cli.app import app
 from expunge.cli.folders import refuse_inside, settle
-from expunge.cli.output import Folder, complain, console, show_json, show_table
+from expunge.cli.output import Folder, complain, console, say, show_json, show_table
 from expunge.core.errors import InputError
 from expunge.core.files import read_bounded
 
@@ -105,6 +104,13 @@ def verify(
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="The operator's public key (PEM), received by another way.")
     ] = None,
+    witness_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="The key of a witness who must have cosigned the log with all entries that are shown; repeatable.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Check a certificate offline: its content, its signature and the log, and whether its words fit its numbers.
@@ -118,11 +124,12 @@ def verify(
 
     Example: `expunge verify certificate.json --public-key operator.pem`
     """
-    from expunge.evidence import PublicKey
+    from expunge.evidence import PublicKey, load_note_key
     from expunge.evidence import verify as check
 
     key = None if public_key is None else PublicKey.load(public_key)
-    found = [(file, check(_read(file), public_key=key)) for file in files]
+    witnesses = [load_note_key(path) for path in witness_key or ()]
+    found = [(file, check(_read(file), public_key=key, witnesses=witnesses)) for file in files]
     told = [{"file": str(file), **_as_data(each)} for file, each in found] if as_json else []
     for file, each in found:
         if not as_json and each.outcome != "unusable":
@@ -153,7 +160,7 @@ def _compare(files: list[Path], found: list[Verification], told: list[dict[str, 
     else:
         console.print("\nTogether", style="bold", markup=False)
         for line in result.explanation:
-            console.print(Padding(_clean(line[0].upper() + line[1:] + "."), (0, 0, 0, 2)), markup=False)
+            say(_clean(line[0].upper() + line[1:] + "."))
         if code == 0:
             console.print(words, style="bold green", markup=False)
     if code:
@@ -249,7 +256,7 @@ def _tell_content(certificate: Certificate) -> None:
     ):
         console.print(f"\n{title}", style="bold", markup=False)
         for sentence in sentences:
-            console.print(Padding(_clean(sentence), (0, 0, 0, 2)), markup=False)
+            say(_clean(sentence))
     console.print("\nThe limits of each promise, and what is not promised, are in the file, under statements.\n")
 
 

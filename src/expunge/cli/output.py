@@ -22,7 +22,21 @@ from rich.text import Text
 
 from expunge.core.errors import InputError
 
-console = Console(highlight=False)
+
+class Screen(Console):
+    """A console that folds lines for readers alone: in a pipe each sentence is one line."""
+
+    @property
+    def folds(self) -> bool:
+        """Whether lines are folded to a width."""
+        return self.is_terminal or "COLUMNS" in os.environ
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print, and fold long lines on a terminal."""
+        super().print(*objects, soft_wrap=not self.folds if soft_wrap is None else soft_wrap, **options)
+
+
+console = Screen(highlight=False)
 _errors = Console(stderr=True, highlight=False)
 _SHORT_NAME = 32  # the name of a request is as long
 
@@ -34,7 +48,8 @@ def complain(message: str) -> None:
 
 def say(sentence: str) -> None:
     """Print one indented sentence."""
-    console.print(Padding(_visible(sentence), (0, 0, 0, 2)), markup=False)
+    told = _visible(sentence)
+    console.print(Padding(told, (0, 0, 0, 2), expand=False) if console.folds else f"  {told}", markup=False)
 
 
 def _visible(text: str) -> str:
@@ -64,7 +79,7 @@ def show_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequenc
         table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=is_name)
     for line in lines:
         table.add_row(*map(Text, line))  # as it is: a label may look like markup
-    if console.is_terminal or "COLUMNS" in os.environ:
+    if console.folds:
         console.print(table)
     else:
         width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.padding import Padding
 
 from expunge.cli.app import app
-from expunge.cli.output import console, show_json, show_table
+from expunge.cli.output import console, say, show_json, show_table
 
 if TYPE_CHECKING:
     from expunge.theory.planning import Offer, Plan
@@ -258,4 +257,4 @@ def _tell_deletion(made: Plan) -> None:
 def _paragraph(title: str, sentences: tuple[str, ...] | list[str]) -> None:
     console.print(f"\n[bold]{title}[/bold]")
     for sentence in sentences:
-        console.print(Padding(sentence, (0, 0, 0, 2)), markup=False)
+        say(sentence)

@@ -40,7 +40,7 @@ from expunge.evidence.tree import Parts, Tree, hash_leaf, is_consistent, parts_o
 
 SALT_BYTES: Final = 32
 _MOST_HASHES: Final = 64  # of a proof: more are not needed for 2^63 entries
-_MOST_EARLIER: Final = 1000
+_MOST_SHOWN, _MOST_EARLIER = 10_000, 1_000  # that are read
 
 #: The facts that an entry may tell in clear, by event. Never add a fact that depends on the secret randomness, or one
 #: about a person. Every event may also say that its time was `clamped`.
@@ -399,14 +399,13 @@ class Excerpt:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
         """Read what `to_data` gave. This does not check proofs and signatures; `faults` does."""
-        earlier = checks.sequence_of("earlier", data["earlier"])
-        if len(earlier) > _MOST_EARLIER:
-            raise InputError(
-                f"there are {len(earlier):,} earlier checkpoints; more than {_MOST_EARLIER:,} are not read"
-            )
+        shown, earlier = (checks.sequence_of(name, data[name]) for name in ("shown", "earlier"))
+        for what, found, most in (("entries", shown, _MOST_SHOWN), ("earlier checkpoints", earlier, _MOST_EARLIER)):
+            if len(found) > most:
+                raise InputError(f"there are {len(found):,} {what}; more than {most:,} are not read")
         return cls(
             checkpoint=_read_checkpoint("checkpoint", data["checkpoint"]),
-            shown=tuple(map(_read_shown, checks.sequence_of("shown", data["shown"]))),
+            shown=tuple(map(_read_shown, shown)),
             earlier=tuple(map(_read_earlier, earlier)),
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from expunge.core.errors import InputError
+from expunge.core.words import utc
 from expunge.evidence.certificate import FORMAT, Certificate, find_contradictions, read_parts, read_statement
+from expunge.evidence.checkpoint import NoteKey
 from expunge.evidence.envelope import Envelope
 from expunge.evidence.keys import PublicKey
 
@@ -67,7 +69,7 @@ class Verification:
         return self.outcome == "holds"
 
 
-def verify(data: bytes, *, public_key: PublicKey | None = None) -> Verification:
+def verify(data: bytes, *, public_key: PublicKey | None = None, witnesses: Sequence[NoteKey] = ()) -> Verification:
     """Check a certificate file. No file makes it raise: the result says what is wrong.
 
     Parameters
@@ -76,6 +78,8 @@ def verify(data: bytes, *, public_key: PublicKey | None = None) -> Verification:
         The whole file.
     public_key
         The operator's public key. Get it by another way than the certificate.
+    witnesses
+        The keys of witnesses, each of whom must have cosigned the log with every entry that the certificate shows.
 
     Returns
     -------
@@ -104,6 +108,7 @@ def verify(data: bytes, *, public_key: PublicKey | None = None) -> Verification:
     if certificate is not None:
         faults = certificate.log.faults(certificate.deployment.deployment_id, certificate.public_key)
         checks += _report("log", faults, _describe_log(certificate))
+        checks += [_check_witness(certificate, each) for each in witnesses]
         checks += _report("agreement", find_contradictions(certificate), "the entries, the facts and the times fit")
         checks += _report("sentences", _sentences(certificate), "the sentences are those that the facts bear out")
     passed = certificate is not None and all(check.passed for check in checks)
@@ -113,6 +118,25 @@ def verify(data: bytes, *, public_key: PublicKey | None = None) -> Verification:
 def _describe_log(certificate: Certificate) -> str:
     log = certificate.log
     return f"{len(log.shown)} of the {log.checkpoint.size:,} entries are shown, and are in the log that was signed"
+
+
+def _check_witness(certificate: Certificate, witness: NoteKey) -> Check:
+    """Whether a witness cosigned all entries that are shown. "log" checks that the checkpoints are of one history."""
+    log = certificate.log
+    cosigned = [
+        (point.size, at)
+        for point in (log.checkpoint, *(each.checkpoint for each in log.earlier))
+        if (at := point.cosigned_at(witness)) is not None
+    ]
+    if not cosigned:
+        return Check("witness", False, f"{witness.name} cosigned no checkpoint that the certificate holds")
+    size, at = max(cosigned)
+    late = [entry.sequence for entry in log.entries if entry.sequence > size]
+    if late:
+        return Check(
+            "witness", False, f"{witness.name} cosigned the first {size:,} entries, and entry {late[0]:,} is shown too"
+        )
+    return Check("witness", True, f"{witness.name} cosigned the log with all entries that are shown, at {utc(at)}")
 
 
 def _report(name: str, problems: list[str], sound: str) -> list[Check]:

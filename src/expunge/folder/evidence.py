@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,27 +123,35 @@ class LedgerBook:
         It is not earlier than that of the entries before, also if the clock was set back. Entries dated by a tick may
         be ahead of the clock. So the others are only compared with one another.
         """
-        moment, tick = self._latest()
-        if event not in evidence.TICKED:
-            return max(at, moment)
-        after = round_up(moment, tick_seconds=self._store.fact("clock_seconds")) if moment else ""
-        return max(at, after, tick)
+        return self.dates(event, [at])[0]
 
     def dates(self, event: str, times: Iterable[str]) -> list[str]:
         """The times that entries of this event get one after the other, as `date` gives them."""
-        return list(accumulate((self.date(event, at) for at in times), max))
+        latest = self._latest()
+        return [self._date(event, at, latest) for at in times]
 
-    def _latest(self) -> tuple[str, str]:
-        """The latest time that the log read from the clock, and the latest tick; empty where there is none."""
+    def _date(self, event: str, at: str, latest: dict[str, str]) -> str:
+        """Date one entry, and note its time among the latest ones."""
+        moment = latest.get("moment", "")
+        if event not in evidence.TICKED:
+            latest["moment"] = at = max(at, moment)
+        else:
+            if at < moment:
+                at = round_up(moment, tick_seconds=self._store.fact("clock_seconds"))
+            latest["tick"] = at = max(at, latest.get("tick", ""))
+        return at
+
+    def _latest(self) -> dict[str, str]:
+        """The latest time that the log read from the clock ("moment"), and the latest "tick"."""
         found = dict(self._store.database.rows("SELECT kind, at FROM times"))
         if not all(isinstance(at, str) for at in found.values()):
             raise self._damaged("its latest times are none")
-        return found.get("moment", ""), found.get("tick", "")
+        return found
 
     @property
     def latest_moment(self) -> str:
         """The latest time that the log read from the clock; empty if it has no entries."""
-        return self._latest()[0]
+        return self._latest().get("moment", "")
 
     def write(self, event: str, at: str, **facts: Any) -> None:
         """Append an entry, inside the caller's transaction."""
@@ -157,9 +164,9 @@ class LedgerBook:
         earlier entries is clamped, and marked.
         """
         database, peaks = self._store.database, self._peaks()
-        rows, openings, times = [], [], dict[str, str]()
+        rows, openings, latest = [], [], self._latest()
         for event, said, facts in happened:
-            at = max(self.date(event, said), times.get(_kind_of_time(event), ""))
+            at = self._date(event, said, latest)
             clamped = {evidence.CLAMPED: True} if at != said else {}
             if event in evidence.HIDDEN:
                 opening = evidence.Opening.fresh(event, facts)
@@ -170,11 +177,10 @@ class LedgerBook:
             leaf = hash_leaf(content)
             peaks.append(leaf)
             rows.append((peaks.size, content.decode(), leaf))
-            times[_kind_of_time(event)] = at
         if rows:
             database.execute_many("INSERT INTO ledger VALUES (?, ?, ?)", rows)
             database.execute_many("INSERT INTO openings VALUES (?, ?, ?, ?)", openings)
-            database.execute_many("INSERT OR REPLACE INTO times VALUES (?, ?)", list(times.items()))
+            database.execute_many("INSERT OR REPLACE INTO times VALUES (?, ?)", list(latest.items()))
             signed = Checkpoint(self.origin, peaks.size, peaks.root()).signed(self._key)
             database.execute("INSERT OR REPLACE INTO checkpoints VALUES ('signed', ?, ?)", (str(signed), peaks.nodes))
 
@@ -391,10 +397,6 @@ class LedgerBook:
         self._store.database.execute_many(
             "DELETE FROM openings WHERE request = ?", [(request,) for request in requests]
         )
-
-
-def _kind_of_time(event: str) -> str:
-    return "tick" if event in evidence.TICKED else "moment"
 
 
 def keep_cosigned(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:

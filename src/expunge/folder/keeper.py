@@ -214,7 +214,7 @@ class FolderKeeper:
                     tick,
                     {"request": one.request, **self._evidence.of_generation(one.generation), "round": one.round},
                 )
-                for one in switched
+                for one in sorted(switched, key=lambda one: one.request)  # an order that does not tell when they came
             )
         report_step("applied.done")
         return True
@@ -229,7 +229,8 @@ class FolderKeeper:
 
     def journal(self, present: RoundState) -> DurableJournal:
         """The journal of a generation, before its publisher is in service: each prediction is paid for on the disk."""
-        return DurableJournal(self._store, present.generation, present.publisher.status.predictions)
+        generation, reserved = present.generation, present.publisher.status.predictions
+        return DurableJournal(self._store, generation, reserved, forfeited=self._store.forfeited(generation))
 
     def close(self, present: RoundState) -> None:
         """Stop writing, and write the exact number of predictions. Another process may open the folder then.

@@ -9,6 +9,7 @@ import scipy.sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -221,18 +222,55 @@ def test_probabilities_of_other_classifiers_are_those_of_their_pipelines(name, n
 
 def test_a_classifier_that_fails_on_a_row_has_no_probabilities_there(monkeypatch):
     frame, y = make_table()
-    learner = named_learner("tree", columns=column_kinds(frame))
+    learner = named_learner("neighbours", columns=column_kinds(frame))
     models = train(learner, frame, y)
-    sound = DecisionTreeClassifier.predict_proba
+    sound = KNeighborsClassifier.predict_proba
 
-    def fails(self, X, check_input=True):
+    def fails(self, X):
         if (np.asarray(X.todense() if scipy.sparse.issparse(X) else X)[:, 0] > 60).any():
             raise ValueError("not this row")
-        return sound(self, X, check_input)
+        return sound(self, X)
 
-    monkeypatch.setattr(DecisionTreeClassifier, "predict_proba", fails)
+    monkeypatch.setattr(KNeighborsClassifier, "predict_proba", fails)
     assert (frame["age"][:50] > 60).any()
     assert_same_probabilities(learner, models, frame[:50].reset_index(drop=True), 3)
+
+
+def test_few_rows_are_asked_of_all_trees_at_once(monkeypatch):
+    """No tree is asked, and the leaves are those that the trees find; more rows are asked of one tree after another."""
+    frame, y = make_table()
+    learner = named_learner("tree", columns=column_kinds(frame))
+    models = train(learner, frame, y)
+    queries, _ = make_table(tabular._FEW_ROWS + 1, towns=9, seed=5)
+    single = OneByOneVoter(models, 3)
+    votes, opinion = single.votes(queries), mean_opinion(models, queries, 3, "probabilities")
+
+    def refuse(tree, *arguments):
+        raise AssertionError("a tree was asked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DecisionTreeClassifier, "predict", refuse)
+        patched.setattr(DecisionTreeClassifier, "predict_proba", refuse)
+        voter = learner.make_voter(models, 3)
+        np.testing.assert_array_equal(voter.votes(queries[1:]), votes[1:])
+        np.testing.assert_array_equal(voter.mean_probabilities(queries[1:]), opinion[1:])
+        assert (voter.votes(queries)[:, 2:] == -1).all()  # these are asked, and each refusal is an abstention
+    np.testing.assert_array_equal(learner.make_voter(models, 3).votes(queries), votes)
+
+
+def test_trees_of_categories_alone_and_numbers_that_are_too_large_for_them():
+    frame, y = make_table()
+    for columns in (["income", "age", "town"], ["region", "town"], ["age", "town"]):
+        part = frame[columns]
+        learner = named_learner("tree", columns=column_kinds(part))
+        models = train(learner, part, y)
+        queries = part[:6].reset_index(drop=True)
+        if "income" in columns:
+            queries.loc[1, "income"] = 1e300  # infinite in 32 bits: a tree refuses it
+            assert (learner.make_voter(models, 3).votes(queries)[1, 2:] == -1).all()
+        for rows in (queries, queries[2:3], queries[1:2]):
+            assert_same_votes(learner, models, rows, 3, PerShardVoter)
+        assert_same_probabilities(learner, models, queries, 3)
 
 
 @pytest.mark.parametrize("name", ["linear-svm", "ridge"])

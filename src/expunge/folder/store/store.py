@@ -373,6 +373,11 @@ class Store:
         row = self.database.row("SELECT released FROM generations WHERE generation = ?", (generation,))
         return 0 if row is None else int(row[0])
 
+    def forfeited(self, generation: int) -> int:
+        """Return how many predictions of a generation are paid for and not known to have been released."""
+        row = self.database.row("SELECT reserved - released FROM generations WHERE generation = ?", (generation,))
+        return 0 if row is None else int(row[0])
+
     def add_generation(self, generation: int, predictions: int, dirty: bool, secret: dict[str, Any]) -> None:
         """Add a new generation, and erase the gate's secret of the one before."""
         self.database.execute("UPDATE generations SET gate = '{}'")
@@ -416,12 +421,14 @@ class DurableJournal:
     published. How many of these are known to have been released is counted too, and never too high.
     """
 
-    def __init__(self, store: Store, generation: int, reserved: int, *, block: int | None = None) -> None:
+    def __init__(
+        self, store: Store, generation: int, reserved: int, *, forfeited: int = 0, block: int | None = None
+    ) -> None:
         self._store = store
         self._generation = generation
         self._reserved = reserved
         self._block = block
-        self._forfeited = reserved - store.released(generation)
+        self._forfeited = forfeited
         self._is_closed = False
         self._flag = DirtyFlag(store.place, generation)
         self._flag.prepare()

@@ -5,13 +5,15 @@ coding of a row holds its numbers, which of them are missing, and the place of e
 all shards. What each shard's pipeline makes of a coded row is read from the fitted pipeline.
 
 For linear models a shard's preprocessing is linear in the common coding. So it goes into the weights, and all shards
-vote in one matrix product. Any other classifier gets the rows that its own pipeline would make, in 64 bits.
+vote in one matrix product. Any other classifier gets the rows that its own pipeline would make, in 64 bits. Decision
+trees are walked together when few rows are asked about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -21,6 +23,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 from expunge.core.features import Features, codes_of, is_frame, is_sparse, num_rows, take
 from expunge.training.learners.linear import (
@@ -34,10 +37,12 @@ from expunge.training.learners.linear import (
 from expunge.training.learners.named import AsText
 from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
 from expunge.training.learners.scikit import ScikitModel
+from expunge.training.learners.trees import Trees
 
 Floats = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 13
+_FEW_ROWS = 16  # up to so many it is faster to walk all trees together
 _PARTS = [["numbers"], ["categories"], ["numbers", "categories"]]
 _UNKNOWN = -1
 
@@ -267,6 +272,109 @@ def _read_pipeline(pipeline: Pipeline) -> tuple[Preprocessing, Any] | Pipeline:
     return pipeline if preprocessing is None else (preprocessing, classifier)
 
 
+class TableTrees:
+    """The decision trees of shards, for coded rows: which leaves they reach, and what the leaves say.
+
+    Parameters
+    ----------
+    shards
+        The columns and the classifier of each shard.
+    coder
+        The common coding.
+    classes
+        The labels that class codes stand for; None if the trees were trained on the codes.
+    num_classes
+        The number of classes.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[tuple[ShardColumns, Any]],
+        coder: RowCoder,
+        classes: NDArray[Any] | None,
+        num_classes: int,
+    ) -> None:
+        self._coder = coder
+        self._fill = np.stack([columns.preprocessing.fill for columns, _ in shards])
+        self._scalers = list(zip(*(columns.preprocessing.scalers for columns, _ in shards), strict=True))
+        size = max(1, coder.layout.num_numbers)
+        fitted = [classifier for _, classifier in shards]
+        own = [_common_places(columns, size) for columns, _ in shards]
+        self._trees = Trees.join([classifier.tree_ for classifier in fitted], own, size)
+        tables = [classifier.tree_.value[:, 0, : classifier.n_classes_] for classifier in fitted]
+        self._votes: Codes = np.concatenate(
+            [
+                _as_codes(classifier.classes_.take(np.argmax(table, axis=1)), classes)
+                for classifier, table in zip(fitted, tables, strict=True)
+            ]
+        )
+        self._tables = np.concatenate(
+            [
+                ScikitModel(classifier, classes).spread(table, num_classes)
+                for classifier, table in zip(fitted, tables, strict=True)
+            ]
+        )
+
+    @classmethod
+    def of(
+        cls,
+        shards: Sequence[tuple[ShardColumns, Any]],
+        coder: RowCoder,
+        classes: NDArray[Any] | None,
+        num_classes: int,
+    ) -> Self | None:
+        """The trees of these shards; None if a classifier is something else, or their scalers are of several kinds."""
+        if not shards or not all(
+            type(fitted) is DecisionTreeClassifier and fitted.n_outputs_ == 1 for _, fitted in shards
+        ):
+            return None
+        scalers = {
+            tuple((each.with_mean, each.with_std) for each in columns.preprocessing.scalers) for columns, _ in shards
+        }
+        return cls(shards, coder, classes, num_classes) if len(scalers) == 1 else None
+
+    def leaves(self, coded: CodedRows) -> NDArray[np.int64] | None:
+        """The leaf of every row in every tree; None if a tree would refuse a row, or has its own way with a gap."""
+        numbers = np.where(coded.gaps[:, np.newaxis], self._fill, coded.numbers[:, np.newaxis])
+        for scalers in self._scalers:
+            if scalers[0].with_mean:
+                numbers -= np.stack([scaler.mean_ for scaler in scalers])
+            if scalers[0].with_std:
+                numbers /= np.stack([scaler.scale_ for scaler in scalers])
+        with np.errstate(over="ignore"):
+            own = numbers.astype(np.float32) if numbers.shape[2] else np.zeros((*numbers.shape[:2], 1), np.float32)
+        if not np.isfinite(own).all():
+            return None
+        marks = np.zeros((len(own), max(1, self._coder.num_categories)), dtype=np.float32)
+        marks[self._coder.known_categories(coded)] = 1.0
+        return self._trees.leaves(own, marks)
+
+    def votes(self, leaves: NDArray[np.int64]) -> Codes:
+        """The votes at these leaves."""
+        return self._votes[leaves]
+
+    def probabilities(self, leaves: NDArray[np.int64]) -> Floats:
+        """The probabilities at these leaves, by class code."""
+        return self._tables[leaves]
+
+
+def _common_places(columns: ShardColumns, num_numbers: int) -> NDArray[np.int64]:
+    """For each column of a shard its place in the common coding: numbers first, then all categories."""
+    own = columns.preprocessing.layout.num_numbers
+    places = np.arange(max(1, columns.width))
+    start = num_numbers
+    for known in columns.columns:
+        has_one = known[:-1] != _UNKNOWN
+        places[known[:-1][has_one]] = start + np.flatnonzero(has_one)
+        start += len(known) - 1
+    assert own <= num_numbers
+    return places
+
+
+def _as_codes(labels: NDArray[Any], classes: NDArray[Any] | None) -> Codes:
+    return np.asarray(labels) if classes is None else codes_of(labels, classes)
+
+
 class PerShardVoter:
     """Asks the classifiers of the shards one after another, each about the rows as its own pipeline would make them."""
 
@@ -281,6 +389,22 @@ class PerShardVoter:
             (coder.columns_of(shard[0]), shard[1]) if isinstance(shard, tuple) else shard for shard in shards
         ]
 
+    @cached_property
+    def _is_fitted(self) -> NDArray[np.bool_]:
+        return np.array([isinstance(shard, tuple) for shard in self._shards])
+
+    @cached_property
+    def _trees(self) -> TableTrees | None:
+        """The classifiers, if all of them are trees."""
+        fitted = [shard for shard in self._shards if isinstance(shard, tuple)]
+        return TableTrees.of(fitted, self._coder, self._classes, self._num_classes)
+
+    def _leaves(self, coded: CodedRows) -> NDArray[np.int64] | None:
+        """The leaves of a few rows in the trees of all shards; None if the shards are to be asked one by one."""
+        if len(coded.numbers) > _FEW_ROWS or not coded.is_valid.all() or self._trees is None:
+            return None
+        return self._trees.leaves(coded)
+
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
         return count_votes(self.votes(X), self._num_classes)
@@ -293,10 +417,13 @@ class PerShardVoter:
         first = 0
         for coded in self._coder.chunks(X):
             last = first + len(coded.numbers)
+            leaves = self._leaves(coded)
+            if leaves is not None and self._trees is not None:
+                table[first:last, self._is_fitted] = self._trees.votes(leaves)
             for at, shard in enumerate(self._shards):
                 if isinstance(shard, int):
                     table[first:last, at] = shard
-                elif shard is not None and last > first:
+                elif shard is not None and last > first and leaves is None:
                     table[first:last, at] = np.where(coded.is_valid, self._ask(*shard, coded), ABSTAIN)
             first = last
         return table
@@ -309,9 +436,7 @@ class PerShardVoter:
             if len(coded.numbers) == 1:
                 return np.full(1, ABSTAIN)
             return np.concatenate([self._ask(columns, classifier, row) for row in coded.single_rows()])
-        if self._classes is None:
-            return np.asarray(labels)
-        return codes_of(labels, self._classes)
+        return _as_codes(labels, self._classes)
 
     def mean_probabilities(self, X: Features) -> Floats | None:
         """The mean of the shards' probabilities; None if a classifier has none."""
@@ -322,9 +447,15 @@ class PerShardVoter:
 
     def _mean_probabilities(self, coded: CodedRows) -> Floats:
         total, count = np.zeros((len(coded.numbers), self._num_classes)), np.zeros(len(coded.numbers))
-        for shard in self._shards:
+        leaves = self._leaves(coded)
+        if leaves is not None and self._trees is not None:
+            found = iter(np.moveaxis(self._trees.probabilities(leaves), 1, 0))
+        for shard in self._shards:  # in their order: a sum depends on it
             if isinstance(shard, int):
                 total[:, shard] += 1.0
+                count += 1
+            elif shard is not None and leaves is not None:
+                total += next(found)
                 count += 1
             elif shard is not None and len(total):
                 table = self._probabilities(*shard, coded)
