@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from expunge.core.errors import FolderBusyError, FormatError, StoreError
+from expunge.core.errors import ExpungeError, FolderBusyError, FormatError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
@@ -94,6 +94,8 @@ def explain_damage(folder: Path) -> Iterator[None]:
     try:
         with explain_errors(folder):
             yield
+    except ExpungeError:  # some are also a ValueError
+        raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise FormatError(describe_damage(folder, error)) from error
 
