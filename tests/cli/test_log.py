@@ -217,6 +217,38 @@ def test_publishing_twice_writes_once(churn, expunge, web, repository, tmp_path)
     assert git(repository, "status", "--porcelain") == ""
 
 
+def test_following_a_repository_runs_nothing_that_it_names(churn, key, expunge, repository, tmp_path):
+    """A repository from a stranger may name programs that git runs when it looks at files."""
+    publish(expunge, churn, repository)
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    trap.chmod(0o755)
+    for name in ("core.fsmonitor", "diff.external", "diff.x.textconv", "core.pager", "filter.x.smudge"):
+        git(repository, "config", name, str(trap))
+    (repository / ".gitattributes").write_text("* diff=x filter=x\n")
+    (tmp_path / "ran").unlink(missing_ok=True)  # git itself may have run it
+    assert "1 checkpoint published" in expunge("log", "follow", repository, "--key", key).words
+    assert not (tmp_path / "ran").exists()
+    subprocess.run(["git", "-C", repository, "status"], capture_output=True, check=False)
+    assert (tmp_path / "ran").exists()  # the trap works
+
+
+def test_entries_are_compared_with_what_was_published_and_counted(churn, fork, key, tmp_path, expunge):
+    place, file = tmp_path / "published.txt", tmp_path / "entries.txt"
+    publish(expunge, churn, place)
+    following = ("log", "follow", place, "--key", key, "--entries", file)
+    delete(churn, 7)  # after the publication
+    file.write_text(expunge("log", "entries", churn).out)
+    assert "those that were signed: 1 created, 1 accepted, 1 applied." in expunge(*following).words
+    assert expunge(*following, "--json").json["events"] == {"created": 1, "accepted": 1, "applied": 1}
+    good = file.read_text()
+    for text in ("", good[:500], good.replace("accepted", "applied", 1), expunge("log", "entries", fork).out):
+        file.write_text(text)
+        assert "does not hold the entries that the published checkpoint of 3 entries" in expunge(*following, code=1).err
+    file.unlink()
+    assert "cannot be read" in expunge(*following, code=2).err
+
+
 def test_a_git_repository_has_a_commit_for_each_publication(churn, key, expunge, repository, tmp_path):
     (repository / "notes.txt").write_text("the operator's own, not committed yet")
     git(repository, "add", "notes.txt")

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from expunge.folder.store import steps
 from expunge.folder.store.database import Database
 
 
@@ -97,3 +98,24 @@ def test_models_of_several_environments_are_promised_up_to_rounding(tmp_path, fi
     assert "; 1 model from another one (numpy 1.26.4 ->" in words
     assert "It does not say that these models are good" in words
     assert "bit for bit" not in words
+
+
+@pytest.mark.parametrize(
+    ("step", "words", "classes"),
+    [
+        ("apply.trained", "the models and the key are those from before: run it again", ["no", "yes"]),
+        ("switch.done", "the key was renewed already, and everything was trained again", ["maybe", "no", "yes"]),
+        ("close.open", "the key was renewed already, and everything was trained again", ["maybe", "no", "yes"]),
+    ],
+)
+def test_an_interruption_says_which_schema_is_in_force(step, words, classes, exact, expunge, monkeypatch):
+    def interrupt(reached):
+        if reached == step:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(steps, "on_step", interrupt)
+        done = expunge("schema", exact, "--add-class", "maybe", code=130)
+    assert done.err == f"expunge: interrupted; {words}\n"
+    assert expunge("schema", exact, "--json").json["facts"]["classes"]["value"] == classes
+    assert "agrees" in expunge("audit", "recompute", exact, "--shards", "all").words

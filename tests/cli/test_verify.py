@@ -163,6 +163,19 @@ def test_a_tampered_certificate_exits_with_1_and_names_what_does_not_fit(desk: D
     assert data["wrong"] == wrong
 
 
+def test_a_page_is_made_from_the_certificate_alone(desk: Desk, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run(desk.certificate, "--public-key", desk.operator, "--html", page).returncode == 0
+    assert "every check passed; the signer&#x27;s key: matches" in page.read_text()
+    bad = tmp_path / "bad.json"
+    bad.write_bytes(_tampered(desk.certificate.read_bytes(), b'"alpha":1,', b'"alpha":0.1,'))
+    assert run(bad, "--html", page).returncode == 1
+    assert "This certificate is wrong. Do not rely on it." in page.read_text()
+    for options in ([desk.certificate, bad, "--html", page], [desk.certificate, "--html", "-"]):
+        done = run(*options)
+        assert (done.returncode, "takes one certificate" in done.stderr) == (2, True)
+
+
 def test_another_key_exits_with_1(desk: Desk) -> None:
     done = run(desk.certificate, "--public-key", desk.stranger)
     assert done.returncode == 1

@@ -14,6 +14,7 @@ KEY = bytes(range(32))
 def test_the_hash_is_plain_hmac_of_the_id_in_json():
     assert hash_id(KEY, "ana") == hmac.new(KEY, b'"ana"', hashlib.sha256).hexdigest()
     assert hash_id(KEY, 17) == hmac.new(KEY, b"17", hashlib.sha256).hexdigest()
+    assert hash_id(KEY, 2**62) == hmac.new(KEY, b"4611686018427387904", hashlib.sha256).hexdigest()
     assert hash_id(KEY, 17) != hash_id(KEY, "17")
 
 

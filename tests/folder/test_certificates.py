@@ -227,6 +227,20 @@ def test_what_waits_longest_is_due_after_the_clock_was_set_back(folder: Path, cl
         assert deployment.is_due
 
 
+def test_a_key_that_was_drawn_while_the_clock_ran_ahead_is_renewed_once(folder: Path, clock: list[float]) -> None:
+    true = clock[0]
+    clock[0] += 30 * YEAR
+    make(folder, clock_seconds=60).close()
+    clock[0] = true
+    for is_due in (True, False, False):
+        with expunge.open(folder) as deployment:
+            assert deployment.rekey(if_older_than="90d") == is_due
+            sound(deployment.certificate())
+    clock[0] += YEAR
+    with expunge.open(folder) as deployment:
+        assert deployment.rekey(if_older_than="90d")
+
+
 # Counts.
 
 KILLED = """

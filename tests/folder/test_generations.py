@@ -247,7 +247,7 @@ def test_retraining_leaves_no_files_of_the_generation_before(folder: Path, folde
     before = {path.name for path in (folder / "models").iterdir()}
     deployment.rekey()
     after = {path.name for path in (folder / "models").iterdir()}
-    assert len(before) == len(after) == 4
+    assert len(before) == len(after) == 1
     assert before.isdisjoint(after)
     assert (deployment.inside.generation, deployment.status.round) == (2, 0)
     assert folders.reopen(deployment).status.generation == 2
@@ -260,7 +260,7 @@ def test_retraining_in_the_background(folder: Path, folders: Any) -> None:
         deployment.wait()
         assert deployment.inside.generation == generation
         assert deployment.inside.budget.predictions == 0
-    assert len(list((folder / "models").iterdir())) == 4
+    assert len(list((folder / "models").iterdir())) == 1
     deployment.predict(X[:1])
     deployment = folders.reopen(deployment)
     assert (deployment.inside.generation, deployment.inside.budget.predictions) == (3, 1)

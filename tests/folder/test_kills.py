@@ -24,8 +24,8 @@ RESERVING = {"reserve.open", "reserve.done"}
 NAMED: dict[str, tuple[set[str], int]] = {
     "plain": (EVERYWHERE | RESERVING | {"rewrite.done"}, 1),  # a new key puts the records into another order
     "objects": (EVERYWHERE | RESERVING | {"rewrite.done"}, 2),
-    "noisy": (EVERYWHERE | RESERVING | {"rewrite.done"}, 1),
-    "gate": (EVERYWHERE | RESERVING | {"rewrite.done", "dirty.flagged", "dirty.done"}, 1),
+    "noisy": (EVERYWHERE | RESERVING, 1),
+    "gate": (EVERYWHERE | RESERVING | {"dirty.flagged", "dirty.done"}, 1),
 }
 FEW = {
     "sparse": ["accept.staged", "rewrite.done", "stage.model", "switch.open", "switch.done", "erase.heap", "open.read"],

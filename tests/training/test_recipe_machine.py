@@ -246,6 +246,15 @@ class SeesAll(ClassifierMixin, BaseEstimator):
         return np.full(len(X), self.classes_[0])
 
 
+class SeesNumbers(SeesAll):
+    """Takes the labels 0, 1, … and no others, as XGBoost does."""
+
+    def fit(self, X, y, sample_weight=None):
+        if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
+            raise ValueError("the labels are not 0, 1, …")
+        return super().fit(X, y, sample_weight)
+
+
 class Plain:
     """A learner with nothing but `fit`."""
 
@@ -366,6 +375,7 @@ SCENARIOS |= {
     "another package, frames": lambda: Scenario(ScikitLearner(SeesAll()), frame, is_weighted=True),
     "another package, sparse": lambda: Scenario(ScikitLearner(SeesAll()), sparse, sampler=HALF),
     "another package, float32": lambda: Scenario(ScikitLearner(SeesAll()), HALVES),
+    "another package, numbered labels": lambda: Scenario(ScikitLearner(SeesNumbers()), FLOATS, sampler=HALF),
     "another package, integers": lambda: Scenario(AbstainingLearner(SeesAll()), WHOLE, is_weighted=True),
     "only fit, frames": lambda: Scenario(Plain(), frame, num_shards=1),
     "only fit, sparse": lambda: Scenario(Plain(), sparse, is_weighted=True),

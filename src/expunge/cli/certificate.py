@@ -111,6 +111,9 @@ def verify(
             help="The key of a witness who must have cosigned the log with all entries that are shown; repeatable.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one certificate as a page, with what was found.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Check a certificate offline: its content, its signature and the log, and whether its words fit its numbers.
@@ -124,9 +127,12 @@ def verify(
 
     Example: `expunge verify certificate.json --public-key operator.pem`
     """
-    from expunge.evidence import PublicKey, load_note_key
+    from expunge.core.files import write_whole
+    from expunge.evidence import PublicKey, load_note_key, render_page
     from expunge.evidence import verify as check
 
+    if html is not None and (len(files) > 1 or html == Path("-")):
+        raise InputError("--html needs the name of a file, and takes one certificate")
     key = None if public_key is None else PublicKey.load(public_key)
     witnesses = [load_note_key(path) for path in witness_key or ()]
     found = [(file, check(_read(file), public_key=key, witnesses=witnesses)) for file in files]
@@ -141,6 +147,9 @@ def verify(
     code = max(_EXIT_CODES[each.outcome] for _, each in found)
     if len(found) > 1 and code == 0:
         code = _compare(files, [each for _, each in found], told if as_json else None)
+    certificate = found[0][1].certificate
+    if html is not None and certificate is not None:
+        write_whole(html, render_page(certificate, found[0][1]).encode())
     if as_json:
         show_json(
             told[0] if len(files) == 1 else {"certificates": told[: len(files)], **(told[len(files) :] or [{}])[0]}

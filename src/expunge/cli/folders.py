@@ -18,6 +18,7 @@ from expunge.cli.app import Interrupted
 from expunge.core.errors import InputError, ParameterError, StoreError
 
 if TYPE_CHECKING:
+    from expunge.evidence import KeyDraw
     from expunge.evidence.nonce import NonceSource
     from expunge.folder import DurableDeployment
     from expunge.tables import Schema, Table
@@ -163,6 +164,17 @@ def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None
             yield deployment
     except KeyboardInterrupt:
         raise Interrupted("interrupted; what was accepted is kept") from None
+
+
+def what_is_left(folder: Path, before: KeyDraw | None) -> str:
+    """What Ctrl-C left of a full retraining with a new key: all of the old or all of the new."""
+    from expunge.folder import open_view
+
+    if before is not None:
+        with open_view(folder) as view:
+            if view.inside_key != before:
+                return "interrupted; the key was renewed already, and everything was trained again"
+    return "interrupted; the models and the key are those from before: run it again"
 
 
 def schema_of(deployment: DurableDeployment, folder: Path) -> Schema:

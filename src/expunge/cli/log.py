@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from expunge.evidence import Checkpoint, NoteKey, Publication
 
 _ALARM_EXIT = 1
+_MOST_ENTRIES = 2**30  # bytes of all entries
 
 
 class _LogGroup(DefaultGroup):
@@ -85,6 +86,20 @@ def key(folder: Folder) -> None:
     settle(folder)
     with open_view(folder) as view:
         print(view.log_key)
+
+
+@_commands.command()
+def entries(folder: Folder) -> None:
+    """Print all entries of the log, one a line as they were hashed. They tell nothing about people.
+
+    Example: `expunge log entries churn/ > entries.txt`
+    """
+    from expunge.folder import open_view
+
+    settle(folder)
+    with open_view(folder) as view:
+        for entry in view.entries():
+            print(entry.content.decode())
 
 
 @_commands.command()
@@ -208,6 +223,10 @@ def follow(
         Path | None,
         typer.Option(metavar="FILE", help="Your copy: compared with what is published, and then replaced by it."),
     ] = None,
+    entries: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="All entries, from `expunge log entries`: check and count them."),
+    ] = None,
     witness_key: WitnessKey = None,
     as_json: AsJson = False,
 ) -> None:
@@ -248,12 +267,14 @@ def follow(
     at = None if by is None else found.last.cosigned_at(by)
     if by is not None and at is None:
         _alarm(f"{source}: the latest checkpoint, of {_entries(found.last)}, is not cosigned by {by.name}")
+    counts = {} if entries is None else _counts(entries, found.last)
     if as_json:
         show_json(
             {
                 "place": source,
                 "origin": found.last.origin,
                 "size": found.last.size,
+                "events": counts,
                 "published": len(found.steps),
                 "kept_size": None if last is None else last.size,
                 "cosigned_at": None if at is None else utc(at),
@@ -263,6 +284,9 @@ def follow(
     since = "" if last is None else f" since your copy, of {_entries(last)}"
     times = plural(len(found.steps), "checkpoint")
     _tell(f"{found.last.origin}: {_entries(found.last)}, {times} published, nothing was taken back{since}.")
+    if counts:
+        told = ", ".join(f"{count:,} {event}" for event, count in counts.items())
+        _tell(f"The entries in {entries} are those that were signed: {told}.")
     if by is not None and at is not None:
         _tell(f"{by.name} cosigned the latest checkpoint at {utc(at)}.")
 
@@ -300,6 +324,25 @@ def _cosigned_in(file: Path, folder: Path, by: NoteKey) -> Checkpoint:
         return add_cosignatures(others, text.partition("\n\n")[2], by)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
+
+
+def _counts(file: Path, checkpoint: Checkpoint) -> dict[str, int]:
+    """Check that a file holds the entries of a checkpoint, perhaps with later ones, and count them by event."""
+    from collections import Counter
+
+    from expunge.core.files import read_bounded
+    from expunge.evidence import Tree, hash_leaf, read_canonical
+
+    try:
+        lines = read_bounded(file, most=_MOST_ENTRIES).split(b"\n")[: checkpoint.size]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}") from None
+    tree = Tree(map(hash_leaf, lines))
+    if len(tree) < checkpoint.size or tree.root() != checkpoint.root:
+        _alarm(
+            f"{file} does not hold the entries that the published checkpoint of {_entries(checkpoint)} was signed for"
+        )
+    return dict(Counter(str(read_canonical(line)["event"]) for line in lines))
 
 
 def _parsed(text: str, source: str) -> Publication:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.folders import nonce_source, opened
+from expunge.cli.folders import nonce_source, opened, what_is_left
 from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
 from expunge.core.words import read_period
 
@@ -56,7 +56,7 @@ def rekey(
                 renewed = deployment.rekey(if_older_than=if_older_than, witness=source, advance=advance)
             status, key = deployment.status, deployment.inside_key
     except Interrupted:
-        raise Interrupted(_what_is_left(folder, before)) from None
+        raise Interrupted(what_is_left(folder, before)) from None
     if as_json:
         found: dict[str, Any] = {"renewed": renewed, "reason": key.reason, "key_since": key.at}
         found["witness"] = key.witness
@@ -79,14 +79,3 @@ def _tell(line: str) -> None:
 
 def _committed(key: KeyDraw) -> str:
     return "." if key.commitment is None else f", and commits to it: {key.commitment}"
-
-
-def _what_is_left(folder: Path, before: KeyDraw | None) -> str:
-    """What Ctrl-C left: all of the old or all of the new."""
-    from expunge.folder import open_view
-
-    if before is not None:
-        with open_view(folder) as view:
-            if view.inside_key != before:
-                return "interrupted; the key was renewed already, and everything was trained again"
-    return "interrupted; the models and the key are those from before: run it again"

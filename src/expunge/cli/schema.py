@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from expunge.cli.app import app
-from expunge.cli.folders import make_learner, opened, schema_of, settle
+from expunge.cli.app import Interrupted, app
+from expunge.cli.folders import make_learner, opened, schema_of, settle, what_is_left
 from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, say, show_json
 from expunge.core.errors import InputError
 from expunge.core.words import plural
@@ -49,9 +49,14 @@ def schema(
 
     settle(folder)
     if add_class or drop_class or allow_missing:
-        with opened(folder, trust=trust, jobs=jobs) as deployment:
-            _redeclare(deployment, folder, add_class or [], drop_class or [], allow_missing=allow_missing)
-            found = deployment.schema
+        before = None
+        try:
+            with opened(folder, trust=trust, jobs=jobs) as deployment:
+                before = deployment.inside_key
+                _redeclare(deployment, folder, add_class or [], drop_class or [], allow_missing=allow_missing)
+                found = deployment.schema
+        except Interrupted:
+            raise Interrupted(what_is_left(folder, before)) from None
     else:
         with open_view(folder) as view:
             found = view.schema(trust=tuple(trust or ()))

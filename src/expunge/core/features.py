@@ -37,14 +37,10 @@ def as_features(rows: Any, *, keeps_values: bool = False) -> Features:
     if is_sparse(rows):
         if rows.ndim != 2:
             raise InputError(f"features must be a table with one row per record, got shape {rows.shape}")
-        require_exact(rows.dtype, "features")
         return rows.tocsr()
     if is_frame(rows):
         if not rows.columns.is_unique:
             raise InputError(f"column {rows.columns[rows.columns.duplicated()][0]!r} occurs twice")
-        for kind in set(rows.dtypes):
-            if isinstance(kind, np.dtype):
-                require_exact(kind, "a column of features")
         return rows
     is_array = hasattr(rows, "dtype")
     array = np.array(rows, dtype=object) if keeps_values and not is_array else as_array(rows, "features")
@@ -52,7 +48,6 @@ def as_features(rows: Any, *, keeps_values: bool = False) -> Features:
         array = array.astype(object) if is_array else np.array(rows, dtype=object)
     if array.ndim == 0:
         raise InputError("features must be a table with one row per record, got a single value")
-    require_exact(array.dtype, "features")
     return array
 
 
@@ -67,10 +62,11 @@ def as_array(values: Any, name: str) -> NDArray[Any]:
         raise InputError(f"{name} cannot be made into an array: {why}") from None
 
 
-def require_exact(kind: np.dtype[Any], name: str) -> None:
-    """Refuse numbers whose bytes differ between machines, or hold bytes of no meaning."""
-    if kind.kind in "fc" and kind.itemsize > (8 if kind.kind == "f" else 16):
-        raise InputError(f"{name} of type {kind.name} cannot be kept to the bit: convert them to float64")
+def require_exact(rows: Features) -> None:
+    """Refuse numbers that cannot be kept to the bit: of extended precision, some bytes of which have no meaning."""
+    for kind in set(rows.dtypes) if is_frame(rows) else [rows.dtype]:
+        if isinstance(kind, np.dtype) and kind.kind in "fc" and kind.itemsize > (8 if kind.kind == "f" else 16):
+            raise InputError(f"features of type {kind.name} cannot be kept to the bit: convert them to float64")
 
 
 def is_sparse(rows: Any) -> bool:

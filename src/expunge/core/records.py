@@ -46,6 +46,7 @@ from expunge.core.features import (
     missing_rows,
     num_rows,
     plain_form,
+    require_exact,
     settle,
     standard_types,
     take,
@@ -334,6 +335,7 @@ class Records:
             weight, or NaN or infinity in the features. The message names the first such record.
         """
         table = standard_types(plain_form(as_features(features)))
+        require_exact(table)
         table = copy_rows(table) if copy and is_shared(table, features) else table
         raw = label_column(labels)
         if is_regression and classes is not None:

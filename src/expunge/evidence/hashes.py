@@ -57,7 +57,8 @@ def hash_id(key: bytes, record_id: RecordName) -> str:
     key
         The request's key, from `request_key`.
     record_id
-        The id. The number 17 and the text "17" have different hashes; two spellings of one text in Unicode have one.
+        The id, a number in decimal digits. The number 17 and the text "17" have different hashes; two spellings of one
+        text in Unicode have one.
 
     Returns
     -------

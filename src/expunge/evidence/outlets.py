@@ -133,13 +133,11 @@ class GitOutlet:
     folder: Path
 
     def read(self) -> str:
-        """What was committed last; empty if nothing was."""
+        """What was committed last; empty if nothing was. Nothing that a repository's settings name is run."""
         self._git("rev-parse", "--is-inside-work-tree")
-        if self._git("ls-files", "--", HISTORY) == "":
+        if self._git("ls-tree", "--name-only", "HEAD", "--", HISTORY, may_fail=True) == "":  # there may be no commit
             return ""
-        if self._git("ls-tree", "--name-only", "HEAD", "--", HISTORY, may_fail=True) == "":
-            return ""
-        return self._git("show", f"HEAD:./{HISTORY}")
+        return self._git("cat-file", "blob", f"HEAD:./{HISTORY}")
 
     def write(self, publication: Publication) -> None:
         """Write the history and the latest checkpoint, and commit these two files, unless that was done already."""

@@ -13,6 +13,7 @@ from expunge.core.errors import ExpungeError, FormatError, StoreError
 from expunge.folder.evidence import KEY_FILES, Evidence, read_key_file
 from expunge.folder.store import Store
 from expunge.folder.store.files import explain_damage
+from expunge.folder.store.packs import read_model
 from expunge.folder.store.store import DirtyFlag, Position
 
 _ATTEMPTS = 5
@@ -175,14 +176,16 @@ def _check_records(store: Store, checked: Counter[str], advance: Advance) -> Ite
 
 
 def _check_models(store: Store, checked: Counter[str], advance: Advance) -> Iterator[str]:
-    for name, digest in store.database.rows("SELECT file, digest FROM shards ORDER BY shard"):
+    for shard, name, digest in store.database.rows("SELECT shard, file, digest FROM shards ORDER BY shard"):
         place = store.place / "models" / name
         try:
-            if hashlib.sha256(place.read_bytes()).digest() != bytes(digest):
+            if hashlib.sha256(read_model(place, shard)).digest() != bytes(digest):
                 yield (
                     f"the model file {place} is not what was written. Put it back from a copy, or train every model "
                     "again from the records, with expunge rekey"
                 )
+        except FormatError as error:
+            yield f"{error}. Put it back from a copy, or train every model again from the records, with expunge rekey"
         except FileNotFoundError:
             yield (
                 f"the model file {place} is missing: it was lost, or state.db is of another moment. Put it back from a "

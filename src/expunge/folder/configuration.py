@@ -60,6 +60,22 @@ class Settings:
         return self.promise.make_sampler(self.sampling, self.inclusion_probability)
 
 
+def hides_counts(promise: Promise) -> bool:
+    """Whether nobody may learn how many shards an update touched: under every (α,β,γ) promise.
+
+    Parameters
+    ----------
+    promise
+        The promise.
+
+    Returns
+    -------
+    bool
+        Whether the number depends on what is secret.
+    """
+    return isinstance(promise, Consensus | Noise)
+
+
 def describe_learner(learner: Any) -> str:
     """Say in words what trains a shard's model, such as "LogisticRegression" or "a Pipeline of A and B".
 

@@ -52,6 +52,7 @@ from expunge.folder.store.ensembles import (
     read_witnessed_draw,
 )
 from expunge.folder.store.files import explain_errors
+from expunge.folder.store.packs import read_model
 from expunge.folder.store.replacement import remove_abandoned
 from expunge.folder.store.slabs import RecordFolder, file_names
 from expunge.training.ensemble import EnsembleState
@@ -347,7 +348,7 @@ def _committed(store: Store, shard: int) -> ModelCommitment | None:
     """Commit to the bytes that are in service: those in the file, not those that the database expects."""
     row = store.database.row("SELECT file, format, salt FROM shards WHERE shard = ?", (shard,))
     try:
-        data = b"" if row is None else (store.place / "models" / row[0]).read_bytes()
+        data = b"" if row is None else read_model(store.place / "models" / row[0], shard)
     except FileNotFoundError:
         row = None
     return None if row is None else ModelCommitment.of(Encoded(row[1], data), salt=bytes(row[2]))

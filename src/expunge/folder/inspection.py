@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import Records
-from expunge.evidence import Certificate, Checkpoint, KeyDraw, NoteKey, Publication, Submission
+from expunge.evidence import Certificate, Checkpoint, Entry, KeyDraw, NoteKey, Publication, Submission
 from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
@@ -217,6 +217,13 @@ class DeploymentView:
     def log_key(self) -> NoteKey:
         """The key that the log's checkpoints are checked with, under the log's name."""
         return self._evidence.ledger.public_key
+
+    @_explained
+    def entries(self) -> list[Entry]:
+        """All entries of the log, after they were checked against its checkpoint. They tell nothing about people."""
+        with self._store.database.snapshot():
+            self._evidence.ledger.check()
+            return self._evidence.ledger.entries()
 
     @_explained
     def cosigned(self) -> Checkpoint | None:

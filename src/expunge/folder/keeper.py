@@ -26,7 +26,15 @@ from expunge.folder.fronts import encode_round, put_round
 from expunge.folder.inbox import Inbox
 from expunge.folder.schema import Redeclared
 from expunge.folder.store import Store
-from expunge.folder.store.ensembles import EnsembleWriter, StagedEnsemble, activate, erase, keep_readable, write_key
+from expunge.folder.store.ensembles import (
+    EnsembleWriter,
+    StagedEnsemble,
+    activate,
+    erase,
+    keep_readable,
+    move_models,
+    write_key,
+)
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import DurableJournal
@@ -144,7 +152,7 @@ class FolderKeeper:
         self.require_open()
         self._alignment.require(present)
         staged = self._staged(following.state)
-        keep_readable(present.state, staged.files)
+        keep_readable(present.state, staged.trained)
         if staged.state is not following.state:
             following = replace(following, state=staged.state, serving=following.serving.moved(staged.state))
         self._switch(present, following, staged)
@@ -160,7 +168,7 @@ class FolderKeeper:
     def _switch(self, present: RoundState, following: RoundState, staged: StagedEnsemble) -> None:
         store, evidence, state = self._store, self._evidence, following.state
         requests, generation, round_ = evidence.requests, following.generation, following.round
-        keep_readable(present.state, staged.files)
+        keep_readable(present.state, staged.trained)
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
         learned = encode_round(self._front, following.serving, state, self.trusted)
         draw = None if self._drawing is None else self._drawing.made
@@ -170,10 +178,10 @@ class FolderKeeper:
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
             done = evidence.clock.done()
             if generation != present.generation:
-                publisher, at = following.publisher, evidence.ledger.date("generation", done)
+                publisher = following.publisher
                 store.add_generation(generation, publisher.status.predictions, publisher.must_retrain, publisher.secret)
                 told = "" if draw is None else write_canonical(draw.to_data()).decode()
-                write_key(store, state.key, at=at, reason=following.renewed, draw=told)  # the old key is overwritten
+                write_key(store, state.key, at=done, reason=following.renewed, draw=told)  # the old key is overwritten
             reason = "" if generation == present.generation else following.renewed
             evidence.write_switch(state.key, at=done, generation=generation, round=round_, reason=reason, draw=draw)
             if self._redeclared is not None:
@@ -182,6 +190,7 @@ class FolderKeeper:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             requests.readmit(back)
             requests.remember(gone)  # last: a record may come and go in one round
+        move_models(store, present.state, staged)
         report_step("switch.done")
 
     def erase(self, present: RoundState) -> None:

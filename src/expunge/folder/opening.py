@@ -28,7 +28,7 @@ from expunge.evidence import write_canonical
 from expunge.evidence.nonce import Draw, NonceSource
 from expunge.folder.codec import Encoded, decode, encode, encode_model
 from expunge.folder.codec.trust import Untrusted, joined
-from expunge.folder.configuration import Settings, describe_learner, dump_settings, load_settings
+from expunge.folder.configuration import Settings, describe_learner, dump_settings, hides_counts, load_settings
 from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import NO_WITNESS, Clock, KeyDrawing, LedgerBook, commitment_facts, make_keys
 from expunge.folder.fronts import encode_round, get_front, get_round, put_front, put_round
@@ -182,7 +182,7 @@ def create(
     with (
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
-        FirstEnsembleWriter(store, trusted=trusted) as made,
+        FirstEnsembleWriter(store, trusted=trusted, is_packed=hides_counts(promised)) as made,
     ):
         report_step("create.folder")
         identity, fingerprint = _identify(store)

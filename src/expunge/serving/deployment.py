@@ -455,7 +455,8 @@ class Deployment:
         models = [
             each.final if isinstance(each, SlicedModel) else each for each in self._published_state("export").models
         ]
-        return [copy.deepcopy(_estimator_of(each)) for each in models]
+        labels = getattr(self._present.state.learner, "classes", None)
+        return [copy.deepcopy(_estimator_of(each, labels)) for each in models]
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Release a label for every row, or the numbers that a regressor predicts.
@@ -627,7 +628,8 @@ class Deployment:
         least = 0.0 if if_older_than is None else read_period("if_older_than", if_older_than)
         with self._keeper.working(), self._updating:
             self._raise_background_error()
-            if if_older_than is not None and time.time() - self._present.key_drawn <= least:
+            age = abs(time.time() - self._present.key_drawn)  # a key from far ahead: the clock was wrong, so renew it
+            if if_older_than is not None and age <= least:
                 return False
             reason = "by hand" if if_older_than is None else "on a clock"
             self._make_round(partial(self._rekeyed, advance, reason, None if draw is None else draw()))
@@ -902,9 +904,15 @@ class Deployment:
         self._background_error = None
 
 
-def _estimator_of(model: Any) -> Any:
-    """The fitted estimator behind a model; the model itself if it is of another kind, or says more."""
+def _estimator_of(model: Any, labels: NDArray[Any] | None) -> Any:
+    """The fitted estimator behind a model; the model itself if it is of another kind, or answers for other labels."""
     if isinstance(model, MultiOutputModel) and model.constants:
+        return model
+    if (
+        isinstance(model, ScikitModel)
+        and model.classes is not None
+        and not np.array_equal(model.classes, () if labels is None else labels)
+    ):
         return model
     return model.estimator if isinstance(model, ScikitModel | ScikitRegression | MultiOutputModel) else model
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.pipeline import make_pipeline
 
 from expunge.core.errors import ModelFormatError
 from expunge.folder.codec import decode, decode_model, encode, encode_model
@@ -158,3 +161,11 @@ def test_the_pytorch_learner(company):
         again = decode(stored.format, stored.data, trusted=["company_models"])
         file = encode_model(learner, learner.fit(X, Y, 1))
         assert encode_model(again, decode_model(again, file.format, file.data)) == file
+
+
+def test_an_option_of_an_estimator_that_looks_like_code_is_a_text():
+    """XGBoost calls an objective "binary:logistic"."""
+    learner = ScikitLearner(make_pipeline(CountVectorizer(token_pattern="binary:logistic"), BernoulliNB()))
+    stored = encode(learner)
+    again = decode(stored.format, stored.data)
+    assert again.estimator.get_params()["countvectorizer__token_pattern"] == "binary:logistic"

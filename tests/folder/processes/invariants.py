@@ -17,8 +17,10 @@ from scenarios import Scenario
 from story import updates_of
 
 import expunge
+from expunge.core.place import Place
 from expunge.evidence import HIDDEN, Opening, Tree, hash_leaf, verify
 from expunge.folder.codec import encode_model
+from expunge.folder.store.packs import read_model
 from expunge.training.learners.protocol import fit_many
 from expunge.training.learners.slices import SlicedShard, fit_slices
 from expunge.training.surroundings import training
@@ -136,7 +138,9 @@ def _check_ensemble(deployment: Any, folder: Path) -> None:
         assert np.array_equal(slots, derived[shard]), "a shard holds other records than the key says"
         with training():  # else the last bits might differ
             encoded = encode_model(state.learner, _trained(state, shard)).data
-        assert (folder / "models" / file).read_bytes() == encoded, f"model {shard} is not what its shard gives"
+        assert read_model(Place.hold(folder) / "models" / file, shard) == encoded, (
+            f"model {shard} is not what its shard gives"
+        )
         assert hashlib.sha256(encoded).digest() == digest
 
 

@@ -8,10 +8,16 @@ import pytest
 import scipy.sparse
 from joblib import Memory
 from scipy.stats import loguniform
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, StackingClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
+)
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import (
@@ -41,6 +47,7 @@ from expunge.training.learners import (
 )
 from expunge.training.learners.linear import LinearVoter
 from expunge.training.learners.protocol import OneByOneVoter, fit_many, make_voter
+from expunge.training.learners.scikit import _steps
 
 LINEAR = [
     LogisticRegression(),
@@ -297,6 +304,10 @@ def test_fit_many_must_return_a_model_for_every_shard():
             StackingClassifier([("nb", GaussianNB())], cv=ShuffleSplit()),
             "StackingClassifier.cv is a ShuffleSplit that shuffles without a seed",
         ),
+        (
+            GridSearchCV(make_pipeline(GaussianNB()), {"gaussiannb": [GaussianNB(), DecisionTreeClassifier()]}),
+            "param_grid.gaussiannb.1 is a DecisionTreeClassifier without a seed",
+        ),
         (FrozenEstimator(GaussianNB()), "FrozenEstimator is a FrozenEstimator"),
         (
             CalibratedClassifierCV(FrozenEstimator(GaussianNB())),
@@ -311,6 +322,8 @@ def test_what_draws_by_itself_or_outlives_deletions_is_refused(estimator, words)
         ScikitLearner(estimator)
     ScikitLearner(GridSearchCV(GaussianNB(), {}, cv=KFold(shuffle=True, random_state=1)))
     ScikitLearner(GridSearchCV(GaussianNB(), {}, cv=KFold()))
+    ScikitLearner(GridSearchCV(make_pipeline(GaussianNB()), {"gaussiannb": [DecisionTreeClassifier(random_state=0)]}))
+    ScikitLearner(VotingClassifier([("tree", make_pipeline(StandardScaler(), DecisionTreeClassifier()))]))
 
 
 def test_a_search_over_distributions_depends_on_the_seed_alone():
@@ -358,3 +371,46 @@ def test_none_for_jobs_becomes_one_where_it_may_mean_all_processors():
         """With the parameters of scikit-learn."""
 
     assert ScikitLearner(Own()).seeded(0).n_jobs is None
+
+
+class Numbered(ClassifierMixin, BaseEstimator):
+    """Takes the labels 0, 1, … and no others, as XGBoost does."""
+
+    def fit(self, X, y, sample_weight=None):
+        if not np.array_equal(np.unique(y), np.arange(len(np.unique(y)))):
+            raise ValueError(f"Invalid classes inferred from unique values of `y`: {np.unique(y)}")
+        if np.isnan(X).any():
+            raise ValueError("NaN")
+        self.nb_ = GaussianNB().fit(X, y, sample_weight)
+        self.classes_ = self.nb_.classes_
+        return self
+
+    def predict(self, X):
+        return self.nb_.predict(X)
+
+    def predict_proba(self, X):
+        return self.nb_.predict_proba(X)
+
+
+@pytest.mark.parametrize("estimator", [Numbered(), make_pipeline(StandardScaler(), Numbered())], ids=str)
+@pytest.mark.parametrize("names", [None, ["ham", "spam", "toast"], [1, 2, 3]])
+def test_a_shard_without_some_class_is_numbered_anew_for_an_estimator_that_needs_it(estimator, names):
+    X, y = blobs(3)
+    learner, plain = ScikitLearner(estimator), ScikitLearner(make_pipeline(*_steps(estimator)[:-1], GaussianNB()))
+    if names is not None:
+        learner, plain = learner.for_classes(np.array(names)), plain.for_classes(np.array(names))
+    shards = [ShardData(i, X[y != i], y[y != i], None, 0) for i in range(3)] + [ShardData(3, X, y, None, 0)]
+    models, expected = fit_many(learner, shards), fit_many(plain, shards)
+    votes = learner.make_voter(models, 3).votes(X)
+    np.testing.assert_array_equal(votes, plain.make_voter(expected, 3).votes(X))
+    for model, other in zip(models, expected, strict=True):
+        np.testing.assert_array_equal(model.probabilities(X, 3), other.probabilities(X, 3))
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"Invalid classes|NaN"):
+        learner.fit(X * np.nan, y, 0)
+
+
+def test_an_error_of_scikit_learn_is_not_tried_again_with_other_labels():
+    X, y = blobs(3)
+    learner = ScikitLearner(LogisticRegression(class_weight={1: 5.0}, C=-1.0))
+    with pytest.raises(ValueError, match="'C' parameter"):
+        learner.fit(X[y > 0], y[y > 0], 0)

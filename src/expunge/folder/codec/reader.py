@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -106,9 +106,22 @@ def _admit(node: list[Any], arrays: list[NDArray[Any]], trusted: trust.Trusted) 
         case ["function", str(name), *_]:
             trust.require_known_function(name, trusted)
         case ["record", _, dict(options)]:
-            trust.require_trusted_code(options.values(), trusted)
+            trust.require_trusted_code([text for option in options.values() for text in _texts(option)], trusted)
         case ["pickle", int(number), *_] if 0 <= number < len(arrays):
             values.require_admitted(arrays[number].tobytes(), trusted)
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """The texts of a record's option, also in containers. Those inside other objects are their own affair."""
+    match node:
+        case str(text):
+            yield text
+        case ["dict", list(keys), items]:
+            for part in (*keys, items):
+                yield from _texts(part)
+        case ["list" | "tuple" | "set" | "frozenset", *parts]:
+            for part in parts:
+                yield from _texts(part)
 
 
 def _array(reader: Reader, node: list[Any]) -> NDArray[Any]:

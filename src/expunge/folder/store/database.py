@@ -17,7 +17,14 @@ from typing import Any
 
 from expunge.core.errors import FormatError, StoreError
 from expunge.core.place import Place
-from expunge.folder.store.files import explain_errors, keep_for_good, own, require_not_inherited, require_own
+from expunge.folder.store.files import (
+    explain_errors,
+    keep_for_good,
+    own,
+    require_not_inherited,
+    require_own,
+    take_blocks,
+)
 from expunge.folder.store.tally import TALLY, Tally
 
 VERSION = 1
@@ -107,6 +114,7 @@ class Database:
         require_not_inherited(folder, self._path.resolve())
         self._lock = threading.RLock()
         self._depth = 0
+        self._reserved = 0  # bytes of the log
         self._is_closed = False
         with explain_errors(folder):
             mode = "rw" if not read_only else "ro&immutable=1" if self._is_sealed else "ro"
@@ -261,10 +269,26 @@ class Database:
         """Move the log into the file and empty it, so that neither holds older contents."""
         with self._held():
             busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            self._reserve()
         if busy:
             raise StoreError(
                 f"{self._folder}: a reader keeps old contents of the log in use; try again when it is done"
             )
+
+    def reserve_log(self, size: int) -> None:
+        """Keep so many bytes of the disk for the log, whether it is empty or not.
+
+        Any user of the machine can read how many blocks are free. Within this size the log neither takes nor gives back
+        any, so a transaction does not show. On systems other than Linux nothing is reserved.
+        """
+        with self._held():
+            self._reserved = size
+            self._reserve()
+
+    def _reserve(self) -> None:
+        place = self._place / _BESIDE[0]
+        if self._reserved and place.exists():
+            take_blocks(place, self._reserved)
 
     def close(self) -> None:
         """Close the connection."""

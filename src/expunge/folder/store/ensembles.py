@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -24,11 +24,12 @@ from expunge.core.blocks import Block, arranged
 from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Change, Records
-from expunge.folder.codec import encode_model
+from expunge.folder.codec import Encoded, encode_model
 from expunge.folder.store.checksums import add_totals
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
 from expunge.folder.store.models import StoredModels
+from expunge.folder.store.packs import PACK, is_pack, write_pack
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
@@ -50,6 +51,7 @@ WrittenModel = tuple[str, str, bytes, bytes]  # name, format, digest, salt of it
 class StagedEnsemble:
     """The files of an ensemble that is not in force yet; `rewritten` says whether all records were written anew.
 
+    `files` has each shard whose model is in another file from now on, and `trained` those whose model is another one.
     `total` is that of the checksums of its records.
     """
 
@@ -57,6 +59,7 @@ class StagedEnsemble:
     epoch: int
     form: Form
     files: dict[int, WrittenModel]
+    trained: tuple[int, ...]
     dead: NDArray[np.int64]
     rewritten: bool
     total: int
@@ -73,22 +76,27 @@ class EnsembleWriter:
         self._trusted = trusted
         self._threads = ThreadGroup(_THREADS)
         self._is_cut_short = False
+        self._is_packed = store.is_packed
         self._files: dict[int, Future[WrittenModel]] = {}
+        self._packed: dict[int, Encoded] = {}
         self._learner: Learner | SlicedLearner
         self._records: Future[StagedEnsemble]
 
     def start(self, state: EnsembleState, change: Change | None) -> None:
         """Start to write the records. The models of this state are not used."""
         before, form, is_new = self._store.position, self._store.form, state.key != read_key(self._store)
+        # Records of independent shards lie in a public order: files in another one would tell that there is a new key.
+        change = None if is_new and not (self._is_packed and state.sampler.is_independent) else change
         self._learner = state.learner
-        self._records = self._threads.start(
-            _write_records, self._store, state, None if is_new else change, before, form
-        )
+        self._records = self._threads.start(_write_records, self._store, state, change, before, form)
 
     def add(self, shard: int, model: Model) -> None:
         """Start to write a model of the state."""
         if self._is_cut_short:
             raise self._cut_short()
+        if self._is_packed:  # not in a thread for each: any user of the machine can count them
+            self._packed[shard] = _encode_model(self._learner, model, self._trusted)
+            return
         self._files[shard] = self._threads.start(_write_model, self._store, self._learner, shard, model, self._trusted)
 
     def collect(self, state: EnsembleState) -> StagedEnsemble:
@@ -99,11 +107,16 @@ class EnsembleWriter:
                 files = {shard: written.result() for shard, written in self._files.items()}
             except CancelledError:
                 raise self._cut_short() from None
+            trained = tuple(files or self._packed)
+            if self._is_packed:
+                files = _write_all_models(self._store, self._packed, state.num_shards)
             if files:
                 flush_files([self._store.place / "models"])
             report_step("stage.done")
-        kept = replace(records.state, models=state.models) if records.rewritten else state
-        return replace(records, state=kept, files=files)
+        kept = state
+        if records.rewritten:
+            kept = replace(records.state, models=state.models, environments=state.environments)
+        return replace(records, state=kept, files=files, trained=trained)
 
     def close(self) -> None:
         """Stop writing. When this returns or raises, no thread is writing."""
@@ -127,9 +140,10 @@ class EnsembleWriter:
 class FirstEnsembleWriter:
     """Writes the first ensemble of a deployment. The records are flushed while models train. Always close it."""
 
-    def __init__(self, store: Store, *, trusted: Sequence[str]) -> None:
+    def __init__(self, store: Store, *, trusted: Sequence[str], is_packed: bool = False) -> None:
         self._store = store
         self._trusted = trusted
+        self._is_packed = is_packed
         self._threads = ThreadGroup(_THREADS)
         self._flushing: Future[None]
         self._total: int
@@ -150,14 +164,22 @@ class FirstEnsembleWriter:
     def write_models(self, state: EnsembleState) -> StagedEnsemble:
         """Write all models, and wait until everything is on the disk."""
         with self._store.explain_errors():
-            files = {
-                shard: self._threads.start(_write_model, self._store, state.learner, shard, model, self._trusted)
-                for shard, model in enumerate(state.models)
-            }
-            written = {shard: job.result() for shard, job in files.items()}
+            if self._is_packed:
+                made = {
+                    shard: _encode_model(state.learner, model, self._trusted)
+                    for shard, model in enumerate(state.models)
+                }
+                written = _write_all_models(self._store, made, state.num_shards)
+            else:
+                files = {
+                    shard: self._threads.start(_write_model, self._store, state.learner, shard, model, self._trusted)
+                    for shard, model in enumerate(state.models)
+                }
+                written = {shard: job.result() for shard, job in files.items()}
             flush_files([self._store.place / "models"])
             self._flushing.result()
-            return StagedEnsemble(state, 1, self._store.form, written, _NONE, rewritten=False, total=self._total)
+            form, shards = self._store.form, tuple(written)
+            return StagedEnsemble(state, 1, form, written, shards, _NONE, rewritten=False, total=self._total)
 
     def __enter__(self) -> Self:
         return self
@@ -181,7 +203,7 @@ def _write_records(
         if added is not None:
             folder.cut(before.num_slots)  # remove what a failed attempt left behind
             total = add_totals(total, folder.append(added))
-        staged = StagedEnsemble(state, before.epoch, form, {}, change.removed, rewritten=False, total=total)
+        staged = StagedEnsemble(state, before.epoch, form, {}, (), change.removed, rewritten=False, total=total)
     report_step("stage.records")
     return staged
 
@@ -199,7 +221,7 @@ def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     places = np.empty(state.records.num_slots, dtype=np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
     moved = replace(state, records=records, members=tuple(np.sort(places[slots]) for slots in state.members))
-    return StagedEnsemble(moved, epoch, form, {}, _NONE, rewritten=True, total=folder.total(len(order)))
+    return StagedEnsemble(moved, epoch, form, {}, (), _NONE, rewritten=True, total=folder.total(len(order)))
 
 
 def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterator[Block]:
@@ -231,6 +253,31 @@ def _write_model(
     return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
 
 
+def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
+    encoded = encode_model(learner, model, trusted=trusted)
+    report_step("stage.model")
+    return encoded
+
+
+def _write_all_models(store: Store, made: Mapping[int, Encoded], num_shards: int) -> dict[int, WrittenModel]:
+    """Write one file with the models that were made and the others as they are, each with a new salt."""
+    models = store.place / "models"
+    name = f"{num_shards:05d}-{secrets.token_hex(8)}.{PACK}"
+    known = {
+        shard: (file, form, bytes(digest))
+        for shard, file, form, digest in store.database.rows("SELECT shard, file, format, digest FROM shards")
+    }
+    in_force = None if len(made) == num_shards and not known else models / known[0][0]
+    write_pack(models / name, num_shards, {shard: encoded.data for shard, encoded in made.items()}, in_force)
+    found = {}
+    for shard in range(num_shards):
+        form, digest = known[shard][1:] if shard in known else ("", b"")
+        if shard in made:
+            form, digest = made[shard].format, hashlib.sha256(made[shard].data).digest()
+        found[shard] = (name, form, digest, secrets.token_bytes(_SALT_BYTES))
+    return found
+
+
 def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
     """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
@@ -244,8 +291,9 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
     if len(staged.dead):
         slots = np.sort(staged.dead).astype("<i8").tobytes()
         database.execute("INSERT INTO dead VALUES (?, ?, ?, 0)", (round, slots, len(staged.dead)))
-    environment = _environment_number(store, state.recipe.environment)  # of this process, which made the files
-    rows = [(shard, *file, environment) for shard, file in staged.files.items()]
+    distinct = {id(each): each for each in state.environments}  # few: to compare every one takes longer
+    numbers = {key: _environment_number(store, each) for key, each in distinct.items()} if staged.files else {}
+    rows = [(shard, *file, numbers[id(state.environments[shard])]) for shard, file in staged.files.items()]
     database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)", rows)
     database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
 
@@ -345,6 +393,14 @@ def keep_readable(state: EnsembleState, shards: Iterable[int]) -> None:
     """Read the models of these shards before their files are replaced: a prediction under way may still need them."""
     if isinstance(state.models, StoredModels):
         state.models.keep(shards)
+
+
+def move_models(store: Store, state: EnsembleState, staged: StagedEnsemble) -> None:
+    """Read the models that were not trained from the new file, where there is one, before the old one is removed."""
+    if staged.files and isinstance(state.models, StoredModels):
+        name = next(iter(staged.files.values()))[0]
+        if is_pack(name):
+            state.models.move(store.place / "models" / name, staged.trained)
 
 
 def read_key(store: Store) -> RecipeKey:

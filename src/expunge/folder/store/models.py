@@ -1,4 +1,4 @@
-"""The models in force, as files: each is read and checked when it is first needed.
+"""The models in force, on the disk: each is read and checked when it is first needed.
 
 Accepting a deletion needs no model, and applying it needs those of the shards that it touches. So opening a folder only
 looks whether the files are there.
@@ -17,6 +17,7 @@ from expunge.core.errors import ExpungeError, FormatError
 from expunge.core.place import Place
 from expunge.folder.codec import decode_model
 from expunge.folder.store.files import explain_errors
+from expunge.folder.store.packs import read_model
 from expunge.training.learners import Learner, Model, SlicedLearner
 
 ModelFile = tuple[str, str, bytes]  # name, format, digest
@@ -66,7 +67,12 @@ class StoredModels(Sequence[Model]):
         for name, _, _ in files:
             if name not in there:
                 raise _missing(models / name)
-        return cls([_StoredModel(models / name, form, digest, learner, tuple(trusted)) for name, form, digest in files])
+        return cls(
+            [
+                _StoredModel(models / name, shard, form, digest, learner, tuple(trusted))
+                for shard, (name, form, digest) in enumerate(files)
+            ]
+        )
 
     def with_changed(self, models: Mapping[int, Model]) -> StoredModels:
         """The same models but for these shards; the others stay where they are, read or not."""
@@ -83,6 +89,16 @@ class StoredModels(Sequence[Model]):
         for shard in shards:
             with suppress(ExpungeError):
                 self._places[shard].get()
+
+    def move(self, place: Place, but: Iterable[int]) -> None:
+        """From now on read all models but these from another file, which holds the same bytes.
+
+        When this returns, none of them is being read from the file before.
+        """
+        left = set(but)
+        for shard, each in enumerate(self._places):
+            if shard not in left and isinstance(each, _StoredModel):
+                each.move(place)
 
     @property
     def num_read(self) -> int:
@@ -138,12 +154,13 @@ class _StoredModel:
     def __init__(
         self,
         place: Place,
+        shard: int,
         form: str,
         digest: bytes,
         learner: Learner | SlicedLearner,
         trusted: tuple[str, ...],
     ) -> None:
-        self._place, self._form, self._digest = place, form, digest
+        self._place, self._shard, self._form, self._digest = place, shard, form, digest
         self._learner, self._trusted = learner, trusted
         self._lock = threading.Lock()
         self._model: Model | None = None
@@ -159,10 +176,15 @@ class _StoredModel:
                     self._model = self._read()
         return self._model
 
+    def move(self, place: Place) -> None:
+        """From now on read from another file, which holds the same bytes."""
+        with self._lock:
+            self._place = place
+
     def _read(self) -> Model:
         with explain_errors(self._place.parent.parent.path):
             try:
-                data = self._place.read_bytes()
+                data = read_model(self._place, self._shard)
             except FileNotFoundError:
                 raise _missing(self._place) from None
         if hashlib.sha256(data).digest() != self._digest:

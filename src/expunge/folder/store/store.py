@@ -2,7 +2,7 @@
 
     state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, budgets, ledger
     records/EPOCH/            the records as columns (`slabs`)
-    models/                   one file for each model
+    models/                   one file for each model, or one with all (`packs`)
     waiting/                  records of accepted additions that are not applied yet
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
@@ -42,6 +42,7 @@ from expunge.folder.store.files import (
     remove_places,
     require_own,
 )
+from expunge.folder.store.packs import is_pack
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.tally import MOMENT
@@ -55,6 +56,7 @@ _BLOCK = re.compile(r"[0-9a-f]{32}\.block")
 _EPOCH = re.compile(r"[0-9]{6,}")
 _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
+_LOG_ROOM, _LOG_ROOM_A_SHARD = 1 << 21, 1 << 9  # bytes: the log of a round, whatever it holds
 
 
 def _slots(raw: bytes, count: int) -> NDArray[np.int64]:
@@ -130,6 +132,8 @@ class Store:
             with explain_damage(folder):
                 store._check_writable()
                 store._recover()
+                if store.is_packed:
+                    store.database.reserve_log(_LOG_ROOM + _LOG_ROOM_A_SHARD * store.fact("settings")["n_shards"])
             return store
         except BaseException:
             store.close()
@@ -265,6 +269,12 @@ class Store:
                     f"the model file {models / name} is missing: it was lost, or state.db is of "
                     "another moment. Put the folder back as a whole; nothing was changed"
                 )
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the models in force are in one file."""
+        row = self.database.row("SELECT file FROM shards LIMIT 1")
+        return row is not None and is_pack(row[0])
 
     def verify_records(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[str]:
         """Read all records in pieces, and yield one line for each thing that is not as it was written.

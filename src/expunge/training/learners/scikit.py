@@ -71,7 +71,7 @@ class ScikitModel:
     estimator
         The fitted estimator.
     classes
-        The labels that the class codes stand for; None if the estimator was trained on the codes themselves.
+        What the estimator was trained on in place of each class code, such as labels; None if on the codes themselves.
     """
 
     estimator: Any
@@ -170,9 +170,9 @@ class ScikitLearner:
     Raises
     ------
     ParameterError
-        If the estimator is no classifier or regressor of scikit-learn; if it holds a random generator, or a splitter
-        that shuffles without a seed: what these draw depends on what was drawn before; or if it holds a
-        `FrozenEstimator`, whose model would outlive deletions.
+        If the estimator is no classifier or regressor of scikit-learn; if it holds a random generator, or, without a
+        seed, a splitter that shuffles or an estimator in a table of choices: what these draw depends on what was drawn
+        before; or if it holds a `FrozenEstimator`, whose model would outlive deletions.
 
     Examples
     --------
@@ -240,14 +240,40 @@ class ScikitLearner:
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """A clone trained on the shard.
 
+        An estimator of another package that refuses the labels is trained on the numbers 0, 1, … instead, one for each
+        class of the shard.
+
         Raises `ParameterError` if there are weights and the estimator does not take them.
         """
         if self.predicts_values:
             return ScikitRegression(self.seeded(seed).fit(X, y, **weight_arguments(self.estimator, weights)))
         if (y == y[0]).all():
             return ConstantModel(int(y[0]))
-        estimator = self.seeded(seed).fit(X, self.labels(y), **weight_arguments(self.estimator, weights))
-        return ScikitModel(estimator, self.classes)
+        labels, arguments = self.labels(y), weight_arguments(self.estimator, weights)
+        try:
+            return ScikitModel(self.seeded(seed).fit(X, labels, **arguments), self.classes)
+        except ValueError as error:
+            seen, numbers = np.unique(y, return_inverse=True)
+            if _is_of_scikit_learn(_steps(self.estimator)[-1]) or np.array_equal(labels, numbers):
+                raise
+            return self._renumbered(X, seen.astype(np.int64), numbers, seed, arguments, error)
+
+    def _renumbered(
+        self, X: Features, seen: Codes, numbers: Codes, seed: int, arguments: dict[str, Weights], error: ValueError
+    ) -> ScikitModel:
+        """A model that is trained on 0, 1, … for the classes of its shard, which is all that XGBoost takes."""
+        try:
+            estimator = self.seeded(seed).fit(X, numbers, **arguments)
+        except ValueError:
+            raise error from None
+        classes = np.full(int(seen[-1]) + 1, -1)
+        classes[seen] = np.arange(len(seen))
+        return ScikitModel(estimator, classes)
+
+    def is_plain(self, model: Model) -> bool:
+        """Whether the model, if it holds an estimator, was trained on the learner's own labels."""
+        own = getattr(model, "classes", None)
+        return own is self.classes or own is None or np.array_equal(own, self.classes)  # type: ignore[arg-type]
 
     def check_weights(self) -> None:
         """Raise a `ParameterError` if the estimator does not take weights."""
@@ -257,6 +283,8 @@ class ScikitLearner:
         """A voter that takes one matrix product for linear models, and asks other models one after another."""
         from expunge.training.learners.tabular import table_voter  # it needs the named learners, which need this module
 
+        if not all(self.is_plain(model) for model in models):
+            return OneByOneVoter(models, num_classes)
         shards = [_linear_vote(model, self.classes) for model in models]
         widths = {shard[0].shape[1] for shard in shards if isinstance(shard, tuple)}
         if any(shard is _OTHER for shard in shards) or len(widths) != 1:
@@ -353,8 +381,13 @@ def _is_of_scikit_learn(estimator: Any) -> bool:
 
 def _require_repeatable(estimator: Any) -> None:
     """Refuse what would make trainings differ, or remember records."""
+    seeded = {id(estimator), *map(id, estimator.get_params(deep=True).values())}  # by the shard's seed
     for place, value in _contents(estimator, type(estimator).__name__):
         kind = type(value).__name__
+        is_own = id(value) in seeded or isinstance(value, type) or not hasattr(value, "get_params")
+        given = () if is_own else value.get_params().items()
+        if any(each is None for name, each in given if name.endswith("random_state")):
+            raise ParameterError(f"{place} is a {kind} without a seed: set its random_state to a number")
         if isinstance(value, np.random.RandomState | np.random.Generator):
             raise ParameterError(f"{place} holds a {kind}, whose draws depend on earlier draws; give a number, or None")
         if hasattr(value, "split") and getattr(value, "random_state", 0) is None and getattr(value, "shuffle", True):
