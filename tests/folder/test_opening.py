@@ -83,7 +83,7 @@ class Own:
         ({"sampling": IndependentSampler(0.5)}, ParameterError),
         ({"sampling": "sideways"}, ParameterError),
         ({"sampling": "partition", "inclusion_probability": 0.5}, ParameterError),
-        ({"n_shards": "auto"}, ParameterError),  # the exact promise has no target to plan for
+        ({"n_shards": "many"}, ParameterError),
         ({"apply": "sometimes"}, ParameterError),
         ({"clock_seconds": 0}, ParameterError),
         ({"clock_seconds": 1.5}, ParameterError),
