@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import pty
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +11,10 @@ import pandas as pd
 import pytest
 
 import expunge as library
+from expunge.cli.status import end_of_generation
+from expunge.core.guarantee import Guarantee
+from expunge.core.randomness import Randomness
+from expunge.serving.promises import Consensus
 
 
 def test_standard_output_is_csv_and_nothing_else(churn, files, expunge):
@@ -151,3 +158,62 @@ def test_probabilities_are_refused_where_they_would_leak_and_nothing_is_charged(
     assert "publishes labels only" in expunge(*words, code=2).err
     assert expunge("status", churn, "--json", "--inside").json["inside"]["budget"]["predictions"] == 0
     assert not (tmp_path / "answers.csv").exists()
+
+
+TARGET = ("--alpha", "20", "--beta", "0.4", "--gamma", "0.4", "--generations", "2")
+
+
+@pytest.fixture(scope="module")
+def first_gated(tmp_path_factory, create):
+    folder = tmp_path_factory.mktemp("gated") / "a"
+    made = ("--promise", "consensus", "--max-predictions", "1000", "--learner", "tree", "--shards", "40", *TARGET)
+    create(folder, *made, "--minutes", "0")
+    return folder
+
+
+@pytest.fixture
+def gated(first_gated, tmp_path):
+    """A deployment with a certified gate, whose shards do not agree on every row of new.csv."""
+    return shutil.copytree(first_gated, tmp_path / "gated")
+
+
+def test_a_failed_consensus_is_not_told_in_a_pipe_but_on_demand(gated, files, tmp_path, expunge):
+    copy = shutil.copytree(gated, tmp_path / "copy")
+    asked = ("--data", files / "new.csv", "--out", tmp_path / "answers.csv")
+    done = expunge("predict", gated, *asked)
+    assert done.err == ""
+    assert "retrains" not in done.out
+    inside = expunge("status", gated, "--inside").words
+    assert "a consensus failed: the next update retrains everything" in inside
+    assert "budget" not in inside
+    told = expunge("predict", copy, *asked, "--inside").err
+    assert "inside, for operators only: a consensus failed, so the next update retrains everything" in told
+    assert expunge("predict", copy, *asked, "--inside").err == ""  # it was so before these answers
+
+
+def test_a_failed_consensus_is_told_on_a_terminal(gated, files, tmp_path):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "expunge", "predict", gated, "--data", files / "new.csv"]
+    with open(tmp_path / "answers.csv", "wb") as answers:
+        subprocess.run([*map(str, command)], check=True, stdout=answers, stderr=theirs, timeout=120)
+    os.close(theirs)
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        shown = terminal.read(1 << 16)
+    assert b"a consensus failed" in shown
+    assert b"consensus" not in (tmp_path / "answers.csv").read_bytes()
+
+
+def test_predictions_that_are_used_up_are_no_failed_consensus():
+    promise = Consensus(target=Guarantee(20.0, 0.4, 0.4), max_predictions=20, max_generations=2)
+    for votes, end in (([40, 0], "the predictions of the generation are used up"), ([20, 20], "a consensus failed")):
+        publisher = promise.make_publisher(40, 2, Randomness.from_seed(0))
+        assert end_of_generation(publisher) == ""
+        publisher.release(np.array([votes] * (20 if votes[1] == 0 else 1)), Randomness.from_seed(1))
+        assert end_of_generation(publisher) == end
+
+
+def test_a_budget_that_is_used_up_is_told(tmp_path, files, create, expunge):
+    folder = tmp_path / "a"
+    create(folder, "--shards", "5", "--promise", "noise", "--max-predictions", "24", "--minutes", "0")
+    done = expunge("predict", folder, "--data", files / "new.csv", "--out", tmp_path / "answers.csv")
+    assert done.err == "expunge: the budget of the generation is used up: the next update retrains everything\n"

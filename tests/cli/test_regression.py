@@ -70,7 +70,7 @@ def test_from_a_file_to_the_recomputation(learner, houses, expunge, tmp_path):
         ("sold.csv", ("--class", "1"), "--class is for classes"),
         ("sold.csv", ("--combine", "sum"), "combine must be one of mean, median"),
         ("sold.csv", ("--combine", "mean", "--learner", "logistic"), "--combine is for numbers"),
-        ("sold.csv", ("--shards", "auto"), "--shards auto plans for a target"),
+        ("sold.csv", ("--shards", "many"), "--shards must be a whole number"),
         ("sold.csv", ("--learner", "logistic"), "a label is a class, unless the learner predicts numbers"),
     ],
 )

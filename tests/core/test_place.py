@@ -98,3 +98,29 @@ def test_a_handle_is_closed_when_nothing_refers_to_it(tmp_path: Path) -> None:
     for _ in range(50):
         (Place.hold(tmp_path) / "a").exists()
     assert len(os.listdir("/dev/fd")) == before
+
+
+def test_what_is_removed_or_cut_off_is_overwritten_before(home: Place) -> None:
+    home.path.joinpath("tree").mkdir()
+    names = ["removed", "cut off", "in a tree"]
+    places = [home / "removed", home / "cut off", home / "tree" / "in a tree"]
+    for place in places:
+        place.write_new(b"a secret " * 300_000)  # more than one piece
+    held = [place.open(os.O_RDWR) for place in places]
+    (home / "removed").unlink()
+    (home / "cut off").truncate(9)
+    assert (home / "cut off").read_bytes() == b"a secret "
+    (home / "tree").remove_tree()
+    for descriptor, name in zip(held, names, strict=True):
+        content = os.pread(descriptor, 3_000_000, 0)
+        assert set(content[9:]) <= {0}, name
+        os.close(descriptor)
+    assert home.names() == ["cut off"]
+
+
+def test_a_file_with_a_second_name_is_removed_and_not_overwritten(home: Place, tmp_path: Path) -> None:
+    (home / "file").write_new(b"keep")
+    os.link(home.path / "file", tmp_path / "other")
+    (home / "file").unlink()
+    assert (tmp_path / "other").read_bytes() == b"keep"
+    assert home.names() == []

@@ -75,10 +75,63 @@ def folders(folder: Path) -> Folders:
     return Folders(folder)
 
 
+@pytest.fixture(scope="session")
+def graveyard(tmp_path_factory: pytest.TempPathFactory) -> Graveyard | None:
+    """What keeps the bytes of every file that is removed, cut off or replaced; None without a compiler for C."""
+    compiler = shutil.which("cc")
+    return None if compiler is None else Graveyard.build(compiler, tmp_path_factory.mktemp("graveyard"))
+
+
+class Graveyard:
+    """A library that is loaded into a process before all others, see `processes/graveyard.c`; and what it has kept."""
+
+    # What the software does not overwrite: these hold no record. Of the log there is one page left, which names tables.
+    HARMLESS = ("lock", "state.db-shm", "state.db-wal", "state.db-journal")
+    MOST_LOG = 32 + 24 + 8192
+
+    def __init__(self, library: Path) -> None:
+        self._library, self._kept = library, library.with_name("kept")
+
+    @classmethod
+    def build(cls, compiler: str, folder: Path) -> Graveyard:
+        library = folder / "graveyard.so"
+        source = str(PROCESSES / "graveyard.c")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), source, "-ldl"], check=True)
+        return cls(library)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self._library), "GRAVEYARD": str(self._kept)}
+
+    def dig(self) -> list[tuple[str, bool, Path, bytes]]:
+        """Each removal since the last call: how, whether all was flushed, which file, and its bytes."""
+        if not self._kept.exists():
+            return []
+        lines = self._kept.read_text().splitlines()
+        self._kept.unlink()
+        found = (line.split("\t") for line in lines)
+        return [(how, flushed == "flushed", Path(path), bytes.fromhex(raw)) for how, flushed, path, raw in found]
+
+    def complaints(self) -> list[str]:
+        """What a disk would still hold, and should not."""
+        found = []
+        for how, is_flushed, path, content in self.dig():
+            if path.name in self.HARMLESS:
+                if path.name.endswith("-wal") and len(content) > self.MOST_LOG:
+                    found.append(f"{path}: the log was not overwritten before {how}")
+            elif content or not is_flushed:
+                found.append(f"{path} was not {'overwritten' if content else 'flushed'} before {how}")
+        return found
+
+
 @contextmanager
-def _serving(home: Path, **environment: str) -> Iterator[Ask]:
-    """A warm process that forks, kills and looks; see `processes/server.py` for what it may be asked."""
+def _serving(home: Path, graveyard: Graveyard | None = None, **environment: str) -> Iterator[Ask]:
+    """A warm process that forks, kills and looks; see `processes/server.py` for what it may be asked.
+
+    Whatever its children remove, cut off or replace must have been overwritten before, and flushed.
+    """
     home.mkdir()
+    environment |= {} if graveyard is None else graveyard.environment
     command = [sys.executable, str(PROCESSES / "server.py"), str(home)]
     alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # who forks has one thread
     with subprocess.Popen(
@@ -95,6 +148,9 @@ def _serving(home: Path, **environment: str) -> Iterator[Ask]:
             line = server.stdout.readline()
             assert line, "the server of processes is gone"
             answer: dict[str, Any] = json.loads(line)
+            complaints = [] if graveyard is None else graveyard.complaints()
+            if complaints and not answer["wrong"]:
+                answer["wrong"] = complaints[0]
             return answer
 
         yield ask
@@ -103,9 +159,9 @@ def _serving(home: Path, **environment: str) -> Iterator[Ask]:
 
 
 @pytest.fixture(scope="session")
-def ask_killer(quick_folder: Path) -> Iterator[Ask]:
+def ask_killer(quick_folder: Path, graveyard: Graveyard | None) -> Iterator[Ask]:
     """The server of processes."""
-    with _serving(quick_folder / "kills") as ask:
+    with _serving(quick_folder / "kills", graveyard) as ask:
         yield ask
 
 

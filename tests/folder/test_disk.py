@@ -223,8 +223,7 @@ def test_a_damaged_file_is_named_and_its_return_heals(folder, file, damage):
     damage(path)
     with pytest.raises(StoreError) as refused:
         expunge.open(folder)
-    # A waiting addition bears the name of its request, which is what its requester knows.
-    assert_one_line(str(refused.value), path.stem if path.parent.name == "waiting" else path.name)
+    assert_one_line(str(refused.value), path.name)
     path.write_bytes(sound)
     with expunge.open(folder) as deployment:
         assert deployment.apply() == 1

@@ -166,15 +166,20 @@ def test_a_folder_is_made_whole_or_not_at_all(ask_killer, step):
         ("forget_dirt", "gate", ["predict"] * 2, "close.open", "forgotten that the generation is used up"),
         ("leave_files", "plain", ["delete", "add"], "applied.done", "models"),
         ("leave_rows", "plain", ["delete"], "applied.done", "which was erased"),  # opening looks at what it reads
-        ("leave_the_log", "plain", ["delete"], "applied.done", "what was erased is still there"),
+        ("leave_the_log", "plain", ["delete"], "applied.done", "the log was not overwritten before truncate"),
+        ("leave_bytes", "plain", ["delete"], "applied.done", "was not overwritten before unlink"),
+        ("leave_zeros_in_memory", "plain", ["delete"], "applied.done", "was not flushed before unlink"),
+        ("keep_names_in_the_database", "plain", ["delete"], "applied.done", "holds b'key of '"),
     ],
 )
-def test_a_broken_protocol_is_noticed(ask_killer, sabotage, scenario, acts, step, noticed):
+def test_a_broken_protocol_is_noticed(ask_killer, graveyard, sabotage, scenario, acts, step, noticed):
+    if "before" in noticed and graveyard is None:
+        pytest.skip("there is no compiler for C, cc, to build what keeps removed files")
     job = {"scenario": scenario, "acts": acts, "kill": [step, 1]}
     assert not ask_killer(**job, seed=SEED)["wrong"]
     for seed in range(SEED, SEED + 12):  # the dirt alone is a matter of chance: most lives have some
         answer = ask_killer(**job, seed=seed, sabotage=sabotage)
-        assert answer["killed"] == [True]
         if answer["wrong"]:
             break
+        assert answer["killed"] == [True]
     assert noticed in answer["wrong"]

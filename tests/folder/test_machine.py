@@ -512,8 +512,7 @@ class Life(RuleBasedStateMachine):
     def requests_are_those_of_the_model(self) -> None:
         states = {one.request: one.state for one in self.deployment.requests()}
         assert states == {**self.model.done, **{request: "pending" for request, _ in self.model.pending}}
-        files = {path.name for path in (self.deployment.path / "waiting").iterdir()}
-        assert files == {f"{request}.block" for request, asked in self.model.pending if asked.rows}
+        assert any((self.deployment.path / "waiting").iterdir()) == bool(self.model.pending)
 
     @invariant()
     def models_are_those_of_their_shards(self) -> None:

@@ -83,7 +83,7 @@ class Own:
         ({"sampling": IndependentSampler(0.5)}, ParameterError),
         ({"sampling": "sideways"}, ParameterError),
         ({"sampling": "partition", "inclusion_probability": 0.5}, ParameterError),
-        ({"n_shards": "auto"}, ParameterError),  # the exact promise has no target to plan for
+        ({"n_shards": "many"}, ParameterError),
         ({"apply": "sometimes"}, ParameterError),
         ({"clock_seconds": 0}, ParameterError),
         ({"clock_seconds": 1.5}, ParameterError),
@@ -202,7 +202,11 @@ def test_missing_files_are_named(folder: Path, missing: str) -> None:
 
 def test_leftovers_of_what_never_happened_are_removed(folder: Path) -> None:
     make(folder).close()
-    for name in ("models/00001-0123456789abcdef.arrays", f"waiting/{'e' * 32}.block", "records/000009/features.slab"):
+    for name in (
+        "models/00001-0123456789abcdef.arrays",
+        f"waiting/{'e' * 32}.requests",
+        "records/000009/features.slab",
+    ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"somebody's data")
     with (folder / "records/000001/features.slab").open("ab") as slab:

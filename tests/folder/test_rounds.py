@@ -114,7 +114,7 @@ WHILE_ERASING = {
     "overwriting": (RecordFolder, "erase"),
     "cutting": (RecordFolder, "cut"),
     "removing": (Store, "remove"),
-    "removing one": (files, "_remove_place"),
+    "removing one": (files, "remove_place"),
     "emptying the log": (Database, "checkpoint"),
     "flushing": (os, "fsync"),
 }

@@ -43,8 +43,8 @@ FILES = (
     "records/000001/checksums.slab",
     "models/MODEL",
     "models/00007-0123456789abcdef.safetensors",
-    "waiting/BLOCK",
-    "waiting/0123456789abcdef0123456789abcdef.block",
+    "waiting/REQUESTS",
+    "waiting/0123456789abcdef0123456789abcdef.requests",
     "keys/signing.pem",
     "keys/hashing.key",
     "design/consensus-0.json",
@@ -76,7 +76,7 @@ def victim(tmp_path: Path) -> Iterator[Path]:
     """A folder outside with files of many names, also those that a deployment would remove."""
     outside = tmp_path / "outside"
     outside.mkdir()
-    for name in ("letter", "00007-0123456789abcdef.safetensors", f"{'0' * 32}.block", "features.slab", "state.db"):
+    for name in ("letter", "00007-0123456789abcdef.safetensors", f"{'0' * 32}.requests", "features.slab", "state.db"):
         (outside / name).write_bytes(b"keep this " * 50)
     (outside / "000009").mkdir()
     (outside / "000009" / "labels.slab").write_bytes(b"keep this too")
@@ -96,10 +96,10 @@ def image(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 def located(home: Path, name: str) -> Path:
-    """The path of a part; MODEL and BLOCK stand for files whose names are drawn."""
+    """The path of a part; MODEL and REQUESTS stand for files whose names are drawn."""
     if name.endswith("MODEL"):
         return sorted((home / "models").iterdir())[0]
-    if name.endswith("BLOCK"):
+    if name.endswith("REQUESTS"):
         return sorted((home / "waiting").iterdir())[0]
     return home / name
 
@@ -262,7 +262,7 @@ def test_the_folder_itself_may_be_reached_by_a_link_of_the_users_own(home: Path,
 
 def test_files_of_other_names_are_not_removed(home: Path) -> None:
     """Only what is written here goes: files that the database does not name, with names as they are made."""
-    own = ["models/00001-0123456789abcdef.safetensors", f"waiting/{'a' * 32}.block", "records/000007/labels.slab"]
+    own = ["models/00001-0123456789abcdef.safetensors", f"waiting/{'a' * 32}.requests", "records/000007/labels.slab"]
     foreign = ["models/notes.txt", "models/00001-0123.safetensors", "waiting/a letter", "records/000008/thesis.tex"]
     for name in own + foreign:
         (home / name).parent.mkdir(exist_ok=True)

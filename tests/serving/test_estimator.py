@@ -283,7 +283,7 @@ def test_learners_of_other_kinds(iris):
         ({"n_shards": 0}, "n_shards.*0"),
         ({"n_shards": 2.5}, "n_shards.*2.5"),
         ({"inclusion_probability": 1.5}, "probability.*1.5"),
-        ({"n_shards": "auto"}, "plans for a target"),
+        ({"n_shards": "many"}, "n_shards.*many"),
         ({"sampling": "bogus"}, "sampling.*bogus"),
         ({"sampling": "partition", "inclusion_probability": 0.5}, "inclusion_probability"),
         ({"promise": "bogus"}, "promise.*bogus"),
@@ -468,3 +468,18 @@ def test_parameters_of_a_promise_that_is_given_by_name():
     assert (model.promise.name, model.promise.max_predictions, model.n_shards) == ("noise", 7, 3)
     with pytest.raises(ParameterError, match="Exact has no option 'max_predictions'"):
         UnlearningClassifier().set_params(promise__max_predictions=7)
+
+
+def test_lists_of_numbers_and_texts_keep_both():
+    rows = [[age, town] for age in (20, 30, 40, 50) for town in ("a", "b", "c")]
+    encode = ColumnTransformer([("age", StandardScaler(), [0]), ("town", OneHotEncoder(handle_unknown="ignore"), [1])])
+    labels = [age > 30 for age, _ in rows]
+    models = [
+        UnlearningClassifier(make_pipeline(encode, GaussianNB()), n_shards=1, random_state=0).fit(given, labels)
+        for given in (rows, np.array(rows, dtype=object))
+    ]
+    for model in models:
+        model.add([[60, "a"]], [True], ["new"])
+        found = model.deployment_.records.gather(model.deployment_.records.live_slots())[0]
+        assert found.tolist() == [*rows, [60, "a"]]
+        assert model.predict([[55, "b"], [10, "d"]]).tolist() == [True, False]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 
 from expunge import Guarantee, IndependentSampler, PartitionSampler, PrivacyBudget, Randomness, Records
 from expunge.core.errors import ParameterError
@@ -37,7 +38,7 @@ from expunge.serving.publishing import (
     StudentFront,
 )
 from expunge.training.fallback import NearestNeighbours, RidgeFallback
-from expunge.training.learners import LookupTableLearner
+from expunge.training.learners import LookupTableLearner, as_learner
 
 RECORDS = Records.build(np.arange(400.0).reshape(200, 2), np.arange(200) % 2)
 RNG = Randomness.from_seed(0)
@@ -60,23 +61,23 @@ def test_short_names() -> None:
             as_promise(wrong)  # type: ignore[arg-type]
 
 
-def test_sizes_are_taken_or_asked_of_the_planner() -> None:
-    assert Exact().sizes(10, None, RECORDS) == (10, None)
-    assert Consensus().sizes(np.int64(7), 0.5, RECORDS) == (7, 0.5)  # type: ignore[arg-type]
-    auto, probability = Consensus(target=Guarantee(20.0, 0.4, 0.4)).sizes("auto", None, RECORDS)
+def test_sizes_are_taken_or_planned_or_measured() -> None:
+    learner = as_learner(GaussianNB())
+    assert Exact().sizes(10, None, RECORDS, learner) == (10, None)
+    assert Consensus().sizes(np.int64(7), 0.5, RECORDS, learner) == (7, 0.5)  # type: ignore[arg-type]
+    auto, probability = Consensus(target=Guarantee(20.0, 0.4, 0.4)).sizes("auto", None, RECORDS, learner)
     assert auto >= 1
     assert probability is not None
     assert 0 < probability <= 1
-    assert Consensus().sizes("auto", 0.25, RECORDS)[1] == 0.25
-    for none in (Exact(), Unguarded()):
-        with pytest.raises(ParameterError, match="plans for a target"):
-            none.sizes("auto", None, RECORDS)
+    assert Consensus().sizes("auto", 0.25, RECORDS, learner)[1] == 0.25
+    for none in (Exact(), Unguarded()):  # a refit is quick
+        assert none.sizes("auto", None, RECORDS, learner) == (1, None)
 
 
 @pytest.mark.parametrize("wrong", [0, -3, True, 2.5, "many", None])
 def test_sizes_that_are_none(wrong: Any) -> None:
     with pytest.raises(ParameterError, match="n_shards must be a whole number of at least 1 or 'auto'"):
-        Consensus().sizes(wrong, None, RECORDS)
+        Consensus().sizes(wrong, None, RECORDS, as_learner(GaussianNB()))
 
 
 def test_samplers() -> None:

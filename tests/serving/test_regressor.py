@@ -186,7 +186,7 @@ def test_the_exact_promise_is_the_only_one(diabetes):
         (lambda: UnlearningClassifier(Ridge()), "Ridge.*UnlearningRegressor"),
         (lambda: UnlearningRegressor(combine="sum"), "combine.*sum"),
         (lambda: UnlearningRegressor(n_shards=0), "n_shards.*0"),
-        (lambda: UnlearningRegressor(n_shards="auto"), "plans for a target"),
+        (lambda: UnlearningRegressor(n_shards="many"), "n_shards.*many"),
     ],
 )
 def test_what_does_not_fit_is_named(make, culprit, diabetes):

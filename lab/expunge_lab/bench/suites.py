@@ -17,6 +17,7 @@ from expunge_lab.bench import (
     growth,
     guarantee,
     mechanisms,
+    plan,
     predict,
     sampling,
 )
@@ -55,6 +56,12 @@ SUITES: dict[str, Suite] = {
         "everything. Boosting is a learner whose fit dominates; logistic regression is not, and `expunge create` then "
         "advises plain retraining. `docs/ordinary_day.py` is the whole day.",
         day.run,
+    ),
+    "plan": Suite(
+        "`expunge plan --data` on a table of customers (`expunge_lab.datasets.churn`: gaps, categories, one in ten "
+        "leaves), with a minute to measure; and the processor time of a deletion that it says, against that of updates "
+        "on 200 days with a deletion each (20 for one model).",
+        plan.run,
     ),
     "durable": Suite(
         "A deployment in a folder, every step on the disk, against the same work in memory. The folder lies where "

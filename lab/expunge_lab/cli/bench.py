@@ -19,7 +19,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[SUITE]...",
-            help="delete, fit, day, durable, predict, growth, sampling, mechanisms, guarantee, consensus, deep.  "
+            help="delete, fit, day, plan, durable, predict, growth, sampling, mechanisms, guarantee, consensus, deep.  "
             "[default: all of them]",
         ),
     ] = None,
@@ -33,7 +33,7 @@ def bench(
 ) -> None:
     """Measure deleting, training, predicting, sampling, noise and guarantees, each against what it replaces.
 
-    All suites together take about four minutes.
+    All suites together take about eight minutes.
 
     Example: `expunge bench delete fit --out docs/benchmarks.md`
     """

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from expunge.cli.output import say
+from expunge.core.words import spell_time
 
 if TYPE_CHECKING:
     from expunge.folder import DurableDeployment
@@ -61,7 +62,7 @@ def explain_costs(costs: Costs, *, num_shards: int, is_exact: bool) -> list[str]
     is_exact
         Whether the promise is the exact one, under which any number of shards will do.
     """
-    deletion = _time(costs.deletion)
+    deletion = spell_time(costs.deletion)
     if costs.models_retrained == 0:
         about = "" if deletion.startswith("less") else "about "
         return [f"A deletion retrains nothing: the model is updated exactly, in {about}{deletion}."]
@@ -77,30 +78,21 @@ def explain_costs(costs: Costs, *, num_shards: int, is_exact: bool) -> list[str]
     about = "about " if not costs.is_estimated else "an estimated "
     told = [
         f"A deletion retrains {models} of {num_shards:,} models: about {deletion} of processor time, against "
-        f"{about}{_time(costs.refit)} for training one model on everything."
+        f"{about}{spell_time(costs.refit)} for training one model on everything."
     ]
     if not is_exact:
-        everything = _time(costs.deletion / costs.models_retrained * num_shards)
+        everything = spell_time(costs.deletion / costs.models_retrained * num_shards)
         told.append(
             f"Once a generation is used up, the next update retrains all of them: about {everything}. Keep these times "
             "from requesters: they depend on secrets."
         )
     if is_exact and (costs.refit < _NOTICEABLE or costs.savings < _WORTH):
         told.append(
-            f"Plain retraining (--shards 1) would take {_time(costs.refit)} a deletion and is usually more accurate: "
-            "consider it."
+            f"Plain retraining (--shards 1) would take {spell_time(costs.refit)} a deletion and is usually more "
+            "accurate: consider it."
         )
     return told
 
 
 _NOTICEABLE = 0.2  # seconds: what takes less a deletion need not be made cheaper
 _WORTH = 2.0  # times cheaper than plain retraining, from which on shards are worth their loss of accuracy
-
-
-def _time(seconds: float) -> str:
-    """Seconds in words, with two figures."""
-    if seconds < 0.001:
-        return "1 ms" if seconds >= 0.0005 else "less than 1 ms"
-    if seconds < 1:
-        return f"{float(f'{1000 * seconds:.2g}'):g} ms" if seconds < 0.1 else f"{seconds:.2f} s"
-    return f"{float(f'{seconds:.2g}'):,.10g} s" if seconds < 600 else f"{seconds / 60:,.0f} minutes"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,9 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import nonce_source, read_columns, replacing
+from expunge.cli.folders import nonce_source, read_columns, read_records, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
+from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_report
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -185,8 +187,16 @@ def create(
     float32: Annotated[bool, typer.Option("--float32", help="Keep numbers in 4 bytes instead of 8.")] = False,
     shards: Annotated[
         str | None,
-        typer.Option(metavar="N", help="How many shards, with a model each; or auto.  [default: 10; 1 for -exact]"),
+        typer.Option(
+            metavar="N",
+            help="How many shards, with a model each; or auto: chosen from the data, or for a target by the planner.  "
+            "[default: auto for exact; 1 for a learner in -exact; else 10]",
+        ),
     ] = None,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0, help="How long to measure on throw-away models, about; 0: not at all, and 10 shards."),
+    ] = DEFAULT_MINUTES,
     promise: Annotated[
         str,
         typer.Option(help=f"What is promised about deleted records: {', '.join(PROMISES)}.", autocompletion=_promises),
@@ -260,10 +270,11 @@ def create(
 ) -> None:
     """Train an ensemble on a file of records and keep it in a folder that honours deletion requests.
 
-    At the end it says what is promised, one statement for each promise, and what is not claimed.
+    Without --shards their number is chosen from this file, by throw-away trainings: it is then part of the recipe, and
+    fixed. At the end it says what is promised, how good the answers are, and what a deletion costs.
 
     Example: `expunge create churn/ --data train.csv --label churned --id customer_id --subject household
-    --learner logistic --shards 10`
+    --learner logistic`
     """
     import numpy as np
 
@@ -298,7 +309,9 @@ def create(
         if is_regression and (classes or promise != "exact"):
             what = "--class" if classes else f"--promise {promise}"
             raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
-        schema, records = _read(data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression)
+        schema, records = read_records(
+            data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression
+        )
         known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
         known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
@@ -315,8 +328,21 @@ def create(
         promised = _promised(promise, given)
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
         wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
-        wanted["num_shards"], chance = _sizes(_shards(shards, learner, promise), probability, wanted)
-        with progress("training", wanted["num_shards"]) as advance:
+        known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)
+        measured = partial(
+            _report,
+            made,
+            records,
+            classes=known if classes else None,
+            takes_missing=takes_missing,
+            sampler=promised.make_sampler(sampler, chance),
+            promise=promised,
+            minutes=minutes,
+            kinds=kinds_of(schema),
+        )
+        report = measured(num_shards=None) if known_shards is None else None
+        wanted["num_shards"] = shards_made = known_shards or (report or {})["num_shards"]
+        with progress("training", shards_made) as advance:
             clock_of_training = TrainingClock(advance)
             deployment = expunge.create(
                 place,
@@ -328,7 +354,7 @@ def create(
                 weights=records.weights,
                 classes=known if classes else None,
                 allow_missing=takes_missing,
-                n_shards=wanted["num_shards"],
+                n_shards=shards_made,
                 promise=promised,
                 sampling=sampler,
                 inclusion_probability=chance,
@@ -346,14 +372,16 @@ def create(
                     "slices": slices,
                     "wanted": wanted,
                     "taken": [
-                        *(["shards"] if shards == "auto" else []),
+                        *(["shards"] if report is not None or shards == "auto" else []),
                         *(["gaps"] if takes_missing and not allow_missing else []),
                     ],
                 },
                 advance=clock_of_training.advance,
             )
-        with deployment, progress("measuring what a deletion costs", 1):
-            keep_costs(deployment, clock_of_training.seconds)
+        with deployment:
+            deployment.add_provenance({"report": report or measured(num_shards=known_shards)})
+            with progress("measuring what a deletion costs", 1):
+                keep_costs(deployment, clock_of_training.seconds)
             found = _facts(deployment, schema, folder, declared=bool(classes))
     _show(found, as_json=as_json)
 
@@ -366,20 +394,6 @@ def _randomness(seed: int | None) -> Randomness | None:
         return None
     complain(f"the recipe key follows from --seed {seed}: use it for tests and experiments, not for people's data")
     return Randomness.from_seed(seed)
-
-
-def _read(
-    path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
-) -> tuple[Schema, Labelled]:
-    from expunge.tables import Numbers, read_labelled, read_table
-
-    numbers: Numbers = "float32" if float32 else "float64"
-    exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
-    with progress("reading", 1) as advance:
-        table = read_table(path, as_text=exact, text_features=[*columns["declared"]], numbers=numbers)
-        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
-        advance(1)
-    return found
 
 
 def _target(alpha: float | None, beta: float | None, gamma: float | None) -> Guarantee | None:
@@ -443,22 +457,67 @@ def _wanted(promise: Promise, sampling: str, *, num_records: int, num_classes: i
     }
 
 
-def _shards(given: str | None, learner: str, promise: str) -> str:
+def _shards(given: str | None, learner: str, promise: str, minutes: float) -> str:
     """The number of shards that was given, or the default; a learner that unlearns exactly needs one."""
     if learner not in _UNLEARN_EXACTLY or promise != "exact":
-        return "10" if given is None else given
-    if given not in (None, "1"):
+        default = "auto" if promise == "exact" and minutes else "10"
+        return default if given is None else given
+    if given not in (None, "1", "auto"):
         raise ParameterError(
             f"--learner {learner} deletes without training, so shards gain nothing: leave out --shards {given}"
         )
     return "1"
 
 
-def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int, float | None]:
-    """The number of shards and the inclusion probability; the planner chooses them for "auto"."""
+def _report(
+    learner: Any,
+    records: Labelled,
+    *,
+    classes: Any,
+    takes_missing: bool,
+    num_shards: int | None,
+    sampler: Any,
+    promise: Promise,
+    minutes: float,
+    kinds: dict[str, str],
+) -> dict[str, Any]:
+    """Measure on throw-away models, and choose the number of shards if it is None."""
+    from expunge.core.records import Records
+    from expunge.training.learners.protocol import predicts_values
+
+    built = Records.build(
+        records.features,
+        records.labels,
+        ids=records.ids,
+        subjects=records.subjects,
+        weights=records.weights,
+        classes=classes,
+        is_regression=predicts_values(learner),
+        allow_missing=takes_missing,
+        copy=False,
+    )
+    return measure_report(
+        built,
+        learner,
+        records.features,
+        records.labels,
+        kinds=kinds,
+        num_shards=num_shards,
+        sampler=sampler,
+        by_votes=not promise.is_exact,
+        combination=getattr(promise, "combine", "mean"),
+        minutes=minutes or DEFAULT_MINUTES if num_shards is None else minutes,
+    )
+
+
+def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int | None, float | None]:
+    """The number of shards and the inclusion probability.
+
+    For "auto" the planner chooses them if there is a target; otherwise the number is None, and is to be measured.
+    """
     if shards == "auto":
         if wanted["promise"] in ("exact", "unguarded"):
-            raise ParameterError(f"--shards auto plans for a target, and --promise {wanted['promise']} has none")
+            return None, probability
         from expunge.core.guarantee import Guarantee
         from expunge.theory.planning import recommend_shards
 
@@ -510,6 +569,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
                 "guarantee": made.guarantee.to_dict(),
                 "advice": advice_for(made.guarantee, made.provenance),
                 "costs": made.provenance.get("costs"),
+                "report": made.provenance.get("report"),
             }
         )
         return
@@ -522,7 +582,12 @@ def _show(made: _Made, *, as_json: bool) -> None:
     )
     if schema.features:
         console.print(f"Learns from {_columns_in_words(schema)}.", markup=False)
+    report = made.provenance["report"]
+    if report["choice"] is not None:
+        console.print(report["choice"]["words"], markup=False)
+        console.print("k was chosen from the first data: it is part of the recipe and is fixed.", markup=False)
     tell_promise(made.promise, made.guarantee, provenance=made.provenance)
+    tell_report(report, as_of=", measured on throw-away models")
     costs = costs_of(made.provenance)
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold]")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from expunge.evidence import KeyDraw
     from expunge.evidence.nonce import NonceSource
     from expunge.folder import DurableDeployment
-    from expunge.tables import Schema, Table
+    from expunge.tables import Labelled, Schema, Table
     from expunge.training.learners import Learner, SlicedLearner
 
 
@@ -185,6 +185,22 @@ def schema_of(deployment: DurableDeployment, folder: Path) -> Schema:
     if stored is None:
         raise InputError(f"{folder} was not created by `expunge create`: it has no column names; use it from Python")
     return Schema.from_dict(stored)
+
+
+def read_records(
+    path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
+) -> tuple[Schema, Labelled]:
+    """Read the first file of a deployment: its columns, and its records."""
+    from expunge.cli.output import progress
+    from expunge.tables import Numbers, read_labelled, read_table
+
+    numbers: Numbers = "float32" if float32 else "float64"
+    exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
+    with progress("reading", 1) as advance:
+        table = read_table(path, as_text=exact, text_features=[*columns["declared"]], numbers=numbers)
+        found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
+        advance(1)
+    return found
 
 
 def read_columns(path: Path, schema: Schema) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,11 @@ _SHORT_NAME = 32  # the name of a request is as long
 def complain(message: str) -> None:
     """Print one line on standard error."""
     _errors.print(f"expunge: {_visible(' '.join(message.split()))}", markup=False, soft_wrap=True)
+
+
+def is_seen() -> bool:
+    """Whether standard error is a terminal, with a person in front of it."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def say(sentence: str) -> None:

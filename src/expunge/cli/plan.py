@@ -1,4 +1,4 @@
-"""`expunge plan`."""
+"""`expunge plan`: measured on data, or computed from numbers alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from expunge.cli.app import app
+from expunge.cli.folders import read_settings
 from expunge.cli.output import console, say, show_json, show_table
+from expunge.cli.trial import Table, Wishes, plan_on_data
+from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from expunge.theory.planning import Offer, Plan
@@ -32,8 +35,43 @@ _CAPTION = (
 
 @app.command()
 def plan(
-    records: Annotated[int, typer.Option(help="How many records there are (n).")],
-    shards: Annotated[int, typer.Option(help="How many shards, with a model each (k).")],
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure on these records: CSV, Parquet or NPZ.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What to predict.  [default: y of an NPZ file with an X]")
+    ] = None,
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="The id of a record.")] = None,
+    subject: Annotated[str | None, typer.Option(metavar="COLUMN", help="Whose record it is.")] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column not to learn from; repeatable.")
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column of text to read word by word; repeatable.")
+    ] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column of numbers that are names; repeatable.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
+    ] = None,
+    learner: Annotated[
+        str, typer.Option(metavar="NAME", help="With --data: a learner, as for `expunge create`.")
+    ] = "logistic",
+    promise: Annotated[
+        str, typer.Option(help="With --data: exact, consensus, router or student: what is to be measured.")
+    ] = "exact",
+    minutes: Annotated[float, typer.Option(min=0.01, help="With --data: how long to measure, about.")] = 1.5,
+    tolerance: Annotated[
+        float,
+        typer.Option(min=0.0001, help="With --data: what may be lost against one model, in accuracy, AUC or R²."),
+    ] = 0.01,
+    records: Annotated[int | None, typer.Option(help="Without --data: how many records there are (n).")] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(help="How many shards, with a model each (k); with --data only this number is measured."),
+    ] = None,
     probability: Annotated[
         float | None, typer.Option(help="The chance that a record is in a shard (p).  [default: 1/shards]")
     ] = None,
@@ -69,14 +107,54 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw alpha against the number of predictions into a .png or .svg file.")
+        Path | None,
+        typer.Option(help="Draw it into a .png or .svg file: work against accuracy, or alpha against predictions."),
     ] = None,
 ) -> None:
-    """Say what can be promised for your data and traffic, what it costs, and whether retraining is cheaper.
+    """Say how many shards to use, or what can be promised; what it costs; and whether plain retraining is cheaper.
+
+    With --data it measures on your records, with throw-away models: how good the answers are, and what deletions cost.
+    Without, it computes from numbers what each way of publishing can promise.
+
+    Example: `expunge plan --data train.csv --label churned --id customer_id --learner boosting --plot choice.png`
 
     Example: `expunge plan --records 1000000 --shards 1000 --predictions-per-day 500 --plot bounds.png`
     """
     from expunge.core.guarantee import Guarantee
+
+    if data is not None:
+        if records is not None:
+            raise ParameterError("--records is for a plan without --data, which counts them")
+        plan_on_data(
+            Table(
+                data=data,
+                label=label,
+                id=id,
+                subject=subject,
+                ignored=tuple(ignore or ()),
+                declared=dict.fromkeys(text or (), "text") | dict.fromkeys(category or (), "category"),
+                learner=learner,
+                options=read_settings(settings or ()),
+            ),
+            Wishes(
+                promise=promise,
+                num_shards=shards,
+                probability=probability,
+                target=Guarantee(alpha, beta, gamma),
+                generations=generations,
+                max_predictions=max_predictions,
+                predictions_per_day=predictions_per_day,
+                deletions_per_day=deletions_per_day,
+                batches_per_day=batches_per_day,
+                tolerance=tolerance,
+                minutes=minutes,
+            ),
+            plot=plot,
+            as_json=as_json,
+        )
+        return
+    if records is None or shards is None:
+        raise ParameterError("give --data FILE to measure on, or --records and --shards to compute with")
     from expunge.theory.planning import plan as make_plan
     from expunge.theory.planning import plot_plan, read_vote_shares
 
@@ -109,11 +187,11 @@ def plan(
 
 def _tell(made: Plan) -> None:
     _tell_question(made)
+    _paragraph("Verdict", [made.verdict.words])
     for show in (_show_promises, _show_theorems, _show_consensus, _show_work):
         console.print()
         show(made)
     _tell_deletion(made)
-    _paragraph("Verdict", [made.verdict.words])
     _paragraph("Recommended for this data and traffic", [made.recommended.words])
     if made.changes:
         needed = "" if made.predictions_needed is None else f" ({made.predictions_needed:,} predictions per generation)"

@@ -11,7 +11,8 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.folders import opened, read_columns, refuse_inside, refuse_same, schema_of
-from expunge.cli.output import Folder, Jobs, Trust, console, progress
+from expunge.cli.output import Folder, Jobs, Trust, complain, console, is_seen, progress
+from expunge.cli.status import end_of_generation
 from expunge.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,13 +36,18 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add a column for each class; under the exact promise only.")
     ] = False,
+    inside: Annotated[
+        bool,
+        typer.Option("--inside", help="Say also in a pipe if these answers ended a generation: for operators only."),
+    ] = False,
     jobs: Jobs = None,
     trust: Trust = None,
 ) -> None:
     """Answer every row of a file with a label, or with a number. The id column is copied if the file has it.
 
     Under the exact promise answers cost nothing. Under the others they cost budget; equal rows are charged once in a
-    command. A declined answer is empty. If --out cannot be written, nothing is charged.
+    command. A declined answer is empty. If --out cannot be written, nothing is charged. If the answers make the next
+    update a full retraining, standard error says so; under a consensus, which must not get out, on a terminal only.
 
     Example: `expunge predict churn/ --data new.csv --out answers.csv`
     """
@@ -55,7 +61,7 @@ def predict(
     refuse_inside(folder, target)
     refuse_same(data, target)
     with (
-        nullcontext() if target is None else Draft(target) as draft,
+        nullcontext() if target is None else Draft(target, overwrites=True) as draft,
         opened(folder, trust=trust, jobs=jobs) as deployment,
     ):
         schema = schema_of(deployment, folder)
@@ -63,7 +69,9 @@ def predict(
         features = schema.unlabelled(table)
         with progress("predicting", 1) as advance:
             more = _probabilities(deployment, features) if probabilities else None  # refused before anything is charged
+            was_used_up = deployment.inside.budget.exhausted
             answers = deployment.predict(features)
+            is_used_up = deployment.inside.budget.exhausted and not was_used_up
             advance(1)
         content = encode_answers(answers, format=form, probabilities=more, **_ids(schema, table))
         if draft is None:
@@ -74,7 +82,25 @@ def predict(
             declined = sum(answer is None for answer in answers.tolist())
             words = f"Wrote {len(answers):,} answers to {target}" + (f"; {declined:,} declined." if declined else ".")
             console.print(words, markup=False, soft_wrap=True)
+        if is_used_up:
+            _tell_end(deployment, inside=inside)
         deployment.wait()  # answers may have used up the budget, so that a retraining runs
+
+
+_NEXT = "the next update retrains everything"
+
+
+def _tell_end(deployment: DurableDeployment, *, inside: bool) -> None:
+    """Say that the next update retrains everything. Whether a consensus failed is for the operator alone."""
+    publisher = deployment.inside.publisher
+    if publisher.shows_budget:
+        when = "everything is retrained now" if publisher.on_exhausted == "retrain_now" else _NEXT
+        complain(f"{end_of_generation(publisher)}: {when}")
+    elif inside or is_seen():
+        complain(
+            f"inside, for operators only: {end_of_generation(publisher)}, so {_NEXT}; "
+            "showing this to a requester voids the (α,β,γ) guarantee"
+        )
 
 
 def _probabilities(deployment: DurableDeployment, features: Any) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from expunge.cli.costs import costs_of, tell_costs
 from expunge.cli.create import advice_for, count_shards, tell_promise
 from expunge.cli.folders import opened, settle
 from expunge.cli.output import AsJson, Folder, Trust, console, say, show_json
+from expunge.cli.report import tell_report
 from expunge.cli.requests import request_facts
 from expunge.core.words import plural
 
 if TYPE_CHECKING:
     from expunge.folder import DeploymentView, DurableDeployment, DurableStatus, Request
-    from expunge.serving.publishing import BudgetStatus
+    from expunge.serving.publishing import BudgetStatus, Publisher
     from expunge.training.environment import Origins
 
 _STATES = ("applied", "pending", "cancelled")
@@ -97,6 +98,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "environment": view.origins(trust=trust).to_dict(),
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
+        "report": view.provenance.get("report"),
     }
 
 
@@ -131,6 +133,7 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
         say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
     _tell_environment(view.origins(trust=trust))
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
+    tell_report(view.provenance.get("report"), as_of=", as measured when the folder was created")
     costs = costs_of(view.provenance) if shows_costs else None
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold], as measured when the folder was created")
@@ -190,6 +193,7 @@ def _inside(deployment: DurableDeployment) -> dict[str, Any]:
     return {
         "generation": found.generation,
         "budget": _budget(found.budget),
+        "end": end_of_generation(found.publisher),
         "models_trained": found.models_trained,
         "smallest_shard": sizes[0],
         "median_shard": sizes[len(sizes) // 2],
@@ -197,6 +201,16 @@ def _inside(deployment: DurableDeployment) -> dict[str, Any]:
         "empty_shards": sizes.count(0),
         "failed_shards": abstaining - sizes.count(0),
     }
+
+
+def end_of_generation(publisher: Publisher) -> str:
+    """What ended a generation; empty if it goes on. Under a consensus this is for the operator."""
+    if not publisher.must_retrain:
+        return ""
+    if publisher.shows_budget:
+        return "the budget of the generation is used up"
+    is_full = publisher.status.predictions >= publisher.capacity
+    return "the predictions of the generation are used up" if is_full else "a consensus failed"
 
 
 def _tell_inside(secret: dict[str, Any]) -> None:
@@ -208,5 +222,5 @@ def _tell_inside(secret: dict[str, Any]) -> None:
     )
     say(f"models trained since creation: {secret['models_trained']:,}; this is generation {secret['generation']:,}")
     if secret["budget"]["predictions_left"] is not None or secret["budget"]["exhausted"]:
-        end = "the next update retrains everything" if secret["budget"]["exhausted"] else "it is not used up"
+        end = f"{secret['end']}: the next update retrains everything" if secret["end"] else "it is not used up"
         say(f"predictions in this generation: {secret['budget']['predictions']:,}; {end}")

@@ -9,7 +9,8 @@ import re
 import secrets
 import select
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,8 @@ from expunge.core.errors import InputError
 
 _PATIENCE = 10.0  # seconds to wait for a pipe
 _PIECE = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_flush_data = getattr(os, "fdatasync", os.fsync)  # some systems have no fdatasync
 
 
 class Draft:
@@ -31,6 +34,9 @@ class Draft:
     ----------
     path
         Where the finished file goes.
+    overwrites
+        Whether the content of the file that it replaces is overwritten with zeros: it tells of people. Who still reads
+        the old file then reads zeros.
 
     Raises
     ------
@@ -47,8 +53,9 @@ class Draft:
     b'id,prediction\\n'
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, overwrites: bool = False) -> None:
         self.path = Path(path)
+        self._overwrites, self._is_finished = overwrites, False
         if self.path.is_dir():
             raise InputError(f"{str(path)!r} is a folder; give the name of a file to write")
         if self.path.is_symlink():
@@ -92,7 +99,9 @@ class Draft:
             if self._is_unnamed:
                 own = f"/proc/self/fd/{self._descriptor}"  # a link, which is followed only if a folder is given
                 os.link(own, self._temporary, dst_dir_fd=self._descriptor)
-            os.replace(self._temporary, self._target)
+            with _held_to_overwrite(self._target) if self._overwrites else nullcontext():
+                os.replace(self._temporary, self._target)
+                self._is_finished = True
         except OSError as error:
             raise InputError(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
 
@@ -102,9 +111,30 @@ class Draft:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._is_special:
+        if self._is_special:
+            return
+        try:
+            if not self._is_finished:
+                overwrite(self._descriptor)
+        finally:
             os.close(self._descriptor)
             self._temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _held_to_overwrite(path: Path) -> Iterator[None]:
+    """Hold the file that has this name, and overwrite it after the block unless it still has a name."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # there is none, or it is not ours to write to
+        yield
+        return
+    try:
+        yield
+        if not os.fstat(descriptor).st_nlink:
+            overwrite(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _require_own_link(path: Path) -> None:
@@ -144,6 +174,7 @@ def _remove_leftover(path: Path) -> None:
         found = os.fstat(descriptor)
         if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            overwrite(descriptor)
             path.unlink()
     finally:
         os.close(descriptor)
@@ -275,6 +306,43 @@ def write_all(descriptor: int, content: Any, offset: int | None = None) -> None:
         done = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
         view = view[done:]
         offset = None if offset is None else offset + done
+
+
+def overwrite(descriptor: int, start: int = 0) -> None:
+    """Overwrite an open file with zeros in place, from a number of bytes to its end, and wait for the disk.
+
+    Every file that tells of people is overwritten by this function before it is removed or cut off: a file system gives
+    the blocks back as they are. A file system that never writes in place may have no room for it; then there is nothing
+    to be gained, and the file is left as it is.
+
+    Parameters
+    ----------
+    descriptor
+        The file, open for writing.
+    start
+        Where to begin.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     _ = file.write(b"a secret")
+    ...     file.flush()
+    ...     overwrite(file.fileno(), 2)
+    ...     os.pread(file.fileno(), 8, 0)
+    b'a \\x00\\x00\\x00\\x00\\x00\\x00'
+    """
+    size = os.fstat(descriptor).st_size
+    if size <= start:
+        return
+    zeros = bytes(min(size - start, _PIECE))
+    try:
+        for low in range(start, size, _PIECE):
+            write_all(descriptor, zeros[: size - low], low)
+        _flush_data(descriptor)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
 
 
 def flush_file(path: Path) -> None:

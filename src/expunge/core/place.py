@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.errors import FormatError
-from expunge.core.files import write_all
+from expunge.core.files import overwrite, write_all
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -254,10 +254,19 @@ class Place:
         finally:
             os.close(descriptor)
 
-    def truncate(self, size: int) -> None:
-        """Cut a file off."""
+    def overwrite(self, start: int = 0) -> None:
+        """Overwrite a file with zeros in place, from a number of bytes to its end."""
         descriptor = self.open(os.O_WRONLY)
         try:
+            overwrite(descriptor, start)
+        finally:
+            os.close(descriptor)
+
+    def truncate(self, size: int) -> None:
+        """Cut a file off. What is cut off is overwritten before."""
+        descriptor = self.open(os.O_WRONLY)
+        try:
+            overwrite(descriptor, size)
             os.ftruncate(descriptor, size)
         finally:
             os.close(descriptor)
@@ -270,13 +279,28 @@ class Place:
             os.mkdir(name, 0o700, dir_fd=descriptor)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
-        """Remove a file, or a link but not what it leads to."""
+        """Remove a file, or a link but not what it leads to. A file of one's own is overwritten before."""
         try:
             with self._holder() as (descriptor, name):
+                self._overwrite(descriptor, name)
                 os.unlink(name, dir_fd=descriptor)
         except FileNotFoundError:
             if not missing_ok:
                 raise
+
+    def _overwrite(self, parent: int, name: str) -> None:
+        """Overwrite a file that passes all checks. Anything else, such as a file with a second name, stays as it is."""
+        with suppress(FormatError):
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            self._require_file(found)
+            if not found.st_size:
+                return
+            descriptor = os.open(name, os.O_WRONLY | _FILE, dir_fd=parent)
+            try:
+                self._require_file(os.fstat(descriptor))  # the name may lead to another file by now
+                overwrite(descriptor)
+            finally:
+                os.close(descriptor)
 
     def rmdir(self) -> None:
         """Remove an empty folder."""

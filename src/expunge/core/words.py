@@ -97,6 +97,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def spell_time(seconds: float) -> str:
+    """Write an amount of work in seconds or minutes, with two figures."""
+    if seconds < 0.001:
+        return "1 ms" if seconds >= 0.0005 else "less than 1 ms"
+    if seconds < 1:
+        return f"{float(f'{1000 * seconds:.2g}'):g} ms" if seconds < 0.1 else f"{seconds:.2f} s"
+    return f"{float(f'{seconds:.2g}'):,.10g} s" if seconds < 600 else f"{seconds / 60:,.0f} minutes"
+
+
 def ceiling(value: float, digits: int = 3) -> str:
     """Write an upper bound, rounded up to `digits` significant digits."""
     return in_digits(_exact(value), digits, ROUND_CEILING)

@@ -350,8 +350,7 @@ class DurableDeployment:
         with self._working():
             self._keeper.complete_erasure(self.inside)
             self._inbox.catch_up(self.records)
-            requests = self._evidence.requests
-            applying = [(one, requests.batch_of(one.request)) for one in requests.in_state("pending")]
+            applying = self._inbox.read_pending()
             if not applying:
                 return None
             self._raise_clock_error()

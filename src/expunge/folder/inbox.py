@@ -70,6 +70,13 @@ class Inbox:
         if not self._is_current:
             self.start_from(records)
 
+    def read_pending(self) -> list[tuple[Request, Batch]]:
+        """Read all pending requests, to apply them. What is accepted from now on goes to another file."""
+        with self.lock:
+            requests = self._evidence.requests
+            self._store.waiting.begin_anew()
+            return [(one, requests.batch_of(one.request)) for one in requests.in_state("pending")]
+
     def submit(
         self, updates: list[Update], read_current: Callable[[], Records], *, key: str | None, readmit: bool, now: str
     ) -> Request:

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from expunge.core.errors import InputError, NotPublishedError, ParameterError, RecordError
-from expunge.core.features import Features, codes_of, is_frame, is_sparse
+from expunge.core.features import Features, as_features, codes_of, is_frame, is_sparse
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
@@ -211,7 +211,7 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
             allow_missing=_accepts_missing(self._core()),
         )
         sampling, chance = getattr(self, "sampling", None), getattr(self, "inclusion_probability", None)
-        num_shards, probability = promise.sizes(self.n_shards, chance, records)
+        num_shards, probability = promise.sizes(self.n_shards, chance, records, learner)
         rng = self._randomness()
         self.deployment_ = Deployment(
             records,
@@ -244,7 +244,7 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         checks = self._checks()
         if allow_missing:
             checks["ensure_all_finite"] = False
-        return _narrowed(validate_data(self, X, reset=False, **checks))
+        return _narrowed(validate_data(self, _with_values(X, checks), reset=False, **checks))
 
     def _checks(self) -> dict[str, Any]:
         base = self._core()
@@ -271,7 +271,8 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         A scikit-learn classifier or Pipeline, or a `Learner`; LogisticRegression if None. Put preprocessing that looks
         at data into a Pipeline here, so that it is unlearned too.
     n_shards
-        The number of shards k. "auto" lets the planner choose k and p for a promise with a target.
+        The number of shards k. "auto" chooses it: under the exact promise from a few seconds of throw-away trainings on
+        this data, for a promise with a target by the planner. It is part of the recipe and fixed from then on.
     promise
         What is promised about deleted records: "exact" (the default), "consensus", "router", "noise" or "unguarded", or
         an object of `expunge.serving.promises` with its own options: `Exact`, `Consensus`, `Router`, `Student`,
@@ -564,7 +565,8 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
             validate_data(self, X, skip_check_array=True, reset=True)
             labels: Any = np.asarray(y)
         else:
-            X, labels = validate_data(self, X, y, reset=True, multi_output=True, **self._checks())
+            checks = self._checks()
+            X, labels = validate_data(self, _with_values(X, checks), y, reset=True, multi_output=True, **checks)
             X = _narrowed(X)
         labels = labels.toarray() if is_sparse(labels) else labels
         labels = column_or_1d(labels, warn=True) if labels.ndim == 2 and labels.shape[1] == 1 else labels
@@ -597,7 +599,8 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         A scikit-learn regressor or Pipeline, or a `Learner` that `predicts_values`; Ridge if None. Put preprocessing
         that looks at data into a Pipeline here, so that it is unlearned too.
     n_shards
-        The number of shards k. Each person's records are in one of them.
+        The number of shards k. Each person's records are in one of them. "auto" chooses it from a few seconds of
+        throw-away trainings.
     combine
         How the values of the shards become one: "mean" or "median". A shard without records is left out.
     n_jobs
@@ -636,7 +639,7 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         self,
         estimator: Any = None,
         *,
-        n_shards: int = 10,
+        n_shards: int | str = 10,
         combine: Combination = "mean",
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -713,7 +716,9 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
             validate_data(self, X, skip_check_array=True, reset=True)
             targets = np.asarray(y)
         else:
-            X, targets = validate_data(self, X, y, reset=True, multi_output=True, y_numeric=True, **self._checks())
+            checks = self._checks()
+            rows = _with_values(X, checks)
+            X, targets = validate_data(self, rows, y, reset=True, multi_output=True, y_numeric=True, **checks)
             X = _narrowed(X)
         takes_many = not hasattr(self._core(), "__sklearn_tags__") or get_tags(self._core()).target_tags.multi_output
         if targets.ndim == 2 and targets.shape[1] == 1 and not takes_many:
@@ -765,6 +770,11 @@ def _lets_missing_pass(step: Any) -> bool:
 
 def _accepts_sparse(estimator: Any) -> bool:
     return not hasattr(estimator, "__sklearn_tags__") or bool(get_tags(estimator).input_tags.sparse)
+
+
+def _with_values(X: Any, checks: dict[str, Any]) -> Any:
+    """Lists as rows of Python values where any type may be: scikit-learn turns numbers beside texts into texts."""
+    return as_features(X) if isinstance(X, list | tuple) and checks["dtype"] is None else X
 
 
 def _narrowed(table: Features) -> Features:

@@ -31,6 +31,7 @@ from expunge.serving.publishing.publisher import require_limit
 from expunge.serving.publishing.student import Augment
 from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
+from expunge.training.choice import choose_shards
 from expunge.training.environment import Origins
 from expunge.training.fallback import Fallback, RidgeFallback
 from expunge.training.learners import Learner, SlicedLearner, as_learner
@@ -222,8 +223,13 @@ class Promise(ABC):
         """
         return publishing.DirectFront()
 
-    def sizes(self, n_shards: int | str, probability: float | None, records: Records) -> tuple[int, float | None]:
-        """The number of shards and the inclusion probability; the planner chooses them if `n_shards` is "auto".
+    def sizes(
+        self, n_shards: int | str, probability: float | None, records: Records, learner: Learner | SlicedLearner
+    ) -> tuple[int, float | None]:
+        """The number of shards and the inclusion probability, chosen if `n_shards` is "auto".
+
+        For a promise with a target the planner chooses them, from numbers alone. For the others they are chosen from
+        what throw-away models do on these records (`expunge.training.comparison`); k is then part of the recipe.
 
         Parameters
         ----------
@@ -233,6 +239,8 @@ class Promise(ABC):
             p, or None.
         records
             The dataset to train on.
+        learner
+            What trains a shard.
 
         Returns
         -------
@@ -244,11 +252,16 @@ class Promise(ABC):
         Raises
         ------
         ParameterError
-            If `n_shards` is not a positive integer, or is "auto" though there is no target to plan for.
+            If `n_shards` is not a positive integer.
         """
         if n_shards == "auto":
             if not isinstance(self, _Limited):
-                raise ParameterError(f"n_shards='auto' plans for a target, and {self.name!r} has none: give a number")
+                sampler = self.make_sampler(None, probability)
+                rule: Combination = getattr(self, "combine", "mean")
+                chosen, _ = choose_shards(
+                    records, learner, sampler=sampler, by_votes=not self.is_exact, combination=rule
+                )
+                return chosen.num_shards, probability
             limit = self.max_predictions
             advice = recommend_shards(
                 num_records=len(records),

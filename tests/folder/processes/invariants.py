@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,18 @@ def check(folder: Path, scenario: Scenario, told: Told) -> None:
     expunge.open(folder).close()
     after = _contents(folder)
     assert before == after, f"opening changed {[name for name in before if before[name] != after.get(name)]}"
+
+
+_NAMES = (b"person-", b"household-", b"key of ")
+
+
+def check_database(folder: Path) -> None:
+    """Neither the database nor its log ever holds an id, a subject or a key, not even of who is there or pending."""
+    for path in (folder / "state.db", folder / "state.db-wal"):
+        with suppress(FileNotFoundError):
+            content = path.read_bytes()
+            found = [name for name in _NAMES if name in content]
+            assert not found, f"{path.name} holds {found[0]!r}"
 
 
 def _check_all(deployment: Any, folder: Path, scenario: Scenario, told: Told, requests: dict[str, Any]) -> None:
@@ -184,7 +196,12 @@ def _check_files(deployment: Any, folder: Path) -> None:
     ((epoch, num_slots),) = _rows(deployment, "SELECT epoch, num_slots FROM position")
     assert {path.name for path in (folder / "models").iterdir()} == models
     assert {path.name for path in (folder / "waiting").iterdir()} == waiting
-    assert len(waiting) == sum(one.state == "pending" and one.additions > 0 for one in deployment.requests())
+    assert bool(waiting) == any(one.state == "pending" for one in deployment.requests())
+    for name in waiting:
+        content = bytearray((folder / "waiting" / name).read_bytes())
+        for start, length in _rows(deployment, f"SELECT start, length FROM requests WHERE file = '{name}'"):
+            content[start : start + length] = bytes(length)
+        assert not any(content), "what is not pending is overwritten"
     assert [path.name for path in (folder / "records").iterdir()] == [f"{epoch:06d}"]
     assert (folder / "records" / f"{epoch:06d}" / "labels.slab").stat().st_size == 4 * num_slots
     assert {path.name for path in folder.iterdir() if path.is_file()} <= _FILES
@@ -215,6 +232,11 @@ def _check_erasure(
         patterns += [pattern for name in gone for pattern in name_patterns(name)]
     found = traces(files_under(folder), patterns)
     assert not found, f"what was erased is still there: {found[0]}"
+    check_database(folder)
+    database = {path: path.read_bytes() for path in folder.glob("state.db*")}
+    for person in everybody:
+        found = traces(database, [*patterns_of(person, scenario.table), *name_patterns(person.name(scenario.ids))])
+        assert not found, f"the database tells of somebody: {found[0]}"
 
 
 def _check_idempotency(deployment: Any, scenario: Scenario, asked: dict[str, Any], requests: dict[str, Any]) -> None:

@@ -7,9 +7,10 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from expunge.core import place
+import expunge.core.files
+import expunge.core.place
+from expunge.core.place import Place
 from expunge.folder.store import Store
-from expunge.folder.store.database import Database
 from expunge.folder.store.requests import RequestBook
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.store import DurableJournal
@@ -45,8 +46,23 @@ def leave_rows() -> None:
 
 
 def leave_the_log() -> None:
-    """The write-ahead log keeps what was deleted from the database."""
-    Database.checkpoint = _nothing  # type: ignore[method-assign]
+    """The write-ahead log is cut off as it is."""
+    Place.overwrite = _nothing  # type: ignore[method-assign]
+
+
+def leave_bytes() -> None:
+    """Files are removed as they are."""
+    expunge.core.place.overwrite = _nothing  # type: ignore[attr-defined]
+
+
+def leave_zeros_in_memory() -> None:
+    """What is overwritten is not flushed before it is removed."""
+    expunge.core.files._flush_data = _nothing  # type: ignore[assignment]
+
+
+def keep_names_in_the_database() -> None:
+    """A request is named after its key."""
+    RequestBook._key = lambda self, key: key.encode()  # type: ignore[assignment,method-assign,union-attr]
 
 
 def go_on_out_of_step() -> None:
@@ -67,7 +83,7 @@ def flush_no_folders() -> None:
 
 def write_once() -> None:
     """What a call did not write is not written."""
-    place.write_all = lambda descriptor, content: os.write(descriptor, memoryview(content).cast("B"))  # type: ignore[attr-defined]
+    expunge.core.place.write_all = lambda descriptor, content: os.write(descriptor, memoryview(content).cast("B"))  # type: ignore[attr-defined]
 
 
 SABOTAGE: dict[str, Callable[[], None]] = {
@@ -79,6 +95,9 @@ SABOTAGE: dict[str, Callable[[], None]] = {
         leave_files,
         leave_rows,
         leave_the_log,
+        leave_bytes,
+        leave_zeros_in_memory,
+        keep_names_in_the_database,
         go_on_out_of_step,
         flush_nothing,
         flush_no_folders,

@@ -1,7 +1,8 @@
 """A warm process that forks one process for every kill, kills it, and lets another one look at what is left.
 
 It reads jobs as lines of JSON and answers each with a line: which steps were passed, whether the process was killed,
-and what is wrong with the folder afterwards. Nothing that is killed or looked at is ever open in the warm process.
+and what is wrong with the folder afterwards. Nothing that is killed or looked at is ever open in the warm process. What
+children remove is kept (`graveyard.c`), if the process was started so; what the warm process removes is not.
 
 Where `disk.c` is loaded, a call to the disk can fail, or kill the process; and the power can be lost: see `disk.py`.
 """
@@ -17,6 +18,7 @@ import select
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -36,12 +38,19 @@ from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
 from expunge.folder.store import steps
 
+GRAVEYARD = os.environ.pop("GRAVEYARD", None)
 _ASIDE = ("met", "calls")  # what a process on a failing disk tells about itself
 _KEPT = (0.0, 0.5, 0.0, 0.9, 1.0)  # the share of what was not flushed that reaches the disk all the same
 Fate = tuple[list[dict[str, Any]], bool, float]  # what it told, whether it was killed, seconds
 
 
-def forked(act: Callable[[Callable[..., None]], None], *, kill: list[Any] | None, after: float | None) -> Fate:
+def forked(
+    act: Callable[[Callable[..., None]], None],
+    *,
+    kill: list[Any] | None,
+    after: float | None,
+    folder: Path | None = None,
+) -> Fate:
     """Run `act(tell)` in a process of its own, which dies at the n-th passing of a step, or after some seconds."""
     reading, writing = os.pipe()
     gc.freeze()  # a collection in the child would touch, and so copy, every page
@@ -49,7 +58,7 @@ def forked(act: Callable[[Callable[..., None]], None], *, kill: list[Any] | None
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _run(act, writing, kill)
+        _run(act, writing, kill, folder)
     os.close(writing)
     raw = _listen(reading, child, after)
     _, status = os.waitpid(child, 0)
@@ -75,16 +84,23 @@ def _listen(reading: int, child: int, after: float | None) -> bytes:
         raw += piece
 
 
-def _run(act: Callable[[Callable[..., None]], None], writing: int, kill: list[Any] | None) -> None:
+def _run(act: Callable[[Callable[..., None]], None], writing: int, kill: list[Any] | None, folder: Path | None) -> None:
     """In the child: watch the steps, act, and never return."""
+    if GRAVEYARD is not None:
+        os.environ["GRAVEYARD"] = GRAVEYARD
     passed: Counter[str] = Counter()
+    counting = threading.Lock()
 
     def tell(say: str, **facts: Any) -> None:
         os.write(writing, json.dumps({"say": say, **facts}).encode() + b"\n")
 
     def watch(step: str) -> None:
-        passed[step] += 1
-        if kill is not None and kill[:2] == [step, passed[step]]:
+        with counting:  # steps are passed by several threads
+            passed[step] += 1
+            count = passed[step]
+        if folder is not None:
+            invariants.check_database(folder)
+        if kill is not None and kill[:2] == [step, count]:
             if kill[2:] == ["interrupt"]:
                 raise KeyboardInterrupt
             os.kill(os.getpid(), signal.SIGKILL)
@@ -194,7 +210,8 @@ class Server:
             else:
                 _live(story, job.get("acts"))
 
-        told, killed, seconds = forked(act, kill=job.get("kill"), after=job.get("after"))
+        watched = None if "fail" in job else folder  # looking at the database would be counted as calls
+        told, killed, seconds = forked(act, kill=job.get("kill"), after=job.get("after"), folder=watched)
         last = told[-1] if told else {}
         answer = {"killed": [killed], "seconds": seconds, "passed": last.get("passed", {}), "wrong": ""}
         if last.get("say") == "failed":
@@ -269,7 +286,7 @@ class Server:
             invariants.check(folder, scenario, told)
 
         for kill in job.get("again", []):
-            since, killed, _ = forked(recover, kill=kill, after=None)
+            since, killed, _ = forked(recover, kill=kill, after=None, folder=folder)
             answer["killed"].append(killed)
             if since and since[-1]["say"] == "failed":
                 return {**answer, "wrong": f"the folder does not open: {since[-1]['why']}"}

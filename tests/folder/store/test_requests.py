@@ -50,7 +50,7 @@ def test_an_accepted_request_waits_with_what_it_asks_for(store: Store, book: Req
     assert (request.state, request.public_state, request.kind) == ("pending", "pending", "addition")
     assert (request.deletions, request.additions, request.accepted_at) == (0, 1, NOW)
     assert request.applied_by is request.generation is request.round is None
-    assert [path.name for path in (store.folder / "waiting").iterdir()] == [f"{request.request}.block"]
+    assert len(list((store.folder / "waiting").iterdir())) == 1
     found = book.batch_of(request.request)
     assert found.content == addition().content
     assert found.block is not None
@@ -93,15 +93,17 @@ def test_a_step_is_taken_from_its_own_state_only(book: RequestBook) -> None:
 def test_nothing_in_clear_is_left_of_a_request_that_was_switched(store: Store, book: RequestBook) -> None:
     request = accept(book, Delete("x")).request
     book.mark_switched(request, generation=1, round=1)
-    row = store.database.row("SELECT content, file FROM requests")
-    assert row == (None, None)
+    row = store.database.row("SELECT file, start, length FROM requests")
+    assert row == (None, None, None)
+    store.sweep_waiting()
+    assert not list((store.folder / "waiting").iterdir())
 
 
 def test_nothing_at_all_is_left_of_a_request_that_was_cancelled(store: Store, book: RequestBook) -> None:
     request = book.accept([(addition(), None, NOW)])[0].request
     book.mark_cancelled(request, now=NOW)
-    row = store.database.row("SELECT content, file, fingerprint FROM requests")
-    assert row == (None, None, b"")
+    row = store.database.row("SELECT file, start, length, fingerprint FROM requests")
+    assert row == (None, None, None, b"")
     assert store.database.rows("SELECT * FROM hashes") == []
     assert book.hashes_of(request) == ()
 
@@ -158,21 +160,45 @@ def test_hashes_depend_on_the_request_and_not_on_the_order(book: RequestBook) ->
     assert set(book.hashes_of(one.request)).isdisjoint(book.hashes_of(two.request))
 
 
-@pytest.mark.parametrize("where", ["file", "content", "missing"])
+@pytest.mark.parametrize("where", ["file", "place", "missing"])
 def test_a_waiting_request_that_was_changed_is_noticed(store: Store, book: RequestBook, where: str) -> None:
+    book.accept([(addition(8), None, NOW)])
     request = book.accept([(addition(), None, NOW)])[0].request
-    path = store.folder / "waiting" / f"{request}.block"
+    (path,) = (store.folder / "waiting").iterdir()
     if where == "file":
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data)
-    elif where == "content":
-        store.database.execute("UPDATE requests SET content = ?", ('[{"ids": [2]}]',))
+    elif where == "place":
+        store.database.execute("UPDATE requests SET start = 0")
     else:
         path.unlink()
     with pytest.raises(StoreError) as caught:
         book.batch_of(request)
     assert isinstance(caught.value, FormatError) or where == "missing"
+
+
+def test_requests_share_a_file_until_they_are_applied(store: Store, book: RequestBook) -> None:
+    waiting = store.folder / "waiting"
+    made = book.accept([(addition(7), None, NOW), (addition(8), None, NOW)]) + book.accept([(addition(9), None, NOW)])
+    first, second, third = (request.request for request in made)
+    (path,) = waiting.iterdir()
+    before = path.read_bytes()
+    book.mark_cancelled(second, now=NOW)
+    store.sweep_waiting()
+    changed = path.read_bytes()
+    assert len(changed) == len(before)
+    length = len(before) // 3  # of each
+    assert changed == before[:length] + bytes(length) + before[2 * length :]
+    assert [book.batch_of(request).block.ids.tolist() for request in (first, third)] == [[7], [9]]  # type: ignore
+    store.waiting.begin_anew()
+    fourth = book.accept([(addition(10), None, NOW)])[0].request
+    assert len(list(waiting.iterdir())) == 2
+    for request in (first, third):
+        book.mark_switched(request, generation=1, round=1)
+    store.sweep_waiting()
+    assert path not in waiting.iterdir()
+    assert book.batch_of(fourth).added[0] == ("record", 10)
 
 
 def test_the_guard_knows_ids_and_subjects_apart(book: RequestBook) -> None:

@@ -117,3 +117,19 @@ def test_the_ends_of_a_forecast(design):
     assert none.below_sure_at_most == pytest.approx(1 - 0.05 ** (1 / 100))
     every = forecast(design, shares_of([250] * 5), queries_per_update=Fraction(1), max_queries=1000)
     assert (every.below_sure, every.below_sure_at_most, every.dirty_before_update) == (1, 1, 1)
+
+
+def test_the_mean_number_of_queries_is_that_of_generations_played(design):
+    """The mean of 4,000 generations is within 5 standard errors: a false-alarm probability below 1e-6."""
+    rng, most = np.random.default_rng(8), 200
+    dissent = np.array([0] * 95 + [design.sure_dissent + 2] * 4 + [design.max_dissent + 1])
+    law = CleanLaw.from_sample(design, shares_of(dissent))
+    lengths = []
+    for _ in range(4000):
+        threshold = np.count_nonzero(rng.random() < design.survival) - 1
+        dirty = np.flatnonzero(rng.choice(dissent, most) > threshold)
+        lengths.append(dirty[0] + 1 if len(dirty) else most)
+    error = np.std(lengths) / np.sqrt(len(lengths))
+    assert abs(law.mean_queries(most) - np.mean(lengths)) < 5 * error
+    assert CleanLaw.always_clean().mean_queries(most) == most
+    assert CleanLaw.from_sample(design, shares_of([299])).mean_queries(most) == pytest.approx(1)

@@ -54,12 +54,12 @@ _SCHEMA = (
     # Slots whose record was deleted, 8 bytes each, in a row for each round; and whether they have been overwritten.
     "CREATE TABLE dead (round INTEGER PRIMARY KEY, slots BLOB NOT NULL, count INTEGER NOT NULL, "
     "erased INTEGER NOT NULL)",
-    # The requests. `content` holds ids in clear until the request is in force; `file` names the records to be added.
+    # The requests. What a pending one asks for is in a file of `waiting`, from `start` on; never in here.
     "CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, request TEXT NOT NULL UNIQUE, "
     "key BLOB UNIQUE, fingerprint BLOB NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, "
     "accepted_at TEXT NOT NULL, applied_by TEXT, "
     "generation INTEGER, round INTEGER, deletions INTEGER NOT NULL, additions INTEGER NOT NULL, "
-    "content TEXT, file TEXT)",
+    "file TEXT, start INTEGER, length INTEGER)",
     "CREATE INDEX requests_by_state ON requests (state, number)",
     # The keyed hashes of a request's records, in a table of their own: a change of the request's state does not write
     # them again.
@@ -93,6 +93,7 @@ _PRAGMAS = (
     "foreign_keys = ON",
 )
 _PATIENCE = 30.0  # seconds to wait for a reader to end
+_PAGE, _LOG_HEAD, _FRAME_HEAD = 8192, 32, 24  # bytes
 
 
 class Database:
@@ -144,7 +145,7 @@ class Database:
 
     def _prepare(self, *, is_new: bool, read_only: bool) -> None:
         if is_new:
-            self._connection.execute("PRAGMA page_size = 8192")
+            self._connection.execute(f"PRAGMA page_size = {_PAGE}")
             self._connection.execute(f"PRAGMA application_id = {APPLICATION}")  # before there is a log: into the file
         try:
             application = int(self._connection.execute("PRAGMA application_id").fetchone()[0])
@@ -207,6 +208,12 @@ class Database:
             yield
 
     @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other thread writes to the database, or is in the middle of a transaction, in the block."""
+        with self._held():
+            yield
+
+    @contextlib.contextmanager
     def _begun(self, statement: str) -> Iterator[None]:
         with self._held():
             if self._depth:
@@ -266,14 +273,31 @@ class Database:
         return found[0] if found else None
 
     def checkpoint(self) -> None:
-        """Move the log into the file and empty it, so that neither holds older contents."""
+        """Move the log into the file, overwrite it and empty it, so that neither holds older contents.
+
+        The log is overwritten where nothing needs it any more: once it begins anew, that is all that follows its first
+        page. This page is the first one of the file, which tells of tables only.
+        """
         with self._held():
-            busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            is_busy, _ = self._move_log("RESTART")
+            if not is_busy and (log := self._place / _BESIDE[0]).exists():
+                self._connection.execute(f"PRAGMA user_version = {VERSION}")  # begins the log anew, with one page
+                is_busy, pages = self._move_log("PASSIVE")
+                if pages == 1 and not is_busy:
+                    log.overwrite(_LOG_HEAD + _FRAME_HEAD + _PAGE)
+                    is_busy, _ = self._move_log("TRUNCATE")
+                else:
+                    is_busy = True
             self._reserve()
-        if busy:
+        if is_busy:
             raise StoreError(
                 f"{self._folder}: a reader keeps old contents of the log in use; try again when it is done"
             )
+
+    def _move_log(self, how: str) -> tuple[bool, int]:
+        """Move the log into the file. Return whether a reader prevented it, and how many pages the log has."""
+        busy, pages, moved = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
+        return bool(busy) or pages != moved, int(pages)
 
     def reserve_log(self, size: int) -> None:
         """Keep so many bytes of the disk for the log, whether it is empty or not.

@@ -134,11 +134,12 @@ def take_blocks(place: Place, size: int) -> None:
 def remove_places(places: Iterable[Place]) -> None:
     """Remove files, and folders with their contents, and flush the lists of the folders that held them."""
     places = list(places)
-    for_each(_remove_place, places)  # freeing space on the disk takes time
+    for_each(remove_place, places)  # freeing space on the disk takes time
     flush_files({place.parent for place in places})
 
 
-def _remove_place(place: Place) -> None:
+def remove_place(place: Place) -> None:
+    """Remove a file, or a folder with its contents."""
     if place.is_folder():
         place.remove_tree()
     else:

@@ -4,10 +4,9 @@
        └──▶ cancelled
 
 An accepted request is on the disk before it is acknowledged. A switched request is in force, and what it deleted is
-being erased; requesters still see it as pending. Ids are kept in clear until a request is switched. After that only
-their keyed hashes remain, which also keep a deleted record from coming back by accident.
-
-A request is stored as a `Batch`: plain data, and one file of records to be added.
+being erased; requesters still see it as pending. What a request asks for is a `Batch`, and is kept in a file until the
+request is switched (`waiting`). The database never holds an id or a subject: only keyed hashes, which also keep a
+deleted record from coming back by accident.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from expunge.core.records import (
 )
 from expunge.evidence import hash_ids, keyed_hash, request_key
 from expunge.folder.store.columns import Form
-from expunge.folder.store.files import flush_files
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Store
+from expunge.folder.store.waiting import Span
 
 Name = tuple[Literal["record", "subject"], RecordId]
 Part = dict[str, Any]
@@ -251,6 +250,18 @@ def _has_records(records: Records, subject: RecordId) -> bool:
 
 
 _HEAD = struct.Struct("<Q")
+_SEAL = 32  # bytes
+
+
+def _dumped(batch: Batch, rows: bytes) -> bytes:
+    told = json.dumps(batch.content).encode()
+    return b"".join([_HEAD.pack(len(told)), told, rows])
+
+
+def _loaded(content: bytes) -> Batch:
+    end = _HEAD.size + _HEAD.unpack_from(content)[0]
+    rows = content[end:]
+    return Batch(json.loads(content[_HEAD.size : end]), unpack(rows) if rows else None)
 
 
 def pack(block: Block) -> bytes:
@@ -283,7 +294,7 @@ def unpack(data: bytes) -> Block:
     except FormatError:
         raise
     except Exception as error:  # other bytes may fail in numpy, scipy or pandas in any way
-        raise FormatError(f"a waiting addition is damaged: {' '.join(str(error).split())}") from None
+        raise FormatError(f"a pending addition is damaged: {' '.join(str(error).split())}") from None
 
 
 def _raw(values: Any) -> bytes:
@@ -367,28 +378,22 @@ class RequestBook:
     def accept(self, batches: Iterable[tuple[Batch, str | None, str]]) -> list[Request]:
         """Write requests to the disk, inside the caller's transaction: what each asks for, its key and its time."""
         report_step("accept.begin")
-        made = [self._write(*each) for each in batches]
-        files = [self._store.place / "waiting" / file for _, file in made if file is not None]
+        batches = list(batches)
+        names = [secrets.token_hex(16) for _ in batches]
         with self._store.explain_errors():
-            if len(files) == 1:
-                files[0].flush()
-                files[0].parent.flush()
-            elif files:
-                flush_files([*files, files[0].parent])
+            rows = [b"" if batch.block is None else pack(batch.block) for batch, _, _ in batches]
+            asked = zip(names, batches, rows, strict=True)
+            spans = self._store.waiting.append([self._sealed(name, _dumped(each[0], of)) for name, each, of in asked])
         report_step("accept.staged")
-        return [request for request, _ in made]
+        accepted = zip(names, spans, rows, batches, strict=True)
+        return [self._write(name, span, of, *each) for name, span, of, each in accepted]
 
-    def _write(self, batch: Batch, key: str | None, now: str) -> tuple[Request, str | None]:
-        """Write one request, and its records to a file that is not flushed yet. Also return the file's name."""
-        name, file, rows = secrets.token_hex(16), None, b""
-        if batch.block is not None:
-            file, rows = f"{name}.block", pack(batch.block)
-            with self._store.explain_errors():
-                (self._store.place / "waiting" / file).write_new(rows, flush=False)
+    def _write(self, name: str, span: Span, rows: bytes, batch: Batch, key: str | None, now: str) -> Request:
+        """Write one request, which lies in a file already."""
         request = Request(name, batch.kind, "pending", now, None, None, None, batch.num_deleted, batch.num_added)
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "content, file) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?)",
+            "file, start, length) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)",
             (
                 name,
                 self._key(key),
@@ -397,13 +402,12 @@ class RequestBook:
                 now,
                 request.deletions,
                 request.additions,
-                json.dumps(batch.content),
-                file,
+                *span,
             ),
         )
         hashes = json.dumps(self.hashes(name, batch))
         self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (name, hashes))
-        return request, file
+        return request
 
     def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
         """Return the keyed hashes of all records that a batch names, under a key of the request's own."""
@@ -423,6 +427,10 @@ class RequestBook:
     def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
         asked = [{name: part[name] for name in part if name != "holds"} for part in content]
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
+
+    def _sealed(self, request: str, content: bytes) -> bytes:
+        """The content of a request's file: with a keyed hash that belongs to this request."""
+        return hmac.digest(self._hash_key, f"waiting:{request}:".encode() + content, "sha256") + content
 
     def is_same(self, request: str, batch: Batch) -> bool:
         """Return whether the request asked for this batch. Once records were added, only their ids are compared."""
@@ -484,24 +492,24 @@ class RequestBook:
 
     def batch_of(self, request: str) -> Batch:
         """Return what a pending request asks for, exactly as it was accepted."""
-        row = self._store.database.row("SELECT content, file, fingerprint FROM requests WHERE request = ?", (request,))
+        row = self._store.database.row("SELECT file, start, length FROM requests WHERE request = ?", (request,))
         assert row is not None
-        content, rows = json.loads(row[0]), b""
-        if row[1] is not None:
-            with self._store.explain_errors():
-                rows = (self._store.place / "waiting" / row[1]).read_bytes()
-        if not hmac.compare_digest(self._fingerprint(content, rows), bytes(row[2])):
-            raise FormatError(f"request {request} is not what was accepted: it is damaged")
-        return Batch(content, unpack(rows) if rows else None)
+        with self._store.explain_errors():
+            found = self._store.waiting.read(Span(*row))
+        content = found[_SEAL:]
+        if not hmac.compare_digest(found, self._sealed(request, content)):
+            raise FormatError(f"request {request} is not what was accepted: its file {row[0]} is damaged")
+        return _loaded(content)
 
     def mark_switched(self, request: str, *, generation: int, round: int) -> None:
-        """Mark a request as in force, and erase its ids in clear; inside the caller's transaction.
+        """Mark a request as in force, and forget its file; inside the caller's transaction.
 
         The fingerprint of an addition is erased too: the features of records that are deleted later could be guessed
         with it.
         """
         self._store.database.execute(
-            "UPDATE requests SET state = 'switched', generation = ?, round = ?, content = NULL, file = NULL, "
+            "UPDATE requests SET state = 'switched', generation = ?, round = ?, "
+            "file = NULL, start = NULL, length = NULL, "
             "fingerprint = CASE WHEN additions > 0 THEN x'' ELSE fingerprint END "
             "WHERE request = ? AND state = 'pending'",
             (generation, round, request),
@@ -520,8 +528,8 @@ class RequestBook:
         if state != "pending":
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
         self._store.database.execute(
-            "UPDATE requests SET state = 'cancelled', applied_by = ?, content = NULL, file = NULL, fingerprint = x'', "
-            "key = NULL WHERE request = ?",
+            "UPDATE requests SET state = 'cancelled', applied_by = ?, "
+            "file = NULL, start = NULL, length = NULL, fingerprint = x'', key = NULL WHERE request = ?",
             (now, request),
         )
         self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))

@@ -20,6 +20,7 @@ STEPS = (
     "erase.heap",
     "erase.slots",
     "sweep.listed",
+    "waiting.swept",
     "remove.file",
     "erase.files",
     "erase.checkpoint",

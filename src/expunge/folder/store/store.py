@@ -3,7 +3,7 @@
     state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, budgets, ledger
     records/EPOCH/            the records as columns (`slabs`)
     models/                   one file for each model, or one with all (`packs`)
-    waiting/                  records of accepted additions that are not applied yet
+    waiting/                  what pending requests ask for (`waiting`)
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
@@ -34,18 +34,18 @@ from expunge.core.errors import FormatError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.columns import Form
 from expunge.folder.store.database import Database, require_deployment, require_sound_files
-from expunge.folder.store.files import FolderLock, explain_errors, flush_files, remove_places, require_own
+from expunge.folder.store.files import FolderLock, explain_errors, flush_files, remove_place, remove_places, require_own
 from expunge.folder.store.packs import is_pack
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.tally import MOMENT
 from expunge.folder.store.threads import for_each
+from expunge.folder.store.waiting import Span, Waiting
 
 _FOLDERS = ("records", "models", "waiting", "design", "keys")
-_WAITING = "SELECT file FROM requests WHERE file IS NOT NULL"
+_WAITING = "SELECT file, start, length FROM requests WHERE state = 'pending'"
 # What the names of files look like that may be removed once the database does not name them: those that are made here.
 _MODEL = re.compile(r"[0-9]{5,}-[0-9a-f]{16}\.[a-z]+")
-_BLOCK = re.compile(r"[0-9a-f]{32}\.block")
 _EPOCH = re.compile(r"[0-9]{6,}")
 _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
@@ -93,6 +93,7 @@ class Store:
         self.folder = folder
         self.place = place
         self.database = database
+        self.waiting = Waiting(place / "waiting")
         self._lock = lock
         self._process = os.getpid()
 
@@ -161,6 +162,7 @@ class Store:
         with contextlib.suppress(StoreError, sqlite3.Error):
             if self._lock is not None:
                 self.database.checkpoint()
+        self.waiting.close()
         self.database.close()
         if self._lock is not None:
             self._lock.release()
@@ -290,22 +292,31 @@ class Store:
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         self.remove(strays)
+        self.sweep_waiting()
         records.cut(num_slots)
+
+    def sweep_waiting(self) -> None:
+        """Overwrite, and remove, what the files of requests hold that is not pending. Requests may be accepted."""
+        with self.database.alone():  # what is being accepted is appended and named in one transaction
+            report_step("sweep.listed")
+            gone = self.waiting.overwrite_all_but(Span(*row) for row in self.database.rows(_WAITING))
+        for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
+        report_step("waiting.swept")
 
     def _strays(self) -> list[Place]:
         current = self.epoch_place(self.position.epoch)
         old = [place for place in (self.place / "records").iterdir() if place != current and _is_epoch(place)]
         models = self._unknown("models", _MODEL, "SELECT file FROM shards")
-        return [*models, *self._unknown("waiting", _BLOCK, _WAITING), *old]
+        return [*models, *old]
 
     def remove(self, strays: list[Place]) -> None:
         """Remove these files and epochs for good."""
         remove_places(strays)
 
     def erase(self) -> None:
-        """Overwrite deleted records, remove replaced files and empty the log, all at the same time.
+        """Overwrite deleted records, remove replaced files and applied requests, and empty the log, at the same time.
 
-        The three do not depend on one another, and each may be repeated.
+        These do not depend on one another, and each may be repeated.
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         slots = self._slots_to_erase()
@@ -317,6 +328,7 @@ class Store:
 
         def sweep() -> None:
             self.remove(strays)
+            self.sweep_waiting()
             report_step("erase.files")
 
         def empty_log() -> None:
@@ -346,10 +358,10 @@ class Store:
             self.sweep()
 
     def drop_refused(self) -> None:
-        """Remove what a refused request left behind. This may happen while something is staged."""
+        """Remove what a refused request left behind, also while something is staged."""
         with contextlib.suppress(StoreError, OSError):
             self.database.checkpoint()
-            remove_places(self._unknown("waiting", _BLOCK, _WAITING))
+            self.sweep_waiting()
 
     def _unknown(self, folder: str, form: re.Pattern[str], query: str) -> list[Place]:
         """List the files that the database does not name. Files come first: their transaction may still be open.

@@ -152,7 +152,8 @@ def _update(best: Offer, exact: Alternatives) -> str:
     if plan.covered_days is not None:
         words += f" The certificate covers {duration(plan.covered_days)}; after that every update retrains everything."
     if best.assumption:
-        words += f" This supposes that {best.assumption}: give a sample of vote shares to see what it costs if not."
+        first = f"This supposes that {best.assumption}, which was not measured: `expunge plan --data` measures it."
+        return f"{first} {words}"
     return words
 
 

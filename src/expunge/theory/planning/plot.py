@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
@@ -219,10 +220,7 @@ def plot_bounds(
     ParameterError
         If the suffix is another one, matplotlib is missing, or the file cannot be written.
     """
-    file = Path(path)
-    if file.suffix.lower() not in _SUFFIXES:
-        raise ParameterError(f"a plot must be a .png or .svg file, got {str(path)!r}")
-    figure_class = _figure_class()
+    require_picture(path)
     bounds = Bounds(
         event=event,
         num_shards=num_shards,
@@ -230,8 +228,53 @@ def plot_bounds(
         num_generations=num_generations,
         num_outcomes=num_outcomes,
     )
-    figure = figure_class(figsize=(9, 5.6), dpi=150, layout="constrained")
-    _draw(figure.add_subplot(), bounds, subject)
+    return save_picture(path, lambda axes: _draw(axes, bounds, subject))
+
+
+def require_picture(path: str | PathLike[str]) -> None:
+    """Refuse a picture that could not be drawn or written, before the work for it is done.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+
+    Raises
+    ------
+    ParameterError
+        If the suffix is neither .png nor .svg, there is no such folder, or matplotlib is missing.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in _SUFFIXES:
+        raise ParameterError(f"a plot must be a .png or .svg file, got {str(path)!r}")
+    if not file.absolute().parent.is_dir():
+        raise ParameterError(f"the plot cannot be written to {str(path)!r}: there is no such folder")
+    _figure_class()
+
+
+def save_picture(path: str | PathLike[str], draw: Callable[[Any], None]) -> Path:
+    """Draw a picture into a PNG or SVG file.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+    draw
+        Draws on matplotlib's axes.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ParameterError
+        If it cannot be written.
+    """
+    file = Path(path)
+    figure = _figure_class()(figsize=(9, 5.6), dpi=150, layout="constrained")
+    draw(figure.add_subplot())
     try:
         # The date would make two equal pictures differ.
         figure.savefig(file, metadata={"Date": None} if file.suffix.lower() == ".svg" else None)

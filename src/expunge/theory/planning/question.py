@@ -314,6 +314,18 @@ class CleanLaw:
         clean, dirty = float(self.weights @ still), float(self.weights @ (1 - still))
         return clean / (clean + dirty)  # the weights add up to 1 only up to rounding
 
+    def mean_queries(self, max_queries: int) -> float:
+        """How many queries a generation answers on average, the one that makes it dirty included, up to `max_queries`.
+
+        For each value of T a geometric law that is cut off: 1 + x + … + x^(l_max − 1).
+        """
+        found = np.full(len(self.passing), float(max_queries))
+        some = self.passing < 1
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.passing[some])
+        found[some] = np.expm1(max_queries * logs) / np.expm1(logs)
+        return float(self.weights @ found)
+
     def updates_per_generation(self, *, queries_per_update: Fraction, max_queries: int) -> float:
         """How many updates a generation takes on average, the full retraining at its end included.
 
