@@ -14,6 +14,7 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 import expunge
+from expunge.core.errors import RequestError
 from expunge.evidence import verify
 from expunge.folder import DurableDeployment
 
@@ -93,3 +94,28 @@ def test_a_request_takes_no_more_statements_after_many(home: Path) -> None:
         added.append(statements(deployment, lambda: deployment.add(X[:1], y[:1], [2000])))
         assert added[1] <= added[0]
         assert statements(deployment, deployment.apply) < 20 * 602
+
+
+def test_cancelling_reads_one_request_however_many_are_pending(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows(60)
+    subjects = [f"s{number // 2}" for number in range(60)]
+    with expunge.create(home / "many", GaussianNB(), X, y, subjects=subjects, **OPTIONS) as deployment:
+        asked = [deployment.delete([number]).request for number in range(0, 40, 2)]
+        asked += [deployment.add(X[:1], y[:1], [f"n{number}"], subjects=["s29"]).request for number in range(20)]
+        requests, read = deployment._evidence.requests, list[str]()
+        batch_of = requests.batch_of
+        monkeypatch.setattr(requests, "batch_of", lambda request: read.append(request) or batch_of(request))
+        for request in asked[:10]:
+            deployment.cancel(request)
+        assert read == asked[:10]  # of 40: no other request names these records
+        read.clear()
+        deployment.cancel(asked[20])  # others name its subject too
+        assert len(read) == 1 + 29
+        deployment.delete([0])
+        with pytest.raises(RequestError, match="too late to cancel"):
+            deployment.cancel(asked[0])
+        with pytest.raises(RequestError, match="being deleted on request"):
+            deployment.add(X[:1], y[:1], [20])
+        assert deployment.apply() == 1
+        gone = {0, *range(20, 40, 2)}
+        assert set(deployment.records.ids()) == {*range(60), *(f"n{number}" for number in range(1, 20))} - gone

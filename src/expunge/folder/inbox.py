@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from expunge.core.errors import InputError, RequestError, StoreError
+from expunge.core.errors import ExpungeError, InputError, RequestError, StoreError
 from expunge.core.records import Records, Update
 from expunge.evidence import digest_of_hashes
 from expunge.folder.evidence import Evidence
@@ -50,6 +50,7 @@ class Inbox:
         self._front = front
         self._expected: Records | None = None
         self._leaving: set[Name] = set()
+        self._named: Counter[Name] | None = None  # by how many pending requests; None while that is not known
         self._waiting: deque[_Submission] = deque()
         self._is_current = False  # False while the disk may have a request that memory lacks
 
@@ -62,7 +63,8 @@ class Inbox:
     def start_from(self, records: Records) -> None:
         """Start from this dataset, and read the pending requests again."""
         with self.lock:
-            self._expected, self._leaving = self._with_all(records, self._evidence.requests.in_state("pending"))
+            pending = self._evidence.requests.in_state("pending")
+            self._expected, self._leaving, self._named = self._with_all(records, pending)
             self._is_current = True
 
     def catch_up(self, records: Records) -> None:
@@ -139,7 +141,7 @@ class Inbox:
             leaving.update(asked.deleted)
         if not passed:
             return
-        self._is_current = False
+        named = self._interrupted()
         try:
             requests = self._write(passed)
         except Exception as error:
@@ -153,6 +155,9 @@ class Inbox:
         report_step("accept.done")
         self._expected = expected
         self._leaving |= leaving
+        self._named = named
+        for _, asked in passed:
+            named.update(_names(asked))
         self._is_current = True
         for (one, _), request in zip(passed, requests, strict=True):
             one.request = request
@@ -213,34 +218,65 @@ class Inbox:
                 raise RequestError(message)
         self._evidence.requests.refuse_forgotten(returning)
 
+    def _interrupted(self) -> Counter[Name]:
+        """From here on the disk may have what memory lacks, until both are set again."""
+        named, self._named, self._is_current = self._named, None, False
+        return Counter() if named is None else named
+
     def cancel(self, request: str, current: Records, *, now: str) -> None:
         """Take back a pending request, unless a later one builds on it."""
         requests = self._evidence.requests
         requests.get(request)  # refuses an unknown one before anything is compared with it
-        pending = [one for one in requests.in_state("pending") if one.request != request]
-        try:
-            expected = self._with_all(current, pending)
-        except InputError as error:
-            message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
-            raise RequestError(message) from None
-        self._is_current = False
+        alone, after = self._alone(request), None
+        if alone is None:
+            try:
+                pending = [one for one in requests.in_state("pending") if one.request != request]
+                after = self._with_all(current, pending)
+            except InputError as error:
+                message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
+                raise RequestError(message) from None
+        named = self._interrupted()
         with self._store.database.transaction():
             requests.mark_cancelled(request, now=self._evidence.ledger.date("cancelled", now))
             self._evidence.ledger.write("cancelled", now, request=request)
         report_step("cancel.done")
-        self._expected, self._leaving = expected
-        self._is_current = True
+        if after is not None:
+            self._expected, self._leaving, self._named = after
+            self._is_current = True
+        elif alone is not None:  # the dataset after the others is made when it is needed
+            self._leaving -= alone
+            for name in alone:
+                del named[name]
+            self._named = named
         with self._store.explain_errors():
             self._store.sweep()  # its records, and what an attempt to apply it left behind
         self._store.database.checkpoint()
 
-    def _with_all(self, records: Records, pending: list[Request]) -> tuple[Records, set[Name]]:
-        """Return the dataset after these requests, and the records and subjects that they delete."""
-        expected, leaving, updates = records, set[Name](), list[Update]()
+    def _alone(self, request: str) -> set[Name] | None:
+        """What a pending request names, if no other one names any of it. Then no other one builds on it."""
+        requests = self._evidence.requests
+        if self._named is None or requests.get(request).state != "pending":
+            return None
+        try:
+            names = _names(requests.batch_of(request))
+        except ExpungeError:  # its file is damaged
+            return None
+        return names if all(self._named[name] == 1 for name in names) else None
+
+    def _with_all(self, records: Records, pending: list[Request]) -> tuple[Records, set[Name], Counter[Name]]:
+        """Return the dataset after these requests, what they delete, and how many name each record and subject."""
+        expected, leaving, named, updates = records, set[Name](), Counter[Name](), list[Update]()
         for one in pending:
             asked = self._evidence.requests.batch_of(one.request)
             if asked.names_subjects and updates:  # whose records are those at this moment
                 expected, updates = expected.apply(updates)[0], []
-            leaving.update(asked.found_in(expected).deleted)
+            asked = asked.found_in(expected)
+            leaving.update(asked.deleted)
+            named.update(_names(asked))
             updates += asked.updates(records.classes)
-        return expected.apply(updates)[0], leaving
+        return expected.apply(updates)[0], leaving, named
+
+
+def _names(asked: Batch) -> set[Name]:
+    """The records and subjects that a request deletes or adds."""
+    return {*asked.deleted, *asked.added}
