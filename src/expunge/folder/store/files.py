@@ -136,15 +136,17 @@ def flush_files(places: Iterable[Place]) -> None:
 
 
 def take_blocks(place: Place, size: int) -> None:
-    """Take the blocks of a file's first `size` bytes from the disk, without changing its length. Only on Linux."""
-    take = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    """Take the blocks of a file's first `size` bytes from the disk, without changing its length.
+
+    Only on Linux, and only if there is room: a folder on a full disk can still be opened.
+    """
+    take = getattr(ctypes.CDLL(None), "fallocate", None)
     if take is None:
         return
     take.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     descriptor = place.open(os.O_RDWR)
     try:
-        if take(descriptor, _KEEP_SIZE, 0, size) and ctypes.get_errno() in _FULL:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        take(descriptor, _KEEP_SIZE, 0, size)
     finally:
         os.close(descriptor)
 
