@@ -165,3 +165,18 @@ def test_a_changed_part_is_told_by_the_checkup_and_where_it_is_read(home: Path) 
         assert deployment.inside.state.models[1] is not None
         deployment.rekey()
     assert check(first).is_sound
+
+
+def test_the_log_keeps_its_room_and_a_full_disk_is_no_hindrance(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with expunge.open(made(home / "first", PROMISES[0])) as deployment:
+        log = deployment.path / "state.db-wal"
+        rooms = {os.stat(log).st_blocks}
+        for record in range(3):
+            deployment.delete([record], apply=False)
+            rooms.add(os.stat(log).st_blocks)
+        deployment.apply()
+        rooms.add(os.stat(log).st_blocks)
+        assert len(rooms) == 1
+        assert 512 * rooms.pop() >= 1 << 21
+        deployment._store.database.reserve_log(1 << 50)  # there is no such disk
+        assert deployment.delete([3]).state == "applied"

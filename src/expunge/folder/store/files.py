@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from expunge.core.errors import FolderBusyError, FormatError, StoreError
+from expunge.core.errors import ExpungeError, FolderBusyError, FormatError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
@@ -89,6 +89,24 @@ def explain_errors(folder: Path) -> Iterator[None]:
         raise StoreError(f"{folder}: {_database_reason(error)}; nothing was lost") from error
 
 
+@contextlib.contextmanager
+def explain_damage(folder: Path) -> Iterator[None]:
+    """Turn any error of reading into one line: in a stranger's folder a row says anything, and its checksum fits."""
+    try:
+        with explain_errors(folder):
+            yield
+    except ExpungeError:  # some are also a ValueError
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise FormatError(describe_damage(folder, error)) from error
+
+
+def describe_damage(folder: Path, error: Exception) -> str:
+    """Describe an error that only something malformed in the folder can cause."""
+    detail = "".join(each if each.isprintable() else " " for each in " ".join(str(error).split()))
+    return f"{folder} is damaged: {type(error).__name__}: {detail:.200}. Put the folder back from a copy, as a whole"
+
+
 def _reason(error: OSError) -> str:
     if error.errno in _FULL:
         return "no space left on the disk"
@@ -118,15 +136,17 @@ def flush_files(places: Iterable[Place]) -> None:
 
 
 def take_blocks(place: Place, size: int) -> None:
-    """Take the blocks of a file's first `size` bytes from the disk, without changing its length. Only on Linux."""
-    take = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    """Take the blocks of a file's first `size` bytes from the disk, without changing its length.
+
+    Only on Linux, and only if there is room: a folder on a full disk can still be opened.
+    """
+    take = getattr(ctypes.CDLL(None), "fallocate", None)
     if take is None:
         return
     take.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     descriptor = place.open(os.O_RDWR)
     try:
-        if take(descriptor, _KEEP_SIZE, 0, size) and ctypes.get_errno() in _FULL:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        take(descriptor, _KEEP_SIZE, 0, size)
     finally:
         os.close(descriptor)
 
