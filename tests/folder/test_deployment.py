@@ -431,7 +431,7 @@ def test_who_interrupts_between_disk_and_memory_has_to_open_again(
 def test_who_interrupts_the_switch_in_memory_has_to_open_again(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = folders.make(max_predictions=100)
 
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
