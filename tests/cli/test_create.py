@@ -115,6 +115,7 @@ def test_wrong_options_of_learners_and_columns(tmp_path, expunge):
         ("--set", "columns=1"): "learner 'logistic' has no option 'columns'",
         ("--text", "nope"): "--text: ",
         ("--category", "churned"): "column 'churned' is not learned from",
+        ("--jobs", "0"): "--jobs must be at least 1",
         ("--learner", "ridge-exact"): "cannot read text in words: leave out column 'note'",
     }.items():
         done = expunge("create", tmp_path / "a", "--data", data, "--label", "churned", *options, code=2)

@@ -34,6 +34,12 @@ def files_in(folder: Path) -> list[str]:
 # Making.
 
 
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    """The kernel makes no folders in /proc."""
+    with pytest.raises(StoreError, match=r"^/proc/churn is not there, and cannot be made$"):
+        expunge.create("/proc/churn", LogisticRegression(), [[0.0], [1.0]], [0, 1], n_shards=1)
+
+
 def test_what_a_folder_holds(folder: Path) -> None:
     make(folder).close()
     assert files_in(folder.parent) == ["deployment"]

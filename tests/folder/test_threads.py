@@ -160,7 +160,7 @@ class Gate:
         ("switch.done", 1),
         ("erase.slots", 1),
         ("sweep.listed", 1),
-        ("sweep.listed", 2),  # between listing what waits and asking which of it is known
+        ("waiting.swept", 1),  # while it is swept, a request waits for the database
     ],
 )
 def test_requests_are_accepted_and_questions_answered_while_an_update_is_under_way(

@@ -139,8 +139,21 @@ Trust = Annotated[
         help="A module or class outside expunge whose code may run when learners and models are loaded; repeatable.",
     ),
 ]
+
+
+def _require_jobs(jobs: int | None) -> int | None:
+    if jobs == 0:
+        raise InputError("--jobs must be at least 1, or -1 for one process a core, got 0")
+    return jobs
+
+
 Jobs = Annotated[
-    int | None, typer.Option(metavar="N", help="Train in so many processes; -1: one a core.  [default: in this one]")
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Train in so many processes; -1: one a core.  [default: in this one]",
+        callback=_require_jobs,
+    ),
 ]
 Key = Annotated[
     str | None,

@@ -214,7 +214,10 @@ class Inbox:
         for what, name in returning:
             if (what, name) in self._leaving or (what, name) in leaving:
                 whose = "id" if what == "record" else "subject"
-                message = f"the {whose} {name!r} is being deleted on request; say readmit to bring it back on purpose"
+                message = (
+                    f"the {whose} {name!r} is being deleted on request; to bring it back on purpose, say readmit "
+                    "(--readmit)"
+                )
                 raise RequestError(message)
         self._evidence.requests.refuse_forgotten(returning)
 

@@ -79,6 +79,8 @@ def explain_errors(folder: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         path = Path(error.filename)
+        if path == folder:
+            raise StoreError(f"{folder} is not there, and cannot be made") from error
         what = f"the file {path}" if _without_shard(path) == path else f"a file in {path.parent}"
         raise FormatError(f"{folder} is damaged: {what} is missing") from error
     except OSError as error:

@@ -565,7 +565,9 @@ class RequestBook:
         for what, name in names:
             if self._store.database.row("SELECT 1 FROM forgotten WHERE hash = ?", (self.hash_of(what, name),)):
                 whose = "id" if what == "record" else "subject"
-                message = f"the {whose} {name!r} was deleted on request; say readmit to bring it back on purpose"
+                message = (
+                    f"the {whose} {name!r} was deleted on request; to bring it back on purpose, say readmit (--readmit)"
+                )
                 raise RecordError(message, name)
 
     def _guards_anything(self) -> bool:
