@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-strip-extras --generate-hashes --python-version 3.11 pyproject.toml
 DEMO_FLAGS ?=
 SECONDS ?= 600
+FUZZERS ?= tests/fuzz tests/folder/test_flips.py tests/folder/test_failing_disk.py
 # Workers that each start a thread per core for small matrices only wait for one another.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
@@ -42,8 +43,8 @@ test: $(VENV)/all.stamp  ## the whole test suite but for the tests that take lon
 test-long: $(VENV)/all.stamp  ## the tests that take long, and no others
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m long
 
-fuzz: $(VENV)/all.stamp  ## flip bits in folders for SECONDS=600, longer than the tests do
-	EXPUNGE_FUZZ_SECONDS=$(SECONDS) $(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto -s tests/folder/test_flips.py
+fuzz: $(VENV)/all.stamp  ## try folders, models, certificates, files and disks at random, SECONDS=600 of each kind
+	EXPUNGE_FUZZ_SECONDS=$(SECONDS) $(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -s -m "long or not long" $(FUZZERS)
 
 check: $(VENV)/all.stamp  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .

@@ -53,6 +53,13 @@ def test_many_deletions_ask_for_shards_or_an_exact_learner(churn, expunge):
     assert found["recommendation"]["learner"] in ("ridge-exact", "naive-bayes-exact")
 
 
+def test_a_learner_that_cannot_read_the_table_is_left_out_and_named(churn, expunge):
+    wanted = (*COLUMNS, "--ignore", "joined", "--learner", "tree", "--shards", "2", *QUICK)
+    told = expunge("plan", "--data", churn, *wanted).words
+    assert "Not measured: ridge-exact" in told
+    assert "leave out column 'note'" in told
+
+
 def test_shards_that_are_given_are_compared_with_one_model(churn, expunge):
     found = expunge("plan", "--data", churn, *COLUMNS, *LESS, *QUICK, "--shards", "7", "--json").json
     own = [each["num_shards"] for each in found["measured"]["candidates"] if not each["learner"]]

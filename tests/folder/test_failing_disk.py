@@ -87,6 +87,13 @@ def test_a_loss_of_power_loses_nothing_that_was_told(ask_breaker: Any, scenario:
     assert answer["changes"] > 100
 
 
+@pytest.mark.parametrize("scenario", ["plain", "gate"])
+def test_a_folder_is_there_as_a_whole_after_a_loss_of_power(ask_breaker: Any, scenario: str) -> None:
+    answer = ask_breaker(scenario=scenario, seed=SEED, create=True, losses=10)
+    assert not answer["wrong"], answer["wrong"]
+    assert answer["losses"] == 10
+
+
 @pytest.mark.parametrize(
     ("sabotage", "job", "noticed"),
     [

@@ -1,4 +1,4 @@
-"""Flipped bits: in any file of a folder, each is noticed in one line, or changes nothing that anybody could see.
+"""Damage: flipped bits and worse, in any file, are noticed in one line, or change nothing that anybody could see.
 
 A flip is drawn, the folder is copied, changed, checked and opened. If neither says anything, everything that the folder
 holds must be what it was, bit for bit: features, ids, subjects, labels, weights, members, models, requests, books, log.
@@ -37,6 +37,7 @@ TABLES: dict[str, Any] = {
     "sparse": scipy.sparse.csr_matrix(NUMBERS * (NUMBERS > 0)),
 }
 FLIPS = 700  # of each kind of table: 2,100 in all
+OTHERS = 100  # of each kind of table: files cut off, exchanged, put back, replaced by links, and so on
 SECONDS = float(os.environ.get("EXPUNGE_FUZZ_SECONDS", "0"))
 
 
@@ -54,6 +55,7 @@ TRUST = (f"{__name__}:Numbered",)
 def sound(request: pytest.FixtureRequest, folder: Path) -> Path:
     """A folder with records that were added and erased, and pending requests; closed."""
     table = TABLES[request.param]
+    before = folder.with_name("before")  # the same folder at an earlier moment
     with expunge.create(
         folder,
         Numbered(),
@@ -72,6 +74,8 @@ def sound(request: pytest.FixtureRequest, folder: Path) -> Path:
         deployment.add(rows, [0, 1], ["new 0", "new 1"], subjects=["s0", None])
         deployment.delete(["p2", "p3"])
         deployment.apply()
+        deployment._store.database.checkpoint()
+        shutil.copytree(folder, before)
         deployment.add(rows, [0, 1], ["later 0", "later 1"], subjects=[None, "s9"])
         deployment.delete(["p5"])
     return folder
@@ -145,6 +149,7 @@ def test_every_flipped_bit_is_noticed_or_harmless(sound: Path) -> None:
     outside.write_bytes(b"keep")
     seed, end = int(time.time()) if SECONDS else 17, time.monotonic() + SECONDS
     told: Counter[str] = Counter()
+    before = sorted(path.name for path in sound.parent.iterdir())
     for number, (path, bit) in enumerate(flips(sound, np.random.default_rng(seed))):
         if number >= FLIPS and time.monotonic() >= end:
             break
@@ -163,6 +168,78 @@ def test_every_flipped_bit_is_noticed_or_harmless(sound: Path) -> None:
             told[f"harmless in {path.parts[0]}"] += 1
         shutil.rmtree(twin)
     assert told["noticed"] > told["harmless"]
-    assert sorted(path.name for path in sound.parent.iterdir()) == sorted([sound.name, "outside"])
+    assert sorted(path.name for path in sound.parent.iterdir()) == before
     assert outside.read_bytes() == b"keep"
+    print(dict(told))
+
+
+def worse(twin: Path, before: Path, outside: Path, rng: np.random.Generator) -> str:
+    """Do something to a file or folder of the twin; what it was."""
+    paths = sorted(path for path in twin.rglob("*") if path.is_file())
+    path, other = (paths[rng.integers(len(paths))] for _ in range(2))
+    content = path.read_bytes()
+    earlier = before / path.relative_to(twin)
+    size = len(content)
+    match rng.integers(11):
+        case 0:
+            path.write_bytes(content[: rng.integers(size + 1)])
+            return f"{path.name} cut off"
+        case 1:
+            path.write_bytes(content + rng.bytes(int(rng.integers(1, 5000))))
+            return f"{path.name} longer"
+        case 2:
+            start, end = sorted(rng.integers(size + 1, size=2).tolist())
+            path.write_bytes(content[:start] + bytes(end - start) + content[end:])
+            return f"zeros in {path.name}"
+        case 3:
+            path.write_bytes(other.read_bytes())
+            other.write_bytes(content)
+            return f"{path.name} and {other.name} exchanged"
+        case 4 | 5 if earlier.is_file():
+            path.write_bytes(earlier.read_bytes())
+            return f"{path.name} put back"
+        case 6:
+            path.unlink()
+            return f"{path.name} removed"
+        case 7:
+            path.unlink()
+            path.symlink_to(outside)
+            return f"{path.name} a link"
+        case 8:
+            path.unlink()
+            os.mkfifo(path)
+            return f"{path.name} a pipe"
+        case 9:
+            os.link(path, twin.parent / "second")
+            return f"{path.name} with a second name"
+        case _:
+            folder = path.parent if path.parent != twin else twin / "models"
+            shutil.rmtree(folder)
+            if rng.integers(2):
+                folder.symlink_to(outside.parent)
+            return f"{folder.name} exchanged or gone"
+
+
+def test_worse_damage_is_noticed_or_harmless(sound: Path) -> None:
+    """Also one file of an earlier moment; and nothing outside is touched."""
+    expected, twin, before = everything(sound), sound.with_name("twin"), sound.with_name("before")
+    outside = sound.parent / "outside"
+    outside.write_bytes(b"keep")
+    seed, end = int(time.time()) if SECONDS else 17, time.monotonic() + SECONDS
+    rng, told, number = np.random.default_rng(seed), Counter[str](), 0
+    kept = {path: path.read_bytes() for path in before.rglob("*") if path.is_file()}
+    while number < OTHERS or time.monotonic() < end:
+        shutil.copytree(sound, twin)
+        where = f"{worse(twin, before, outside, rng)} (number {number}, seed {seed})"
+        said, found = lines_about(twin)
+        assert all("\n" not in line for line in said), where
+        assert said or found == expected, f"silent: {where}"
+        told["noticed" if said else "harmless"] += 1
+        shutil.rmtree(twin)
+        (sound.parent / "second").unlink(missing_ok=True)
+        assert outside.read_bytes() == b"keep", where
+        assert {path.name for path in sound.parent.iterdir()} == {sound.name, "before", "outside"}, where
+        number += 1
+    assert {path: path.read_bytes() for path in before.rglob("*") if path.is_file()} == kept
+    assert told["noticed"] > told["harmless"]
     print(dict(told))

@@ -60,6 +60,54 @@ def test_eight_shards_two_classes_adaptive():
             assert not system.violates(guarantee)
 
 
+def readding_system(mechanism, *, num_shards, probability, num_queries, is_shared=False):
+    """The exact recipe with a requester who deletes a record and adds it again under its id, by the answers.
+
+    r_i says which of two records shard i holds whenever they are there: F("cell", i, u), a random function. A vote
+    depends on the contents of the shard alone. If `is_shared`, the cells leave out i: shards share their coins.
+    """
+    cells = list(itertools.product((0, 1), repeat=2))
+    one = {cell: math.prod(probability if held else 1 - probability for held in cell) for cell in cells}
+    states = (
+        [(cell,) * num_shards for cell in cells] if is_shared else list(itertools.product(cells, repeat=num_shards))
+    )
+    prior = np.array([one[state[0]] if is_shared else math.prod(one[cell] for cell in state) for state in states])
+    rows = []
+
+    def extend(transcript, first_is_there, likelihood):
+        if len(transcript) == num_queries:
+            rows.append(likelihood)
+            return
+        votes = [[int(first_is_there and x) ^ (len(transcript) % 2 and z) for x, z in state] for state in states]
+        laws = np.array([mechanism.law(np.bincount(each, minlength=2)) for each in votes])
+        for outcome in range(laws.shape[1]):
+            # After a 1 the record is deleted if it is there, and added again under its id if it is not.
+            extend((*transcript, outcome), first_is_there != (outcome == 1), likelihood * laws[:, outcome])
+
+    extend((), True, np.ones(len(states)))
+    return ExactSystem(prior=prior, channel=np.array(rows))
+
+
+@pytest.mark.parametrize("name", ["exponential", "permute and flip", "gaussian"])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_t1_to_t3_hold_with_records_that_come_back_under_their_ids(name, epsilon):
+    mechanism = MECHANISMS[name](epsilon)
+    for probability, num_queries in itertools.product((0.2, 0.5), (3, 5)):
+        system = readding_system(mechanism, num_shards=3, probability=probability, num_queries=num_queries)
+        assert system.prior.size == 64
+        for beta, gamma in LEVELS:
+            guarantee = certify({mechanism.event: num_queries}, num_shards=3, beta=beta, gamma=gamma)
+            assert math.isfinite(guarantee.alpha)
+            assert not system.violates(guarantee)
+
+
+def test_shards_that_share_their_cells_are_caught():
+    mechanism = MECHANISMS["exponential"](0.05)
+    system = readding_system(mechanism, num_shards=60, probability=0.5, num_queries=3, is_shared=True)
+    certified = [certify({mechanism.event: 3}, num_shards=60, beta=beta, gamma=gamma) for beta, gamma in LEVELS]
+    assert any(map(system.violates, certified))
+
+
 def test_looseness_is_told():
     rows = looseness_table()
     print()  # pytest -s shows it

@@ -95,8 +95,8 @@ def plan_on_data(table: Table, wishes: Wishes, *, plot: Path | None, as_json: bo
     records = _build(labelled, is_regression=is_regression, allow_missing=takes_gaps)
     kinds = kinds_of(schema)
     if wishes.promise == "exact":
-        others = _others(table, schema, labelled)
-        _plan_exact(table, wishes, records, learner, others, labelled, kinds, plot, as_json=as_json)
+        others, refused = _others(table, schema, labelled)
+        _plan_exact(table, wishes, records, learner, others, refused, labelled, kinds, plot, as_json=as_json)
     else:
         _plan_consensus(wishes, records, learner, labelled, kinds, as_json=as_json)
 
@@ -127,18 +127,18 @@ def _build(labelled: Labelled, *, is_regression: bool, allow_missing: bool) -> R
     )
 
 
-def _others(table: Table, schema: Schema, labelled: Labelled) -> dict[str, Any]:
-    """The learners that unlearn exactly and take this table."""
+def _others(table: Table, schema: Schema, labelled: Labelled) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The learners that unlearn exactly and take this table; and why others do not."""
     found: dict[str, Any] = {}
-    if not predicts_numbers(table.learner, table.options):
-        for name in _EXACT_LEARNERS:
-            if name == table.learner:
-                continue
-            try:
-                found[name] = _make(name, {}, schema, labelled)[0]
-            except ExpungeError:
-                continue
-    return found
+    refused: list[str] = []
+    for name in () if predicts_numbers(table.learner, table.options) else _EXACT_LEARNERS:
+        if name == table.learner:
+            continue
+        try:
+            found[name] = _make(name, {}, schema, labelled)[0]
+        except ExpungeError as error:
+            refused.append(f"{name}: {str(error).rstrip('.')}")
+    return found, tuple(refused)
 
 
 def _measured(wishes: Wishes, share: float, what: str, work: Any) -> Any:
@@ -162,6 +162,7 @@ def _plan_exact(
     records: Records,
     learner: Any,
     others: dict[str, Any],
+    refused: tuple[str, ...],
     labelled: Labelled,
     kinds: dict[str, str],
     plot: Path | None,
@@ -184,6 +185,7 @@ def _plan_exact(
             advance=advance,
         ),
     )
+    found = replace(found, skipped=(*found.skipped, *refused))
     choice = choose(
         found,
         deletions_per_day=wishes.deletions_per_day,

@@ -12,8 +12,9 @@ from pathlib import Path
 from expunge.core.errors import ExpungeError, FormatError, StoreError
 from expunge.folder.evidence import KEY_FILES, Evidence, read_key_file
 from expunge.folder.store import Store
+from expunge.folder.store.files import explain_damage
 from expunge.folder.store.packs import read_model
-from expunge.folder.store.store import DirtyFlag
+from expunge.folder.store.store import DirtyFlag, Position
 
 _ATTEMPTS = 5
 _MOST_LINES = 50  # of damage of one kind; the rest is counted
@@ -59,8 +60,9 @@ def count_steps(path: str | os.PathLike[str]) -> int:
     except StoreError:
         return 0
     try:
-        row = store.database.row("SELECT COUNT(*) FROM shards")
-        return store.position.num_slots + (0 if row is None else int(row[0]))
+        with explain_damage(store.folder):
+            row = store.database.row("SELECT COUNT(*) FROM shards")
+            return store.position.num_slots + (0 if row is None else int(row[0]))
     except StoreError:
         return 0
     finally:
@@ -113,13 +115,22 @@ def check(path: str | os.PathLike[str], *, advance: Advance = lambda _: None) ->
         return Checkup({"tables": 0}, (str(error),))
     try:
         for _ in range(_ATTEMPTS):
-            before, checked = store.position, Counter[str]()
+            before, checked = _position(store), Counter[str]()
             damage = tuple(_damage(store, checked, advance))
-            if not damage or store.position == before:
+            if not damage or _position(store) == before:
                 return Checkup(dict(checked), damage)
         raise StoreError(f"{store.folder} is changed faster than it can be checked; try again later")
     finally:
         store.close()
+
+
+def _position(store: Store) -> Position | str:
+    """Where the folder stands; or the line that says why that cannot be told."""
+    try:
+        with explain_damage(store.folder):
+            return store.position
+    except FormatError as error:
+        return str(error)
 
 
 def _damage(store: Store, checked: Counter[str], advance: Advance) -> Iterator[str]:
@@ -137,7 +148,7 @@ def _damage(store: Store, checked: Counter[str], advance: Advance) -> Iterator[s
     for part in parts:
         found, more = 0, 0
         try:
-            with store.explain_errors():
+            with explain_damage(store.folder):
                 for line in part(store, checked, advance):
                     found += 1
                     if found <= _MOST_LINES:
@@ -148,15 +159,8 @@ def _damage(store: Store, checked: Counter[str], advance: Advance) -> Iterator[s
         except ExpungeError as error:
             if str(error) not in told:
                 yield str(error)
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            yield _malformed(store.folder, error)
         if more:
             yield f"{store.folder}: {more:,} more of the same kind"
-
-
-def _malformed(folder: Path, error: Exception) -> str:
-    detail = " ".join(str(error).split())
-    return f"{folder} is damaged: {type(error).__name__}: {detail:.200}. Put the folder back from a copy, as a whole"
 
 
 def _check_database(store: Store, checked: Counter[str], _: Advance) -> Iterator[str]:

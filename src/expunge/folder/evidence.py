@@ -25,6 +25,7 @@ from expunge.evidence.nonce import Draw, NonceSource
 from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw, read_witnessed_draw
+from expunge.folder.store.files import explain_damage
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
 from expunge.training.environment import describe_environments
@@ -142,7 +143,10 @@ class LedgerBook:
 
     def _latest(self) -> dict[str, str]:
         """The latest time that the log read from the clock ("moment"), and the latest "tick"."""
-        return dict(self._store.database.rows("SELECT kind, at FROM times"))
+        found = dict(self._store.database.rows("SELECT kind, at FROM times"))
+        if not all(isinstance(at, str) for at in found.values()):
+            raise self._damaged("its latest times are none")
+        return found
 
     @property
     def latest_moment(self) -> str:
@@ -187,8 +191,10 @@ class LedgerBook:
         held = 0 if last is None or last[0] is None else int(last[0])
         if held != signed.size:
             raise self._damaged(_length_fault(signed.size, held))
+        if row is not None and not isinstance(row[0], bytes):
+            raise self._damaged("what is kept of its tree is no bytes")
         try:
-            peaks = Peaks(signed.size, b"" if row is None else bytes(row[0]))
+            peaks = Peaks(signed.size, b"" if row is None else row[0])
         except ParameterError as error:
             raise self._damaged(str(error)) from None
         if peaks.root() != signed.root:
@@ -541,6 +547,16 @@ class Evidence:
         The whole log is checked before anything is signed. The requests and the log are read first, and the current
         round after them. So the certificate never names a round later than the current one.
         """
+        with explain_damage(self._store.folder):
+            return self._issued(request, guarantee, read_facts, since)
+
+    def _issued(
+        self,
+        request: str | None,
+        guarantee: Guarantee,
+        read_facts: Callable[[], CurrentFacts],
+        since: Iterable[Checkpoint],
+    ) -> evidence.Certificate:
         store, settings = self._store, self._store.fact("settings")
         with store.database.snapshot():
             found = None if request is None else self.requests.get(request)

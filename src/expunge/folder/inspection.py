@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
@@ -21,12 +22,29 @@ from expunge.folder.opening import read_learner, restore_publisher
 from expunge.folder.schema import Schema
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, load_classes, read_records
+from expunge.folder.store.files import explain_damage
 from expunge.folder.store.requests import Request
 from expunge.folder.store.store import Position
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, Publisher
 from expunge.training.environment import Environment, Origins
 from expunge.training.learners import Learner, SlicedLearner
+
+Found = TypeVar("Found")
+Given = ParamSpec("Given")
+
+
+def _explained(
+    read: Callable[Concatenate[DeploymentView, Given], Found],
+) -> Callable[Concatenate[DeploymentView, Given], Found]:
+    """Turn what only a malformed folder can cause into one line."""
+
+    @wraps(read)
+    def explained(view: DeploymentView, /, *given: Given.args, **named: Given.kwargs) -> Found:
+        with explain_damage(view._store.folder):
+            return read(view, *given, **named)
+
+    return explained
 
 
 class DeploymentView:
@@ -49,7 +67,7 @@ class DeploymentView:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._store = Store.open(Path(path), read_only=True)
         try:
-            with self._store.explain_errors():
+            with explain_damage(self._store.folder):
                 self._evidence = Evidence(self._store)
                 self._evidence.ledger.check()
                 self._num_classes = len(load_classes(self._store.fact("classes")))
@@ -60,12 +78,14 @@ class DeploymentView:
             raise
 
     @property
+    @_explained
     def provenance(self) -> dict[str, Any]:
         """What `create` was told about the origin of the data."""
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
     @property
+    @_explained
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""
         with self._store.database.snapshot():
@@ -98,6 +118,7 @@ class DeploymentView:
         row = self._store.database.row("SELECT COALESCE(SUM(count), 0) FROM dead")
         return self._store.position.num_slots - (row[0] if row else 0)
 
+    @_explained
     def guarantee(self) -> Guarantee:
         """Return the guarantee that held when the folder was last opened for writing."""
         data = self._store.fact("guarantee")
@@ -111,15 +132,18 @@ class DeploymentView:
             ) from None
 
     @property
+    @_explained
     def inside_key(self) -> KeyDraw:
         """When the recipe key in force was drawn, why, and the commitment to it: for operators and auditors only."""
         return self._evidence.key
 
     @property
+    @_explained
     def promise(self) -> tuple[Statement, ...]:
         """What is promised about deleted records: separate statements, those that are not claimed included."""
         return make_statements(self.guarantee(), self.origins(), unclaimed=self._evidence.unclaimed)
 
+    @_explained
     def origins(self, *, trust: Sequence[str] = ()) -> Origins:
         """Return which environments the models in service were trained in, and what has changed since.
 
@@ -141,6 +165,7 @@ class DeploymentView:
         """The short name of the promise, such as "exact" or "router"."""
         return self._settings.name
 
+    @_explained
     def schema(self, *, trust: Sequence[str] = ()) -> Schema:
         """Return what is fixed in the recipe, and whether it was declared or taken from the first data.
 
@@ -157,14 +182,17 @@ class DeploymentView:
         with self._store.database.snapshot():
             return Schema.read(self._store, learner)
 
+    @_explained
     def request(self, request: str) -> Request:
         """Return a request as it stands now, by its id."""
         return self._evidence.shown(self._evidence.requests.get(request))
 
+    @_explained
     def requests(self) -> list[Request]:
         """Return all requests, oldest first."""
         return [self._evidence.shown(each) for each in self._evidence.requests.all()]
 
+    @_explained
     def certificate(self, request: str | None = None, *, since: Iterable[Checkpoint] = ()) -> Certificate:
         """Issue a signed certificate about a request or the whole deployment, as `DurableDeployment.certificate`."""
         with self._store.database.snapshot():
@@ -172,36 +200,43 @@ class DeploymentView:
                 request, guarantee=self.guarantee(), read_facts=self._current_facts, since=since
             )
 
+    @_explained
     def checkpoint(self) -> Checkpoint:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
         with self._store.database.snapshot():
             return self._evidence.ledger.checkpoint()
 
+    @_explained
     def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
         """The proof that the log begins with its first `old_size` entries, as `DurableDeployment.consistency` gives."""
         with self._store.database.snapshot():
             return self._evidence.ledger.consistency(old_size, size)
 
     @property
+    @_explained
     def log_key(self) -> NoteKey:
         """The key that the log's checkpoints are checked with, under the log's name."""
         return self._evidence.ledger.public_key
 
+    @_explained
     def entries(self) -> list[Entry]:
         """All entries of the log, after they were checked against its checkpoint. They tell nothing about people."""
         with self._store.database.snapshot():
             self._evidence.ledger.check()
             return self._evidence.ledger.entries()
 
+    @_explained
     def cosigned(self) -> Checkpoint | None:
         """The last checkpoint that witnesses cosigned, or None."""
         return self._evidence.ledger.cosigned()
 
+    @_explained
     def submission(self, old_size: int) -> Submission:
         """What a witness is sent: the checkpoint, with the proof that it continues the one of `old_size` entries."""
         with self._store.database.snapshot():
             return self._evidence.ledger.submission(old_size)
 
+    @_explained
     def publish(self, before: Publication) -> Publication:
         """What was published so far, with the checkpoints that are new; the same if there are none.
 
@@ -269,7 +304,6 @@ def open_view(path: str | os.PathLike[str]) -> DeploymentView:
 
 
 _ATTEMPTS = 5
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -367,7 +401,7 @@ def read_unchanged(store: Store, read: Callable[[], Found]) -> tuple[Found, Posi
     for _ in range(_ATTEMPTS):
         at = store.position
         try:
-            with store.explain_errors(), store.database.snapshot():
+            with explain_damage(store.folder), store.database.snapshot():
                 found = read()
         except Exception:  # records that are overwritten while they are read may fail in any way
             if store.position == at:

@@ -42,7 +42,7 @@ from expunge.folder.store.ensembles import (
     read_state,
     write_key,
 )
-from expunge.folder.store.files import explain_errors
+from expunge.folder.store.files import explain_damage, explain_errors
 from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
@@ -374,7 +374,7 @@ def open(
     recover_replacement(Path(path))
     store = Store.open(Path(path))
     try:
-        with store.explain_errors():
+        with explain_damage(store.folder):
             deployment = _resumed(store, tuple(trust), n_jobs)
     except BaseException:
         store.close()

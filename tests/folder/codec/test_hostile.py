@@ -391,6 +391,7 @@ OUTSIDE = {
     "a support vector machine without coefficients": machine_without_coefficients,
     "a support vector machine of more features": lambda: changed(SVC(), n_features_in_=2),
     "a support vector machine of unknown records": machine_of_unknown_records,
+    "a support vector machine with chances that it lacks": lambda: changed(SVC(), _effective_probability=True),
     "clusters of more features": lambda: changed(KMeans(2, n_init=1), cluster_centers_=np.zeros((2, 10**6))),
     "neighbours of more features": lambda: changed(
         KNeighborsClassifier(algorithm="brute"), _fit_X=np.zeros((len(X), 10**4))

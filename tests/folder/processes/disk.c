@@ -21,7 +21,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OPENED = 1, WRITTEN, FLUSHED, CUT, RENAMED, REMOVED, MADE, TOLD };
+enum { OPENED = 1, WRITTEN, FLUSHED, CUT, RENAMED, REMOVED, MADE, TOLD, LINKED };
 enum { KILL = -1, HALF = -2 };
 
 static char below[PATH_MAX];
@@ -280,3 +280,29 @@ int renameat(int from, const char *name, int to, const char *next) {
     return found;
 }
 int rename(const char *name, const char *next) { return renameat(AT_FDCWD, name, AT_FDCWD, next); }
+
+/* A file without a name gets its first one. Its content is taken as flushed, as `core/files.py` does before. */
+static void note_first_name(int folder, const char *name, const char *path) {
+    static char content[1 << 20];
+    int descriptor = REAL(openat64)(folder, name, O_RDONLY | O_CLOEXEC);
+    ssize_t size = descriptor < 0 ? -1 : read(descriptor, content, sizeof content);
+    if (size < 0) abort();
+    close(descriptor);
+    note(OPENED, path, "", 0, NULL, 0);
+    note(WRITTEN, path, "", 0, content, (uint64_t)size);
+    note(FLUSHED, path, "", 0, NULL, 0);
+}
+
+int linkat(int from, const char *name, int to, const char *next, int flags) {
+    GUARDED(of_name(to, next, other), int, -1, REAL(linkat)(from, name, to, next, flags)) {
+        found = REAL(linkat)(from, name, to, next, flags);
+        if (found == 0 && of_name(from, name, path))
+            note(LINKED, path, other, 0, NULL, 0);
+        else if (found == 0)
+            note_first_name(to, next, other);
+    }
+    leave();
+    return found;
+}
+
+int link(const char *name, const char *next) { return linkat(AT_FDCWD, name, AT_FDCWD, next, 0); }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-OPENED, WRITTEN, FLUSHED, CUT, RENAMED, REMOVED, MADE, TOLD = range(1, 9)
+OPENED, WRITTEN, FLUSHED, CUT, RENAMED, REMOVED, MADE, TOLD, LINKED = range(1, 10)
 KILL, HALF = -1, -2  # instead of an error's number
 _HEAD = struct.Struct("<IIIQQ")
 _BLOCK = 512  # bytes that a disk writes whole or not at all
@@ -148,6 +148,9 @@ class Disk:
         elif change.what == REMOVED:
             folder, name = self._find(change.path)
             self._rename([(folder, name, None)])
+        elif change.what == LINKED:
+            (folder, name), (target, other) = self._find(change.path), self._find(change.other)
+            self._rename([(target, other, folder.now[name])])
         elif change.what == RENAMED:
             (folder, name), (target, other) = self._find(change.path), self._find(change.other)
             self._rename([(target, other, folder.now[name]), (folder, name, None)])

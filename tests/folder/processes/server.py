@@ -190,6 +190,8 @@ class Server:
         parent = self.home / f"run-{self.runs}"
         parent.mkdir()
         try:
+            if job.get("create") and "losses" in job:
+                return self._creation_without_power(job, parent / "folder")
             if job.get("create"):
                 return self._killed_creation(job, parent / "folder")
             shutil.copytree(self.original(job["scenario"]), parent / "folder")
@@ -256,6 +258,42 @@ class Server:
             if answer["wrong"]:
                 where = f"after {moment} of {len(changes)} changes, {keep} of the others kept"
                 return {"wrong": f"{where}: {answer['wrong']}", "losses": number}
+        return {"wrong": "", "losses": len(moments), "changes": len(changes)}
+
+    def _creation_without_power(self, job: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Create a folder; then look at what is there had the power gone: all of it, or nothing that is in the way."""
+        scenario, journal, parent = SCENARIOS[job["scenario"]], self.home / f"journal-{self.runs}", folder.parent
+        before, chance = disk.Disk(parent), random.Random(job["seed"])
+
+        def act(tell: Callable[..., None]) -> None:
+            _prepare(scenario, job.get("sabotage"))
+            with journal.open("wb") as file:
+                disk.watch(parent, journal=file.fileno())
+                made = scenario.create(folder)
+                disk.tell()
+                made.close()
+                disk.watch(None)
+
+        told, _, _ = forked(act, kill=None, after=None)
+        changes, done = disk.read_journal(journal), 0
+        journal.unlink()
+        (created,) = (at for at, change in enumerate(changes) if change.what == disk.TOLD)
+        anywhere, late = range(len(changes) + 1), range(max(0, created - 20), len(changes) + 1)
+        moments = sorted(chance.choice(chance.choice([anywhere, late])) for _ in range(job["losses"]))
+        for number, moment in enumerate(moments):
+            for change in changes[done:moment]:
+                before.apply(change)
+            done, keep = moment, _KEPT[number % len(_KEPT)]
+            shutil.rmtree(parent)
+            disk.build(before.without_power(chance, keep, is_torn=0 < keep < 1), parent)
+            wrong = "" if folder.exists() or moment <= created else "the folder is gone"
+            if not folder.exists():
+                told, _, _ = forked(lambda tell: scenario.create(folder).close(), kill=None, after=None)
+                wrong = wrong or ("" if told[-1]["say"] == "finished" else told[-1]["why"])
+            wrong = wrong or self._looked(job, folder, [], {"killed": [], "wrong": ""})["wrong"]
+            if wrong:
+                where = f"after {moment} of {len(changes)} changes, {created} told, {keep} of the others kept"
+                return {"wrong": f"{where}: {wrong}", "losses": number}
         return {"wrong": "", "losses": len(moments), "changes": len(changes)}
 
     def _killed_creation(self, job: dict[str, Any], folder: Path) -> dict[str, Any]:

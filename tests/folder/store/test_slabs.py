@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from expunge.core.blocks import Block, object_column
 from expunge.core.errors import FormatError, StoreError
 from expunge.core.place import Place
+from expunge.folder.store import slabs
 from expunge.folder.store.columns import Form
-from expunge.folder.store.slabs import RecordFolder, _runs
+from expunge.folder.store.slabs import RecordFolder, _joined, _runs
 
 
 def block_of(numbers: list[int], *, start: int = 0, texts: bool = False) -> Block:
@@ -115,6 +116,28 @@ def test_an_erased_row_leaves_no_byte_in_any_file(tmp_path: Path, texts: bool) -
     assert numbers_in(folder.read(4, [1, 3])) == [1, -1, 3, -1]
 
 
+def test_rows_that_lie_together_are_erased_by_few_reads_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subject's records lie in few runs: neither the rows of each nor its neighbours are written or read singly."""
+    folder = folder_of(tmp_path / "records", list(range(400)), texts=True)
+    written, read = [], []
+    write, spans = slabs.write_all, RecordFolder._spans
+    monkeypatch.setattr(slabs, "write_all", lambda *words: written.append(words) or write(*words))
+    monkeypatch.setattr(
+        RecordFolder,
+        "_spans",
+        lambda self, column, low, high: read.append(high - low) or spans(self, column, low, high),
+    )
+    slots = [*range(10, 110), *range(200, 300)]
+    folder.erase(np.array(slots))
+    heaps = sum(column.dtype is None for column in folder.form.columns)
+    assert heaps == 3
+    assert len(written) <= 2 * heaps + 2 * len(folder.form.columns) + 2  # one a run in a heap, and few in the slabs
+    assert sum(read) <= heaps * (len(slots) + 2 * 2 * 16)
+    assert numbers_in(folder.read(400, slots, slots)) == [-1 if n in slots else n for n in range(400)]
+
+
 def test_cutting_after_the_last_rows_were_erased_keeps_the_others(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "a", [1, 2, 3])
     folder.erase(np.array([2]))
@@ -144,6 +167,11 @@ def test_shapes_at_the_edge(tmp_path: Path, shape: tuple[int, ...]) -> None:
     assert np.array_equal(found.features, features)
     assert found.ids is not None
     assert found.ids.tolist() == list(range(shape[0]))
+
+
+def test_spans_that_follow_one_another_are_one() -> None:
+    assert _joined(np.array([[0, 3], [3, 4], [7, 0], [9, 2], [11, 1]])) == [(0, 7), (9, 12)]
+    assert _joined(np.empty((0, 2), dtype=np.int64)) == []
 
 
 def test_runs() -> None:

@@ -183,7 +183,7 @@ def test_few_copies_make_the_ensemble_the_cheaper_exact_way():
 def test_updating_is_recommended_where_it_is_cheaper():
     made = judged(predictions_per_day=5, target=Guarantee(5, 1e-3, 1e-3))
     assert made.verdict.recommendation == "update"
-    assert made.verdict.words.startswith("Update: ")
+    assert "Update: " in made.verdict.words
     assert made.best.schedule.passes_per_day < made.exact.cheapest
     assert made.changes == ()
 

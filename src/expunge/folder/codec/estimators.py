@@ -231,6 +231,8 @@ def _check_machine(value: Any) -> None:
     _require(value.kernel == "precomputed" or value.support_vectors_.shape[1] == value.shape_fit_[1])
     _require(len(value._intercept_) == num_pairs)
     _require(len(value._probA) in (0, num_pairs) and len(value._probB) in (0, num_pairs))
+    has_chances = value._effective_probability
+    _require(has_chances is False or (has_chances is True and len(value._probA) == len(value._probB) == num_pairs))
 
 
 def _check_vocabulary(value: Any) -> None:

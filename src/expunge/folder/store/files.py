@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from expunge.core.errors import FolderBusyError, FormatError, StoreError
+from expunge.core.errors import ExpungeError, FolderBusyError, FormatError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
@@ -87,6 +87,24 @@ def explain_errors(folder: Path) -> Iterator[None]:
         if "malformed" in str(error) or "not a database" in str(error):
             raise FormatError(f"{folder} is damaged: {error} (state.db)") from error
         raise StoreError(f"{folder}: {_database_reason(error)}; nothing was lost") from error
+
+
+@contextlib.contextmanager
+def explain_damage(folder: Path) -> Iterator[None]:
+    """Turn any error of reading into one line: in a stranger's folder a row says anything, and its checksum fits."""
+    try:
+        with explain_errors(folder):
+            yield
+    except ExpungeError:  # some are also a ValueError
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise FormatError(describe_damage(folder, error)) from error
+
+
+def describe_damage(folder: Path, error: Exception) -> str:
+    """Describe an error that only something malformed in the folder can cause."""
+    detail = "".join(each if each.isprintable() else " " for each in " ".join(str(error).split()))
+    return f"{folder} is damaged: {type(error).__name__}: {detail:.200}. Put the folder back from a copy, as a whole"
 
 
 def _reason(error: OSError) -> str:

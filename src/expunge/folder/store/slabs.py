@@ -38,7 +38,7 @@ _PIECE = 1 << 16  # bytes: rows within so many are erased by one write
 _SUMS = Column("checksums", "<u8", (2,))
 _SEALS = Column("seals", "<u8", (4,))  # of encrypted records: the cell of the key, the tag, a checksum of these
 _SPAN = 16  # bytes of a heap row's (start, length)
-_ROWS_AT_ONCE = 1 << 14
+_ROWS_AT_ONCE, _FEW_ROWS = 1 << 14, 1 << 4
 #: The names of the files in an epoch's folder.
 RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|seals|checksums)\.(slab|heap)")
 _NAMED = 8  # files that an error names one by one
@@ -402,8 +402,9 @@ class RecordFolder:
         heap = self._file(column, "heap").open(os.O_RDWR)
         try:
             for _, spans in gone:
-                for start, length in spans.tolist():
-                    write_all(heap, bytes(length), start)
+                for start, end in _joined(spans):
+                    for low in range(start, end, _PIECE):
+                        write_all(heap, bytes(min(_PIECE, end - low)), low)
             os.fsync(heap)
         finally:
             os.close(heap)
@@ -414,16 +415,16 @@ class RecordFolder:
         spans = self._spans(column, first, first + count)
         spans = spans[spans.any(axis=1)]  # the others are overwritten already
         num_slots = self._file(column, "slab").stat().st_size // _SPAN
-        before, low = np.empty((0, 2), dtype=np.int64), first
-        while low > 0 and not len(before):
-            low = max(0, low - _ROWS_AT_ONCE)
-            before = self._spans(column, low, min(low + _ROWS_AT_ONCE, first))
+        before, low, step = np.empty((0, 2), dtype=np.int64), first, _FEW_ROWS
+        while low > 0 and not len(before):  # the next one is mostly there
+            low, high, step = max(0, low - step), low, min(2 * step, _ROWS_AT_ONCE)
+            before = self._spans(column, low, high)
             before = before[before.any(axis=1)][-1:]
-        after, high = np.empty((0, 2), dtype=np.int64), first + count
+        after, high, step = np.empty((0, 2), dtype=np.int64), first + count, _FEW_ROWS
         while high < num_slots and not len(after):
-            after = self._spans(column, high, min(high + _ROWS_AT_ONCE, num_slots))
+            low, high, step = high, min(high + step, num_slots), min(2 * step, _ROWS_AT_ONCE)
+            after = self._spans(column, low, high)
             after = after[after.any(axis=1)][:1]
-            high += _ROWS_AT_ONCE
         bounds = np.concatenate([[0], before.sum(axis=1), spans.ravel(), after[:, 0], [self._size(column)]])
         starts, ends = spans[:, 0], spans.sum(axis=1)
         edges = np.concatenate([before.sum(axis=1), np.column_stack([starts, ends]).ravel(), after[:, 0]])
@@ -551,6 +552,16 @@ def _overwrite_rows(slab: int, slots: NDArray[np.int64], width: int) -> None:
             piece.ravel()[:] = np.frombuffer(os.pread(slab, count * width, first * width), dtype=np.uint8)
             piece[rows - first] = 0
         write_all(slab, piece, first * width)
+
+
+def _joined(spans: _Spans) -> list[tuple[int, int]]:
+    """Spans in their order as (start, end): those that follow one another without a gap are one."""
+    starts, ends = spans[:, 0], spans.sum(axis=1)
+    breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    firsts = np.concatenate([[0], breaks]) if len(spans) else breaks
+    return list(
+        zip(starts[firsts].tolist(), ends[np.append(breaks, len(spans))[: len(firsts)] - 1].tolist(), strict=True)
+    )
 
 
 def _runs(slots: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -34,7 +34,15 @@ from expunge.core.errors import FormatError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.columns import Form
 from expunge.folder.store.database import Database, require_deployment, require_sound_files
-from expunge.folder.store.files import FolderLock, explain_errors, flush_files, remove_place, remove_places, require_own
+from expunge.folder.store.files import (
+    FolderLock,
+    explain_damage,
+    explain_errors,
+    flush_files,
+    remove_place,
+    remove_places,
+    require_own,
+)
 from expunge.folder.store.keyfile import KeyFile
 from expunge.folder.store.packs import is_pack
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
@@ -119,7 +127,8 @@ class Store:
         if read_only:
             seen = cls(folder, Database(place, read_only=True), None, place)
             try:
-                seen._open_keys(read_only=True)
+                with explain_damage(folder):
+                    seen._open_keys(read_only=True)
             except BaseException:
                 seen.close()
                 raise
@@ -132,7 +141,7 @@ class Store:
             raise
         try:
             report_step("open.locked")
-            with explain_errors(folder):
+            with explain_damage(folder):
                 store._open_keys(read_only=False)
                 store._check_writable()
                 store._recover()
@@ -235,7 +244,8 @@ class Store:
         row = self.database.row("SELECT value FROM facts WHERE name = ?", (name,))
         if row is None:
             raise FormatError(f"{self.folder} lacks the fact {name!r}: it is damaged")
-        return json.loads(row[0])
+        with explain_damage(self.folder):
+            return json.loads(row[0])
 
     def write_fact(self, name: str, value: Any) -> None:
         """Write a fact, or replace one. Nothing is written if it is there already."""
@@ -261,6 +271,8 @@ class Store:
         if row is None:
             raise FormatError(f"{self.folder} was never finished: create it again")
         generation, round_, epoch, num_slots, total, models_trained = row
+        if not all(type(each) is int and each >= 0 for each in (generation, round_, epoch, num_slots, models_trained)):
+            raise FormatError(f"{self.folder} is damaged: its position is none")
         return Position(generation, round_, epoch, num_slots, int(total), models_trained)
 
     def is_at(self, generation: int, round: int) -> bool:

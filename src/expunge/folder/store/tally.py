@@ -59,7 +59,7 @@ class Tally:
     def start(self) -> None:
         """Begin the tally of an empty database, inside the caller's transaction."""
         self._connection.execute("INSERT INTO tally VALUES (1, 0, '{}')")
-        self._place.write_new(_packed(0), flush=False)
+        self._place.write_new(_packed(0))  # flushed: an empty one would count as damaged
 
     def watch(self) -> None:
         """Have every row that this connection changes noted from now on."""

@@ -239,7 +239,7 @@ def _with(advice: ShardAdvice, advised: Question, best: Offer, scratch: float) -
         f"{passes(best.schedule.passes_per_day)} over the data a day, against {count(scratch)} for retraining one "
         "model from scratch after each batch."
     )
-    return f"{words} Not measured: this supposes that {best.assumption}." if best.assumption else words
+    return f"{words} This supposes that {best.assumption}, which was not measured." if best.assumption else words
 
 
 def _without(advice: ShardAdvice, offers: list[Offer], scratch: float) -> str:

@@ -15,7 +15,7 @@ from expunge.core.words import ceiling
 from expunge.theory.planning.advice import NeededChange, Recommendation, needed_changes, recommend
 from expunge.theory.planning.offer import Offer, best_offer
 from expunge.theory.planning.question import DEFAULT_MAX_PREDICTIONS, DEFAULT_POOL_SIZE, Question, one_copy
-from expunge.theory.planning.ways import DIRECT, best_certificate, consensus_offers, noisy_offers
+from expunge.theory.planning.ways import DIRECT, STUDENT, best_certificate, consensus_offers, noisy_offers
 from expunge.theory.planning.words import chance, count, duration, passes, percent
 from expunge.theory.planning.work import Alternatives, DeletionCost, alternatives, deletion_cost, predictions_needed
 
@@ -151,8 +151,9 @@ def _update(best: Offer, exact: Alternatives) -> str:
     )
     if plan.covered_days is not None:
         words += f" The certificate covers {duration(plan.covered_days)}; after that every update retrains everything."
-    if best.assumption:
-        first = f"This supposes that {best.assumption}, which was not measured: `expunge plan --data` measures it."
+    supposed = best.assumption or ("a student learns well from public points" if best.name == STUDENT else "")
+    if supposed:
+        first = f"This supposes that {supposed}, which was not measured: `expunge plan --data` measures it."
         return f"{first} {words}"
     return words
 
