@@ -34,6 +34,7 @@ TABLES: dict[str, Any] = {
     "frame": pd.DataFrame(
         {"x": NUMBERS[:, 0], "town": ["Rome", "Bern", None] * 4, "n": np.arange(SIZE, dtype=np.int8)}
     ),
+    "encrypted": NUMBERS,
     "sparse": scipy.sparse.csr_matrix(NUMBERS * (NUMBERS > 0)),
 }
 FLIPS = 700  # of each kind of table: 2,100 in all
@@ -68,6 +69,7 @@ def sound(request: pytest.FixtureRequest, folder: Path) -> Path:
         promise="unguarded",
         trust=TRUST,
         apply="manual",
+        encrypt=request.param == "encrypted",
     ) as deployment:
         rows = table.iloc[:2] if request.param == "frame" else table[:2]
         deployment.add(rows, [0, 1], ["new 0", "new 1"], subjects=["s0", None])

@@ -75,6 +75,7 @@ def test_the_targets() -> None:
         "consensus": {at_most(1.1)},
         "deep": {at_least(3), at_most(0.012), None},
         "day": {at_least(5), None},
+        "plan": {seconds(120), at_most(1.5)},
         "durable": {at_least(0.8), at_most(1.3), seconds(2), seconds(0.01), None},
     }
     assert {name: {line.target for line in quick_run(name)[0]} for name in SUITES} == wanted
