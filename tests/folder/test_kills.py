@@ -16,7 +16,7 @@ from expunge.training.learners import LookupTableLearner
 
 SEED = 20
 CREATING = {step for step in steps.STEPS if step.startswith("create.")}
-NOT_EVERYWHERE = {"dirty.flagged", "dirty.done", "rewrite.done", "reserve.open", "reserve.done"}
+NOT_EVERYWHERE = {"erase.keys", "dirty.flagged", "dirty.done", "rewrite.done", "reserve.open", "reserve.done"}
 EVERYWHERE = set(steps.STEPS) - CREATING - NOT_EVERYWHERE
 RESERVING = {"reserve.open", "reserve.done"}
 
@@ -28,6 +28,7 @@ NAMED: dict[str, tuple[set[str], int]] = {
     "gate": (EVERYWHERE | RESERVING | {"dirty.flagged", "dirty.done"}, 1),
 }
 FEW = {
+    "encrypted": ["accept.staged", "stage.done", "switch.open", "switch.done", "erase.keys", "erase.heap", "open.read"],
     "sparse": ["accept.staged", "rewrite.done", "stage.model", "switch.open", "switch.done", "erase.heap", "open.read"],
     "slices": ["accept.done", "stage.records", "stage.model", "stage.done", "switch.open", "switch.done", "open.read"],
     "refusing": ["accept.done", "switch.done", "reserve.done", "close.done"],

@@ -242,6 +242,10 @@ def create(
             "or lenient, what it touches (the promise then holds up to rounding)."
         ),
     ] = "strict",
+    encrypt: Annotated[
+        bool,
+        typer.Option("--encrypt", help="Keep records and models under a key each: deleting one overwrites its key."),
+    ] = False,
     apply: Annotated[
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
@@ -363,6 +367,7 @@ def create(
                 clock_seconds=clock,
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
+                encrypt=encrypt,
                 rng=_randomness(seed),
                 witness=source,
                 provenance={

@@ -176,10 +176,11 @@ def _check_records(store: Store, checked: Counter[str], advance: Advance) -> Ite
 
 
 def _check_models(store: Store, checked: Counter[str], advance: Advance) -> Iterator[str]:
-    for shard, name, digest in store.database.rows("SELECT shard, file, digest FROM shards ORDER BY shard"):
+    query = "SELECT shard, file, digest, cell FROM shards ORDER BY shard"
+    for shard, name, digest, cell in store.database.rows(query):
         place = store.place / "models" / name
         try:
-            if hashlib.sha256(read_model(place, shard)).digest() != bytes(digest):
+            if hashlib.sha256(store.unseal(read_model(place, shard), cell) or b"").digest() != bytes(digest):
                 yield (
                     f"the model file {place} is not what was written. Put it back from a copy, or train every model "
                     "again from the records, with expunge rekey"

@@ -346,9 +346,10 @@ def _num_shards(store: Store) -> int:
 
 def _committed(store: Store, shard: int) -> ModelCommitment | None:
     """Commit to the bytes that are in service: those in the file, not those that the database expects."""
-    row = store.database.row("SELECT file, format, salt FROM shards WHERE shard = ?", (shard,))
+    row = store.database.row("SELECT file, format, salt, cell FROM shards WHERE shard = ?", (shard,))
     try:
         data = b"" if row is None else read_model(store.place / "models" / row[0], shard)
+        data = b"" if row is None else store.unseal(data, row[3]) or b""
     except FileNotFoundError:
         row = None
     return None if row is None else ModelCommitment.of(Encoded(row[1], data), salt=bytes(row[2]))

@@ -80,6 +80,7 @@ def create(
     clock_seconds: int = 60,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    encrypt: bool = False,
     rng: Randomness | None = None,
     witness: NonceSource | None = None,
     provenance: dict[str, Any] | None = None,
@@ -128,6 +129,9 @@ def create(
         Modules or classes of your own whose objects may be pickled.
     n_jobs
         The number of worker processes for training.
+    encrypt
+        Whether records, models and pending requests are kept under a key each, so that to delete one is to overwrite
+        its key.
     rng
         The source of all randomness; the operating system if it is None. A fixed seed is for tests.
     witness
@@ -210,6 +214,8 @@ def create(
             promised.make_publisher(num_shards, records.num_classes, chance, cache_folder=partial / "design")
         )
         with store.database.transaction():
+            if encrypt:
+                store.encrypt()
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)
             sampler = promised.make_sampler(sampling, probability)

@@ -24,6 +24,13 @@ import expunge
 ACTS = ["add", "delete", "correct", "cancel", "delete subject", "reopen", "delete", "return", "retrain"]
 
 
+def keys_of(folder: Path) -> set[bytes]:
+    """The keys of an encrypted folder."""
+    path = folder / "keys" / "erasure.key"
+    content = path.read_bytes()[64:] if path.exists() else b""
+    return {content[at : at + 32] for at in range(0, len(content), 32)}
+
+
 def live(folder: Path, name: str, options: dict[str, Any]) -> list[bytes]:
     """Return what the bytes of everybody look like who was there, or was to come, and is not there any more."""
     scenario = SCENARIOS[name]
@@ -31,6 +38,7 @@ def live(folder: Path, name: str, options: dict[str, Any]) -> list[bytes]:
     scenario.create(folder).close()
     told: list[dict[str, Any]] = []
     story = Story(scenario, folder, 7, lambda say, **facts: told.append({"say": say, **facts}))
+    keys = keys_of(folder)
     story.act(ACTS)
     with expunge.open(folder) as deployment:  # added, and deleted before it is applied
         coming = updates_of({"add": [(900, 0), (901, 0)]}, scenario)
@@ -46,6 +54,7 @@ def live(folder: Path, name: str, options: dict[str, Any]) -> list[bytes]:
     gone = [person for person in everybody if person.name(scenario.ids) not in there]
     assert len(gone) > 8
     found = [pattern for person in gone for pattern in patterns_of(person, scenario.table)]
+    found += keys - keys_of(folder)
     return found + [pattern for person in gone for pattern in name_patterns(person.name(scenario.ids))]
 
 

@@ -141,18 +141,17 @@ def _check_books(deployment: Any, folder: Path, scenario: Scenario, told: Told) 
 def _check_ensemble(deployment: Any, folder: Path) -> None:
     """T6: the shards, and every model's file, are what the recipe gives on the records that are there."""
     state, live = deployment.inside.state, set(deployment.records.live_slots().tolist())
-    stored = _rows(deployment, "SELECT file, digest FROM shards ORDER BY shard")
+    stored = _rows(deployment, "SELECT file, digest, cell FROM shards ORDER BY shard")
     derived = state.recipe.members(state.records)
     assert len(stored) == state.num_shards
-    for shard, (file, digest) in enumerate(stored):
+    for shard, (file, digest, cell) in enumerate(stored):
         slots = state.members[shard]
         assert set(slots.tolist()) <= live, "a shard holds a deleted record"
         assert np.array_equal(slots, derived[shard]), "a shard holds other records than the key says"
         with training():  # else the last bits might differ
             encoded = encode_model(state.learner, _trained(state, shard)).data
-        assert read_model(Place.hold(folder) / "models" / file, shard) == encoded, (
-            f"model {shard} is not what its shard gives"
-        )
+        found = deployment._store.unseal(read_model(Place.hold(folder) / "models" / file, shard), cell)
+        assert found == encoded, f"model {shard} is not what its shard gives"
         assert hashlib.sha256(encoded).digest() == digest
 
 

@@ -48,7 +48,8 @@ _SCHEMA = (
     # The file of each shard's model, the salt of the commitment to it that auditors are given, and the environment that
     # it was trained in. A salt is erased with its model: then the commitment cannot be opened any more.
     "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
-    "salt BLOB NOT NULL, environment INTEGER NOT NULL)",
+    "salt BLOB NOT NULL, environment INTEGER NOT NULL, "
+    "cell INTEGER)",
     # The environments that models in service were trained in, as JSON.
     "CREATE TABLE environments (number INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE)",
     # Slots whose record was deleted, 8 bytes each, in a row for each round; and whether they have been overwritten.
@@ -59,7 +60,7 @@ _SCHEMA = (
     "key BLOB UNIQUE, fingerprint BLOB NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, "
     "accepted_at TEXT NOT NULL, applied_by TEXT, "
     "generation INTEGER, round INTEGER, deletions INTEGER NOT NULL, additions INTEGER NOT NULL, "
-    "file TEXT, start INTEGER, length INTEGER)",
+    "file TEXT, start INTEGER, length INTEGER, cell INTEGER)",
     "CREATE INDEX requests_by_state ON requests (state, number)",
     # The keyed hashes of a request's records, in a table of their own: a change of the request's state does not write
     # them again.

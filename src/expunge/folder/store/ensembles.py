@@ -44,7 +44,9 @@ _NONE = np.empty(0, dtype=np.int64)
 _BYTES_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 1 << 26, 1 << 8, 1 << 16  # of records that are written together
 _THREADS = 8  # the disk does this many flushes together
 _SALT_BYTES = 32
-WrittenModel = tuple[str, str, bytes, bytes]  # name, format, digest, salt of its commitment
+WrittenModel = tuple[
+    str, str, bytes, bytes, int | None
+]  # name, format, digest, salt of its commitment, cell of its key
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class EnsembleWriter:
                 files = _write_all_models(self._store, self._packed, state.num_shards)
             if files:
                 flush_files([self._store.place / "models"])
+            self._store.flush_keys()
             report_step("stage.done")
         kept = state
         if records.rewritten:
@@ -155,7 +158,9 @@ class FirstEnsembleWriter:
         """
         with self._store.explain_errors():
             order, form = recipe.layout(records), Form.of_records(records)
-            folder = RecordFolder.write(self._store.epoch_place(1), form, _in_order(records, order, form), flush=False)
+            folder = RecordFolder.write(
+                self._store.epoch_place(1), form, _in_order(records, order, form), self._store.keys, flush=False
+            )
             self._flushing = self._threads.start(folder.flush)
             self._total = folder.total(len(order))
             self._store.write_fact("form", form.to_json())
@@ -177,6 +182,7 @@ class FirstEnsembleWriter:
                 }
                 written = {shard: job.result() for shard, job in files.items()}
             flush_files([self._store.place / "models"])
+            self._store.flush_keys()
             self._flushing.result()
             form, shards = self._store.form, tuple(written)
             return StagedEnsemble(state, 1, form, written, shards, _NONE, rewritten=False, total=self._total)
@@ -198,7 +204,7 @@ def _write_records(
     if change is None or (added is not None and form.widened(added) != form):
         staged = _rewrite(store, state, before.epoch + 1)
     else:
-        folder = RecordFolder(store.epoch_place(before.epoch), form)
+        folder = RecordFolder(store.epoch_place(before.epoch), form, store.keys)
         total = add_totals(before.total, folder.total_of(change.removed, before.num_slots), sign=-1)
         if added is not None:
             folder.cut(before.num_slots)  # remove what a failed attempt left behind
@@ -214,7 +220,7 @@ def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     place = store.epoch_place(epoch)
     if place.exists():
         place.remove_tree()
-    folder = RecordFolder.write(place, form, _in_order(state.records, order, form))
+    folder = RecordFolder.write(place, form, _in_order(state.records, order, form), store.keys)
     flush_files([place.parent])
     report_step("rewrite.done")
     records = _restored(folder, state.records, len(order))
@@ -248,9 +254,10 @@ def _write_model(
 ) -> WrittenModel:
     encoded = encode_model(learner, model, trusted=trusted)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-    (store.place / "models" / name).write_new(encoded.data)
+    content, cell = store.seal(encoded.data)
+    (store.place / "models" / name).write_new(content)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES)
+    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES), cell
 
 
 def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
@@ -264,17 +271,20 @@ def _write_all_models(store: Store, made: Mapping[int, Encoded], num_shards: int
     models = store.place / "models"
     name = f"{num_shards:05d}-{secrets.token_hex(8)}.{PACK}"
     known = {
-        shard: (file, form, bytes(digest))
-        for shard, file, form, digest in store.database.rows("SELECT shard, file, format, digest FROM shards")
+        shard: (file, form, bytes(digest), cell)
+        for shard, file, form, digest, cell in store.database.rows(
+            "SELECT shard, file, format, digest, cell FROM shards"
+        )
     }
     in_force = None if len(made) == num_shards and not known else models / known[0][0]
-    write_pack(models / name, num_shards, {shard: encoded.data for shard, encoded in made.items()}, in_force)
+    sealed = {shard: store.seal(encoded.data) for shard, encoded in made.items()}
+    write_pack(models / name, num_shards, {shard: content for shard, (content, _) in sealed.items()}, in_force)
     found = {}
     for shard in range(num_shards):
-        form, digest = known[shard][1:] if shard in known else ("", b"")
+        form, digest, cell = known[shard][1:] if shard in known else ("", b"", None)
         if shard in made:
-            form, digest = made[shard].format, hashlib.sha256(made[shard].data).digest()
-        found[shard] = (name, form, digest, secrets.token_bytes(_SALT_BYTES))
+            form, digest, cell = made[shard].format, hashlib.sha256(made[shard].data).digest(), sealed[shard][1]
+        found[shard] = (name, form, digest, secrets.token_bytes(_SALT_BYTES), cell)
     return found
 
 
@@ -293,8 +303,10 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
         database.execute("INSERT INTO dead VALUES (?, ?, ?, 0)", (round, slots, len(staged.dead)))
     distinct = {id(each): each for each in state.environments}  # few: to compare every one takes longer
     numbers = {key: _environment_number(store, each) for key, each in distinct.items()} if staged.files else {}
-    rows = [(shard, *file, numbers[id(state.environments[shard])]) for shard, file in staged.files.items()]
-    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?)", rows)
+    rows = [
+        (shard, *file[:-1], numbers[id(state.environments[shard])], file[-1]) for shard, file in staged.files.items()
+    ]
+    database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
 
 
@@ -379,12 +391,15 @@ def read_state(
     """
     with store.explain_errors():
         records = read_records(store)
-        rows = store.database.rows("SELECT shard, file, format, digest, environment FROM shards ORDER BY shard")
+        rows = store.database.rows("SELECT shard, file, format, digest, environment, cell FROM shards ORDER BY shard")
         if not rows or [row[0] for row in rows] != [*range(len(rows))]:
             raise FormatError(f"{store.folder} does not name a model for each shard: it is damaged")
         numerics, known = store.fact("numerics"), read_environments(store)
         recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
-        models = StoredModels.find(store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted)
+        cells = [row[5] for row in rows]
+        models = StoredModels.find(
+            store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted, keys=store.keys, cells=cells
+        )
         environments = tuple(_known(store, known, row[4]) for row in rows)
         return EnsembleState(records, recipe, recipe.members(records), models, environments)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,6 +18,7 @@ from expunge.core.errors import ExpungeError, FormatError
 from expunge.core.place import Place
 from expunge.folder.codec import decode_model
 from expunge.folder.store.files import explain_errors
+from expunge.folder.store.keyfile import KeyFile
 from expunge.folder.store.packs import read_model
 from expunge.training.learners import Learner, Model, SlicedLearner
 
@@ -43,6 +45,8 @@ class StoredModels(Sequence[Model]):
         learner: Learner | SlicedLearner,
         *,
         trusted: Sequence[str],
+        keys: KeyFile | None = None,
+        cells: Sequence[int | None] = (),
     ) -> StoredModels:
         """Check that the files are there, without reading them.
 
@@ -56,6 +60,8 @@ class StoredModels(Sequence[Model]):
             What trained the models, told the classes.
         trusted
             The modules or classes of the operator's own that models are made of.
+        keys, cells
+            What the models are encrypted with, and where the key of each lies.
 
         Raises
         ------
@@ -69,7 +75,15 @@ class StoredModels(Sequence[Model]):
                 raise _missing(models / name)
         return cls(
             [
-                _StoredModel(models / name, shard, form, digest, learner, tuple(trusted))
+                _StoredModel(
+                    models / name,
+                    shard,
+                    form,
+                    digest,
+                    learner,
+                    tuple(trusted),
+                    None if keys is None else partial(_unsealed, keys, cells[shard]),
+                )
                 for shard, (name, form, digest) in enumerate(files)
             ]
         )
@@ -159,9 +173,10 @@ class _StoredModel:
         digest: bytes,
         learner: Learner | SlicedLearner,
         trusted: tuple[str, ...],
+        unseal: Callable[[bytes], bytes] | None,
     ) -> None:
         self._place, self._shard, self._form, self._digest = place, shard, form, digest
-        self._learner, self._trusted = learner, trusted
+        self._learner, self._trusted, self._unseal = learner, trusted, unseal
         self._lock = threading.Lock()
         self._model: Model | None = None
 
@@ -185,11 +200,17 @@ class _StoredModel:
         with explain_errors(self._place.parent.parent.path):
             try:
                 data = read_model(self._place, self._shard)
+                if self._unseal is not None:
+                    data = self._unseal(data)
             except FileNotFoundError:
                 raise _missing(self._place) from None
         if hashlib.sha256(data).digest() != self._digest:
             raise FormatError(f"the model file {self._place} is not what was written: its content has another digest")
         return decode_model(self._learner, self._form, data, trusted=self._trusted)
+
+
+def _unsealed(keys: KeyFile, cell: int | None, content: bytes) -> bytes:
+    return content if cell is None else keys.unseal(content, cell) or b""
 
 
 _Place = _KnownModel | _StoredModel

@@ -383,17 +383,21 @@ class RequestBook:
         with self._store.explain_errors():
             rows = [b"" if batch.block is None else pack(batch.block) for batch, _, _ in batches]
             asked = zip(names, batches, rows, strict=True)
-            spans = self._store.waiting.append([self._sealed(name, _dumped(each[0], of)) for name, each, of in asked])
+            told = [self._store.seal(self._sealed(name, _dumped(each[0], of))) for name, each, of in asked]
+            self._store.flush_keys()
+            spans = self._store.waiting.append([content for content, _ in told])
         report_step("accept.staged")
-        accepted = zip(names, spans, rows, batches, strict=True)
-        return [self._write(name, span, of, *each) for name, span, of, each in accepted]
+        accepted = zip(names, spans, told, rows, batches, strict=True)
+        return [self._write(name, span, cell, of, *each) for name, span, (_, cell), of, each in accepted]
 
-    def _write(self, name: str, span: Span, rows: bytes, batch: Batch, key: str | None, now: str) -> Request:
+    def _write(
+        self, name: str, span: Span, cell: int | None, rows: bytes, batch: Batch, key: str | None, now: str
+    ) -> Request:
         """Write one request, which lies in a file already."""
         request = Request(name, batch.kind, "pending", now, None, None, None, batch.num_deleted, batch.num_added)
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "file, start, length) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?)",
+            "file, start, length, cell) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?)",
             (
                 name,
                 self._key(key),
@@ -403,6 +407,7 @@ class RequestBook:
                 request.deletions,
                 request.additions,
                 *span,
+                cell,
             ),
         )
         hashes = json.dumps(self.hashes(name, batch))
@@ -492,10 +497,10 @@ class RequestBook:
 
     def batch_of(self, request: str) -> Batch:
         """Return what a pending request asks for, exactly as it was accepted."""
-        row = self._store.database.row("SELECT file, start, length FROM requests WHERE request = ?", (request,))
+        row = self._store.database.row("SELECT file, start, length, cell FROM requests WHERE request = ?", (request,))
         assert row is not None
         with self._store.explain_errors():
-            found = self._store.waiting.read(Span(*row))
+            found = self._store.unseal(self._store.waiting.read(Span(*row[:3])), row[3]) or b""
         content = found[_SEAL:]
         if not hmac.compare_digest(found, self._sealed(request, content)):
             raise FormatError(f"request {request} is not what was accepted: its file {row[0]} is damaged")
@@ -509,7 +514,7 @@ class RequestBook:
         """
         self._store.database.execute(
             "UPDATE requests SET state = 'switched', generation = ?, round = ?, "
-            "file = NULL, start = NULL, length = NULL, "
+            "file = NULL, start = NULL, length = NULL, cell = NULL, "
             "fingerprint = CASE WHEN additions > 0 THEN x'' ELSE fingerprint END "
             "WHERE request = ? AND state = 'pending'",
             (generation, round, request),
@@ -529,7 +534,7 @@ class RequestBook:
             raise RequestError(f"request {request} is {state.replace('switched', 'being applied')}: too late to cancel")
         self._store.database.execute(
             "UPDATE requests SET state = 'cancelled', applied_by = ?, "
-            "file = NULL, start = NULL, length = NULL, fingerprint = x'', key = NULL WHERE request = ?",
+            "file = NULL, start = NULL, length = NULL, cell = NULL, fingerprint = x'', key = NULL WHERE request = ?",
             (now, request),
         )
         self._store.database.execute("DELETE FROM hashes WHERE request = ?", (request,))

@@ -29,16 +29,18 @@ from expunge.core.place import Place
 from expunge.folder.store.checksums import FEATURES, NAMES, Sums, heap_sums, place_sums, row_sums, total
 from expunge.folder.store.columns import Column, Form
 from expunge.folder.store.files import flush_files
+from expunge.folder.store.keyfile import TAG, KeyFile, seal_rows, unseal_rows
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
 
 _CHUNK = 1 << 26
 _PIECE = 1 << 16  # bytes: rows within so many are erased by one write
 _SUMS = Column("checksums", "<u8", (2,))
+_SEALS = Column("seals", "<u8", (4,))  # of encrypted records: the cell of the key, the tag, a checksum of these
 _SPAN = 16  # bytes of a heap row's (start, length)
 _ROWS_AT_ONCE, _FEW_ROWS = 1 << 14, 1 << 4
 #: The names of the files in an epoch's folder.
-RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|checksums)\.(slab|heap)")
+RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|seals|checksums)\.(slab|heap)")
 _NAMED = 8  # files that an error names one by one
 _Spans = NDArray[np.int64]
 
@@ -50,16 +52,20 @@ def _pass_by(_: int) -> None:
 class RecordFolder:
     """The columns of one epoch. A new epoch begins when all records are written anew."""
 
-    def __init__(self, path: Path | Place, form: Form) -> None:
+    def __init__(self, path: Path | Place, form: Form, keys: KeyFile | None = None) -> None:
         self.place = Place.hold(path)
         self.form = form
-        self._columns = (*form.columns, _SUMS)
+        self.keys = keys
+        self._summed = (*form.columns, *([] if keys is None else [_SEALS]))
+        self._columns = (*self._summed, _SUMS)
 
     @classmethod
-    def write(cls, place: Place, form: Form, blocks: Iterable[Block], *, flush: bool = True) -> RecordFolder:
+    def write(
+        cls, place: Place, form: Form, blocks: Iterable[Block], keys: KeyFile | None = None, *, flush: bool = True
+    ) -> RecordFolder:
         """Write all records to a new folder. They are on the disk after `flush`."""
         place.mkdir()
-        folder = cls(place, form)
+        folder = cls(place, form, keys)
         for name in folder.file_names:
             (place / name).write_new(b"", flush=False)
         for block in blocks:
@@ -71,7 +77,7 @@ class RecordFolder:
     @property
     def file_names(self) -> list[str]:
         """The name of every file."""
-        return file_names(self.form)
+        return [name for column in self._columns for name in _names(column)]
 
     @property
     def path(self) -> Path:
@@ -84,11 +90,16 @@ class RecordFolder:
         slots = np.arange(first, first + len(block), dtype=np.int64)
         sums, parts = _fresh_sums(slots), self.form.split(block)
         for column in self.form.columns:
+            if column.dtype is not None:
+                parts[column.name] = np.ascontiguousarray(parts[column.name], dtype=column.dtype)
+        if self.keys is not None:
+            self._seal(parts, slots, self.keys)
+        for column in self._summed:
             if column.dtype is None:
                 spans = self._append_heap(column, parts[column.name])
                 sums[:, self._part(column)] += heap_sums(column.name, parts[column.name], spans)
             else:
-                values = np.ascontiguousarray(parts[column.name], dtype=column.dtype)
+                values = parts[column.name]
                 _append(self._file(column, "slab"), values)
                 sums[:, self._part(column)] += row_sums(column.name, values)
         _append(self._file(_SUMS, "slab"), sums.astype("<u8"))
@@ -151,7 +162,7 @@ class RecordFolder:
         """
         parts: dict[str, Any] = {}
         sums = _fresh_sums(np.arange(num_slots, dtype=np.int64))
-        for column in self.form.columns:
+        for column in self._summed:
             if column.dtype is None:
                 spans = self._spans(column, 0, num_slots)
                 self._require_zeros(column, spans, erased)
@@ -166,13 +177,99 @@ class RecordFolder:
                 sums[:, self._part(column)] += row_sums(column.name, values)
         stored = self._map(_SUMS, num_slots)
         self._require_zeros(_SUMS, stored, erased)
-        for part in (NAMES,) if self.form.is_mapped else (NAMES, FEATURES):
+        is_mapped = self.form.is_mapped and self.keys is None
+        for part in (NAMES,) if is_mapped else (NAMES, FEATURES):
             is_wrong = sums[:, part] != stored[:, part]
             is_wrong[np.array(dead, dtype=np.int64)] = False
             if is_wrong.any():
                 raise self._damaged(part, int(is_wrong.argmax()))
+        if self.keys is not None:
+            self._unseal(parts, np.setdiff1d(np.arange(num_slots), np.array(dead, dtype=np.int64)), self.keys)
         block = self.form.join(parts)
-        return replace(block, check=FeatureCheck(self, stored)) if self.form.is_mapped else block
+        return replace(block, check=FeatureCheck(self, stored)) if is_mapped else block
+
+    def _seal(self, parts: dict[str, Any], slots: NDArray[np.int64], keys: KeyFile) -> None:
+        """Encrypt rows in place, each under a new key, and add the column of their seals."""
+        cells = keys.add(len(slots))
+        fixed, heaps, width = self._layout()
+        plain = _side_by_side([parts[column.name] for column in fixed], len(slots))
+        rows = [raw.tobytes() for raw in plain]
+        if heaps:
+            rows = [b"".join(row) for row in zip(rows, *(parts[column.name] for column in heaps), strict=True)]
+        sealed = seal_rows(keys.keys(cells), rows)
+        whole = np.frombuffer(b"".join([row[:width] for row in sealed]), dtype=np.uint8).reshape(len(slots), width)
+        self._spread(parts, whole)
+        ends = [width] * len(slots)
+        for column in heaps:
+            starts, ends = ends, [end + len(row) for end, row in zip(ends, parts[column.name], strict=True)]
+            parts[column.name] = [row[low:high] for row, low, high in zip(sealed, starts, ends, strict=True)]
+        tags = np.frombuffer(b"".join([row[-TAG:] for row in sealed]), dtype="<u8").reshape(-1, 2)
+        known = np.column_stack([cells.astype("<u8"), tags])
+        parts[_SEALS.name] = np.column_stack([known, row_sums("seal", known) + place_sums(NAMES, slots)]).astype("<u8")
+
+    def _unseal(self, parts: dict[str, Any], live: NDArray[np.int64], keys: KeyFile) -> None:
+        """Decrypt the rows of live records in place. All other rows become empty."""
+        fixed, heaps, width = self._layout()
+        cells, tags = self._seals_of(live)
+        whole = _side_by_side([parts[column.name] for column in fixed], len(parts[_SEALS.name]))
+        texts = {column.name: [b""] * len(whole) for column in heaps}
+        dead = np.ones(len(whole), dtype=np.bool_)
+        dead[live] = False
+        whole[dead] = 0
+        for low in range(0, len(live), _ROWS_AT_ONCE):
+            slots = live[low : low + _ROWS_AT_ONCE].tolist()
+            rows = [whole[slot].tobytes() for slot in slots]
+            own = tags[low : low + len(slots)].tobytes()
+            held = [[parts[column.name][slot] for column in heaps] for slot in slots]
+            sealed = [
+                b"".join([row, *texts_of, own[TAG * place : TAG * (place + 1)]])
+                for place, (row, texts_of) in enumerate(zip(rows, held, strict=True))
+            ]
+            opened = unseal_rows(keys.keys(cells[low : low + len(slots)]), sealed)
+            for slot, row, texts_of in zip(slots, opened, held, strict=True):
+                if row is None:
+                    raise FormatError(
+                        f"{self.path}: the record in row {slot:,} was not encrypted with its key in {keys.place}. Put "
+                        "the file back from a copy; nothing was changed"
+                    )
+                at = width
+                for column, text in zip(heaps, texts_of, strict=True):
+                    texts[column.name][slot] = row[at : at + len(text)]
+                    at += len(text)
+            known = [row[:width] for row in opened if row is not None]
+            whole[slots] = np.frombuffer(b"".join(known), dtype=np.uint8).reshape(len(slots), width)
+        self._spread(parts, whole)
+        parts.update(texts)
+
+    def cells(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the keys of these records lie."""
+        return self._seals_of(live)[0]
+
+    def _seals_of(self, live: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        if not len(live):
+            return np.empty(0, dtype=np.int64), np.empty((0, 2), dtype="<u8")
+        found = np.array(self._map(_SEALS, int(live[-1]) + 1)[live])
+        is_wrong = row_sums("seal", np.ascontiguousarray(found[:, :3])) + place_sums(NAMES, live) != found[:, 3]
+        if is_wrong.any():
+            raise self._damaged(NAMES, int(live[is_wrong.argmax()]))
+        return found[:, 0].astype(np.int64), np.ascontiguousarray(found[:, 1:3])
+
+    def _layout(self) -> tuple[list[Column], list[Column], int]:
+        """The columns of slabs and of heaps, in the order in which a row is encrypted; and the bytes of the former."""
+        fixed = [column for column in self.form.columns if column.dtype is not None]
+        heaps = [column for column in self.form.columns if column.dtype is None]
+        return fixed, heaps, sum(column.width for column in fixed)
+
+    def _spread(self, parts: dict[str, Any], whole: NDArray[np.uint8]) -> None:
+        """Cut rows of bytes into the columns of slabs again."""
+        at = 0
+        for column in self._layout()[0]:
+            raw = np.ascontiguousarray(whole[:, at : at + column.width])
+            at += column.width
+            shape = (len(whole), *column.shape)
+            parts[column.name] = (
+                raw.view(np.dtype(column.dtype)).reshape(shape) if column.width else np.empty(shape, column.dtype)
+            )
 
     def total(self, num_slots: int, without: Sequence[int] | NDArray[np.int64] = ()) -> int:
         """The total of all records but some, from their stored checksums."""
@@ -245,7 +342,7 @@ class RecordFolder:
         """The checksums of some rows, ascending, as their bytes are now."""
         sums = _fresh_sums(slots)
         first, last = int(slots[0]), int(slots[-1]) + 1
-        for column in self.form.columns:
+        for column in self._summed:
             if column.dtype is None:
                 spans = self._spans(column, first, last)[slots - first]
                 found = heap_sums(column.name, self._some_rows(column, spans), spans)
@@ -265,7 +362,7 @@ class RecordFolder:
             raise self._returned(column, int(slots[row]))
 
     def _damaged(self, part: int, slot: int) -> FormatError:
-        columns = [column for column in self.form.columns if self._part(column) == part]
+        columns = [column for column in self._summed if self._part(column) == part]
         names = [file.name for column in columns for file in self._files(column)]
         files = " or ".join(names) if len(names) <= _NAMED else f"one of {len(names)} files, {names[0]} to {names[-1]},"
         return FormatError(
@@ -372,7 +469,7 @@ class RecordFolder:
         return FEATURES if column in self.form.features else NAMES
 
     def _stays_on_disk(self, column: Column) -> bool:
-        return self.form.is_mapped and column in self.form.features
+        return self.form.is_mapped and self.keys is None and column in self.form.features
 
     def _files(self, column: Column) -> list[Place]:
         return [self.place / name for name in _names(column)]
@@ -414,6 +511,12 @@ def file_names(form: Form) -> list[str]:
 
 def _names(column: Column) -> list[str]:
     return [f"{column.name}.{kind}" for kind in (("slab",) if column.dtype else ("slab", "heap"))]
+
+
+def _side_by_side(columns: Sequence[NDArray[Any]], count: int) -> NDArray[np.uint8]:
+    """The bytes of every row of several columns, one after another."""
+    flat = [np.ascontiguousarray(values).reshape(count, -1).view(np.uint8) for values in columns if values.size]
+    return np.concatenate(flat, axis=1) if flat else np.empty((count, 0), dtype=np.uint8)
 
 
 def _fresh_sums(slots: NDArray[np.int64]) -> Sums:

@@ -17,6 +17,7 @@ STEPS = (
     "stage.done",
     "switch.open",
     "switch.done",
+    "erase.keys",
     "erase.heap",
     "erase.slots",
     "sweep.listed",

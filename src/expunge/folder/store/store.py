@@ -43,6 +43,7 @@ from expunge.folder.store.files import (
     remove_places,
     require_own,
 )
+from expunge.folder.store.keyfile import KeyFile
 from expunge.folder.store.packs import is_pack
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
@@ -50,6 +51,7 @@ from expunge.folder.store.tally import MOMENT
 from expunge.folder.store.threads import for_each
 from expunge.folder.store.waiting import Span, Waiting
 
+KEY_FILE = "erasure.key"
 _FOLDERS = ("records", "models", "waiting", "design", "keys")
 _WAITING = "SELECT file, start, length FROM requests WHERE state = 'pending'"
 # What the names of files look like that may be removed once the database does not name them: those that are made here.
@@ -102,6 +104,7 @@ class Store:
         self.place = place
         self.database = database
         self.waiting = Waiting(place / "waiting")
+        self.keys: KeyFile | None = None
         self._lock = lock
         self._process = os.getpid()
 
@@ -122,7 +125,14 @@ class Store:
         place = require_deployment(folder, read_only=read_only)  # before a lock is made in another folder
         _require_own_files(place)
         if read_only:
-            return cls(folder, Database(place, read_only=True), None, place)
+            seen = cls(folder, Database(place, read_only=True), None, place)
+            try:
+                with explain_damage(folder):
+                    seen._open_keys(read_only=True)
+            except BaseException:
+                seen.close()
+                raise
+            return seen
         lock = FolderLock(place)
         try:
             store = cls(folder, Database(place), lock, place)
@@ -132,6 +142,7 @@ class Store:
         try:
             report_step("open.locked")
             with explain_damage(folder):
+                store._open_keys(read_only=False)
                 store._check_writable()
                 store._recover()
                 if store.is_packed:
@@ -140,6 +151,49 @@ class Store:
         except BaseException:
             store.close()
             raise
+
+    def encrypt(self) -> None:
+        """Encrypt everything that is written from now on, in a new folder; inside the caller's transaction."""
+        self.keys = KeyFile.new(self.place / "keys" / KEY_FILE)
+        self.write_fact("encryption", {"identity": self.keys.identity.hex()})
+
+    def _open_keys(self, *, read_only: bool) -> None:
+        row = self.database.row("SELECT value FROM facts WHERE name = 'encryption'")
+        if row is not None:
+            identity = bytes.fromhex(json.loads(row[0])["identity"])
+            self.keys = KeyFile.open(self.place / "keys" / KEY_FILE, identity, read_only=read_only)
+
+    def seal(self, content: bytes) -> tuple[bytes, int | None]:
+        """Encrypt a model or a request under a new key, if the folder is encrypted. Also return where the key lies."""
+        if self.keys is None:
+            return content, None
+        cell = int(self.keys.add(1)[0])
+        return self.keys.seal(content, cell), cell
+
+    def unseal(self, content: bytes, cell: int | None) -> bytes | None:
+        """Decrypt what `seal` gave; None if it is not what was written."""
+        if cell is None or self.keys is None:
+            return content
+        return self.keys.unseal(content, cell)
+
+    def flush_keys(self) -> None:
+        """Wait until new keys are on the disk. What is encrypted with them may count afterwards."""
+        if self.keys is not None:
+            self.keys.flush()
+
+    def destroy_keys(self) -> None:
+        """Overwrite all keys but those of records, models and pending requests. Nothing may be staged meanwhile."""
+        if self.keys is None:
+            return
+        with self.database.alone():  # the key of what is being accepted is drawn and named in one transaction
+            live = np.setdiff1d(np.arange(self.position.num_slots), np.array(self.deleted_slots()[0], dtype=np.int64))
+            named = self.database.rows(
+                "SELECT cell FROM shards UNION ALL SELECT cell FROM requests WHERE state = 'pending'"
+            )
+            self.keys.destroy_all_but(
+                np.array([*self.records.cells(live), *(cell for (cell,) in named)], dtype=np.int64)
+            )
+        report_step("erase.keys")
 
     def _check_writable(self) -> None:
         """Find out that the folder cannot be written to before anything is trained."""
@@ -157,6 +211,7 @@ class Store:
         """
         self.require_total()
         self.require_models()
+        self.destroy_keys()
         self.overwrite()
         self.sweep()
         with contextlib.suppress(StoreError):
@@ -233,7 +288,7 @@ class Store:
     @property
     def records(self) -> RecordFolder:
         """The files of the records in force."""
-        return RecordFolder(self.epoch_place(self.position.epoch), self.form)
+        return RecordFolder(self.epoch_place(self.position.epoch), self.form, self.keys)
 
     def deleted_slots(self) -> tuple[list[int], list[int]]:
         """The slots whose record was deleted, ascending, and those of them that are overwritten."""
@@ -302,6 +357,7 @@ class Store:
         Nothing may be staged at the same time. Requests may be accepted.
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
+        self.destroy_keys()
         self.remove(strays)
         self.sweep_waiting()
         records.cut(num_slots)
@@ -331,6 +387,7 @@ class Store:
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         slots = self._slots_to_erase()
+        self.destroy_keys()  # first of all: from here on nothing of them can be read
 
         def overwrite() -> None:
             records.erase(slots)
