@@ -277,7 +277,7 @@ def test_what_was_deleted_does_not_silently_come_back(
     if how == "reopened":
         deployment = reopened(deployment)
     records = deployment.records.ids()
-    with pytest.raises((RecordError, RequestError), match="deleted on request; .* say readmit"):
+    with pytest.raises((RecordError, RequestError), match=r"deleted on request; .* say readmit"):
         deployment.submit([back])
     assert deployment.records.ids() == records
     assert deployment.update([back], readmit=True, apply=True).state == "applied"

@@ -206,7 +206,7 @@ def test_the_guard_knows_ids_and_subjects_apart(book: RequestBook) -> None:
     book.remember([("record", 1), ("subject", "s"), ("record", 1)])
     for name in (("record", "1"), ("record", "s"), ("subject", 1), ("record", 2)):
         book.refuse_forgotten([name])  # type: ignore[list-item]
-    with pytest.raises(RecordError, match="the id 1 was deleted on request; .* say readmit") as caught:
+    with pytest.raises(RecordError, match=r"the id 1 was deleted on request; .* say readmit") as caught:
         book.refuse_forgotten([("record", 5), ("record", 1)])
     assert caught.value.record == 1
     with pytest.raises(RecordError, match="the subject 's' was deleted on request"):
