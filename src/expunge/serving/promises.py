@@ -28,13 +28,13 @@ from expunge.privacy.mechanisms import calibrated_mechanism as calibrate
 from expunge.serving import publishing
 from expunge.serving.publishing import Exhaustion, Front, Publisher
 from expunge.serving.publishing.publisher import require_limit
-from expunge.serving.publishing.student import Augment
+from expunge.serving.publishing.student import LEAST_AGREEMENT, Augment
 from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
 from expunge.training.choice import choose_shards
 from expunge.training.environment import Origins
-from expunge.training.fallback import Fallback, RidgeFallback
-from expunge.training.learners import Learner, SlicedLearner, as_learner
+from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+from expunge.training.learners import Learner, SlicedLearner, TableFallback, as_learner
 from expunge.training.learners.protocol import Combination
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
@@ -511,7 +511,8 @@ class Router(Consensus):
     Parameters
     ----------
     fallback
-        What answers the hard queries: a model that unlearns exactly; `RidgeFallback()` if None.
+        What answers the hard queries: a model that unlearns exactly; `RidgeFallback()` if None. `RidgeFallback`,
+        `GaussianNaiveBayes` and `NearestNeighbours` also read tables with categories and gaps (`TableFallback`).
     num_queries
         The number of distinct queries that a generation is expected to see.
     dirty_chance
@@ -552,8 +553,11 @@ class Router(Consensus):
         """A `RouterFront`."""
         if self.fallback is not None and not isinstance(self.fallback, Fallback):
             raise ParameterError(f"fallback must be one of expunge.training.fallback, got {self.fallback!r}")
+        kind = RidgeFallback() if self.fallback is None else self.fallback
         return publishing.RouterFront(
-            RidgeFallback() if self.fallback is None else self.fallback,
+            TableFallback(kind=kind)
+            if isinstance(kind, RidgeFallback | GaussianNaiveBayes | NearestNeighbours)
+            else kind,
             num_queries=self.num_queries,
             dirty_chance=self.dirty_chance,
             threshold=self.threshold,
@@ -572,7 +576,7 @@ class Student(Consensus):
         Public, unlabelled points that are not records of this deployment, and never will be.
     student
         A classifier or learner; the learner of the shards if None.
-    selection_share, dirty_chance, num_throw_away, self_training, confidence, augment, pool_ids
+    selection_share, dirty_chance, num_throw_away, self_training, confidence, augment, pool_ids, least_agreement
         As in `expunge.serving.publishing.StudentFront`.
     target, max_predictions, max_generations
         As in `Consensus`.
@@ -598,6 +602,7 @@ class Student(Consensus):
     confidence: float = 0.8
     augment: Augment | None = None
     pool_ids: tuple[RecordId, ...] = ()
+    least_agreement: float = LEAST_AGREEMENT
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -617,6 +622,7 @@ class Student(Consensus):
             confidence=self.confidence,
             augment=self.augment,
             pool_ids=self.pool_ids,
+            least_agreement=self.least_agreement,
         )
 
 

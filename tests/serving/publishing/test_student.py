@@ -17,7 +17,7 @@ from expunge.privacy.mechanisms import ExponentialMechanism
 from expunge.serving.deployment import Deployment
 from expunge.serving.promises import Student
 from expunge.serving.publishing import NoisyPublisher, StudentFront
-from expunge.serving.publishing.student import selection_share
+from expunge.serving.publishing.student import _Lesson, selection_share
 from expunge.training.learners import ScikitLearner, SlicedScikitLearner
 from expunge.training.sampling import IndependentSampler
 
@@ -206,7 +206,12 @@ def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, 
         ExponentialMechanism(epsilon=2.0), budget=None, max_predictions=limit, on_exhausted="refuse"
     )
     agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
-    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_shares", lambda *arguments: (agreed, None))
+    truth = np.eye(3)[np.arange(len(pool)) % 3]
+
+    def votes(*arguments):
+        return (np.where(agreed[:, None] == 1, 100, 34) * truth).astype(np.int64), None
+
+    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_votes", votes)
     deployment = make_deployment(data, pool, publisher, ScikitLearner(LogisticRegression()))
     assert deployment.inside.budget.predictions == limit
     agreed = np.ones(len(pool))
@@ -237,7 +242,7 @@ def test_a_student_is_a_function_of_its_lesson(data, pool):
         student, front = deployment.student, deployment._front
         lesson = student.kept.tobytes() + student.labels.tobytes()
         answers.setdefault(lesson, []).append(student.answer(anywhere))
-        taught = front._teach(front.student, pool, student.kept, student.labels)
+        taught = front._teach(front.student, pool, _Lesson(student.kept, student.labels, student.repeats))
         np.testing.assert_array_equal(taught.predict(anywhere), student.answer(anywhere))
     for first, *others in answers.values():
         for other in others:
