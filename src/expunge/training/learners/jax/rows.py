@@ -74,9 +74,7 @@ def program_bytes(compiled: Any) -> int:
     return int(found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes)
 
 
-def largest_fitting(
-    bytes_of: Callable[[int], int], limit: int | None, *, most: int, purpose: str = "train"
-) -> int:
+def largest_fitting(bytes_of: Callable[[int], int], limit: int | None, *, most: int, purpose: str = "train") -> int:
     """The number of models in a program: `most`, halved until the program needs at most `limit` bytes.
 
     It never depends on the shards at hand.
