@@ -164,8 +164,8 @@ shards use all cores and one shard uses one, so that its share is larger by the 
 
 On a GPU a program always holds `models_at_once` models, so that bits do not depend on companions, and missing ones are
 padding: the smallest unit of work is a program. The default is one model: a deletion is then as cheap as it can be, and
-one shard of k costs 1/k of all of them. With `models_at_once=16` all of them together are trained faster, and one of them
-more slowly, because it is a program of 16."""
+one shard of k costs 1/k of all of them. With `models_at_once=16` all of them together are trained faster, and one of
+them more slowly, because it is a program of 16."""
 
 
 def to_page(records: Sequence[Record]) -> str:
