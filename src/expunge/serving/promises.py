@@ -504,6 +504,9 @@ class Consensus(_Limited):
         )
 
 
+_FOR_TABLES = (RidgeFallback, GaussianNaiveBayes, NearestNeighbours)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Router(Consensus):
     """`Consensus` with a model in front that keeps the hard queries from the ensemble, so that generations stay clean.
@@ -555,9 +558,7 @@ class Router(Consensus):
             raise ParameterError(f"fallback must be one of expunge.training.fallback, got {self.fallback!r}")
         kind = RidgeFallback() if self.fallback is None else self.fallback
         return publishing.RouterFront(
-            TableFallback(kind=kind)
-            if isinstance(kind, RidgeFallback | GaussianNaiveBayes | NearestNeighbours)
-            else kind,
+            TableFallback(kind=kind) if type(kind) in _FOR_TABLES else kind,
             num_queries=self.num_queries,
             dirty_chance=self.dirty_chance,
             threshold=self.threshold,

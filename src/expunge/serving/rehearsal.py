@@ -391,8 +391,7 @@ def _try_student(learner: Learner | SlicedLearner, asked: _Asked, design: Consen
     model = student.fit(take(asked.X, taught), asked.codes[taught], 0)
     seconds = time.process_time() - started
     said = np.asarray(model.predict(take(asked.X, pool)), dtype=np.int64)
-    outcome = Outcome.of(asked.records.classes, asked.votes[pool], asked.codes[kept], said)
-    fault = outcome.fault(Student.least_agreement)
+    fault = Outcome.of(asked.records.classes, asked.votes[pool], asked.codes[kept], said).fault
     if fault:
         raise InputError(f"`create` would refuse the student: {fault}")
     answers = np.asarray(model.predict(take(asked.X, rest)), dtype=np.int64)

@@ -66,6 +66,8 @@ class Outcome:
         For each class, the points in `pool` on which the student agrees.
     size
         The number of points of the pool.
+    least_agreement
+        The least share of the pool on which the student must agree.
     """
 
     classes: tuple[str, ...]
@@ -74,10 +76,16 @@ class Outcome:
     answered: tuple[int, ...]
     found: tuple[int, ...]
     size: int
+    least_agreement: float = LEAST_AGREEMENT
 
     @classmethod
     def of(
-        cls, classes: NDArray[Any], votes: NDArray[np.int64], labels: NDArray[np.int64], answers: NDArray[np.int64]
+        cls,
+        classes: NDArray[Any],
+        votes: NDArray[np.int64],
+        labels: NDArray[np.int64],
+        answers: NDArray[np.int64],
+        least_agreement: float = LEAST_AGREEMENT,
     ) -> Self:
         """Count it, from the throw-away votes, the released labels and the student's answers to the pool."""
         codes, many = _pluralities(votes), len(classes)
@@ -86,7 +94,8 @@ class Outcome:
             return tuple(np.bincount(found[found >= 0], minlength=many).tolist())
 
         agreed = np.where(answers == codes, codes, -1)
-        return cls(tuple(map(str, classes)), count(codes), count(labels), count(answers), count(agreed), len(codes))
+        counts = count(codes), count(labels), count(answers), count(agreed)
+        return cls(tuple(map(str, classes)), *counts, len(codes), least_agreement)
 
     @property
     def share_kept(self) -> float:
@@ -98,7 +107,8 @@ class Outcome:
         """The share of the pool on which the student says what the throw-away ensemble says."""
         return sum(self.found) / self.size
 
-    def fault(self, least_agreement: float) -> str:
+    @property
+    def fault(self) -> str:
         """What is wrong with the student, with the numbers; empty if nothing is."""
         if self.share_kept < _LEAST_KEPT:
             return (
@@ -113,13 +123,14 @@ class Outcome:
         for label, many, found in zip(self.classes, self.pool, self.found, strict=True):
             if many >= _FEWEST_POINTS and found < _LEAST_FOUND * many:
                 return f"of the {many:,} points that the shards call {label!r} it finds {found:,}"
-        if self.agreement < least_agreement:
-            return f"it agrees with the shards on {self.agreement:.1%} of the pool, below {least_agreement:.0%}"
+        if self.agreement < self.least_agreement:
+            return f"it agrees with the shards on {self.agreement:.1%} of the pool, below {self.least_agreement:.0%}"
         return ""
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain data."""
-        return {**asdict(self), "share_kept": self.share_kept, "agreement": self.agreement}
+        found = {"share_kept": self.share_kept, "agreement": self.agreement, "fault": self.fault}
+        return {**asdict(self), **found}
 
 
 @dataclass(frozen=True)
@@ -282,7 +293,7 @@ class StudentFront:
             was_trained=is_new,
             can_be_kept=is_taught,
             repeats=lesson.repeats,
-            outcome=Outcome.of(records.classes, votes, labels, answers),
+            outcome=Outcome.of(records.classes, votes, labels, answers, self.least_agreement),
             throw_away=throw_away,
         )
 
@@ -312,9 +323,8 @@ class StudentFront:
         lesson = _Lesson(kept, labels, class_repeats(votes, labels))
         model = self._teach(self._learner(opening.state), pool, lesson)
         answers = np.asarray(model.predict(pool), dtype=np.int64)
-        outcome = Outcome.of(classes, votes, labels, answers)
-        fault = outcome.fault(self.least_agreement) if self.least_agreement else ""
-        if fault:
+        fault = Outcome.of(classes, votes, labels, answers, self.least_agreement).fault
+        if fault and self.least_agreement:
             raise InputError(
                 f"the student would be of no use: {fault}. Use larger shards, a learner whose shards agree more, a "
                 "larger pool, or the exact promise"
