@@ -199,6 +199,11 @@ class DurableDeployment:
         return self._evidence.key
 
     @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student."""
+        return self._deployment.front
+
+    @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         return self._deployment.student

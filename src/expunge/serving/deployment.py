@@ -302,6 +302,11 @@ class Deployment:
         return self._present.state.origins
 
     @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student. It holds public things only."""
+        return self._front
+
+    @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         serving = self._present.serving
