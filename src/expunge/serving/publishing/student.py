@@ -481,13 +481,13 @@ def class_repeats(votes: NDArray[np.int64], labels: NDArray[np.int64]) -> tuple[
     >>> class_repeats(votes, np.repeat([0, 1], [720, 45]))
     (1, 4)
     """
-    codes, many = _pluralities(votes), votes.shape[1]
+    codes, many = _pluralities(votes), int(votes.shape[1])
     pool, kept = (np.bincount(found[found >= 0], minlength=many) for found in (codes, labels))
     rates = np.where((pool > 0) & (kept > 0), kept / np.maximum(pool, 1), np.nan)
     if np.isnan(rates).all():
         return (1,) * many
     wanted = np.nanmax(rates) / np.where(np.isnan(rates), np.nanmax(rates), rates)
-    return tuple(int(min(_MOST_REPEATS, 2 ** round(float(np.log2(times))))) for times in wanted)
+    return tuple(min(_MOST_REPEATS, 1 << round(float(np.log2(times)))) for times in wanted)
 
 
 def select_points(

@@ -212,10 +212,10 @@ class TableFallbackModel(FallbackModel):
         return replace(self, model=self.model.without(self.learner.read(self.recipe.read(X), y)))
 
     def _with(self, rows: Rows) -> Self:
-        return self._with_rows(rows.table, rows.codes)
+        return self._with_rows(rows.table, rows.codes.astype(np.int64))
 
     def _without(self, rows: Rows) -> Self:
-        return self._without_rows(rows.table, rows.codes)
+        return self._without_rows(rows.table, rows.codes.astype(np.int64))
 
     def _assess(self, table: Floats) -> Assessment:
         return self.assess(table)
