@@ -10,31 +10,23 @@ from sklearn.linear_model import LogisticRegression
 
 import expunge as package
 from expunge.audit import choose_shards
+from expunge.core.place import Place
 from expunge.evidence import Envelope
 from expunge.folder.store.database import Database
-
-
-@pytest.fixture(scope="module")
-def first_exact(tmp_path_factory, create):
-    folder = tmp_path_factory.mktemp("made") / "exact"
-    create(folder, "--learner", "logistic", "--shards", "10", "--minutes", "0")
-    return folder
-
-
-@pytest.fixture
-def exact(first_exact, tmp_path):
-    """A deployment under the exact promise alone: each model is a file of its own."""
-    return shutil.copytree(first_exact, tmp_path / "exact")
+from expunge.folder.store.packs import read_model, write_pack
 
 
 def make_stale(folder, shard):
-    """Put another shard's model in the place of one, with its digest."""
+    """Put another shard's model in the place of one, with its digest; they are all in one file."""
     with closing(Database(folder)) as database:
-        names = dict(database.rows("SELECT shard, file FROM shards"))
-        assert len(set(names.values())) == len(names) == 10
-        data = (folder / "models" / names[(shard + 1) % 10]).read_bytes()
-        database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (hashlib.sha256(data).digest(), shard))
-    (folder / "models" / names[shard]).write_bytes(data)
+        ((name,),) = database.rows("SELECT DISTINCT file FROM shards")
+        place = Place.hold(folder / "models") / name
+        models = {each: read_model(place, each) for each in range(10)}
+        models[shard] = models[(shard + 1) % 10]
+        digest = hashlib.sha256(models[shard]).digest()
+        database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (digest, shard))
+    (folder / "models" / name).unlink()
+    write_pack(place, 10, models, None)
 
 
 def test_a_folder_after_deletions_agrees(churn, files, expunge):
@@ -51,29 +43,30 @@ def test_a_folder_after_deletions_agrees(churn, files, expunge):
     assert "Every shard was checked" in done.words
 
 
-def test_a_stale_shard_is_exit_code_1(exact, expunge):
-    make_stale(exact, 3)
-    done = expunge("audit", "recompute", exact, "--shards", "all", "--json", code=1)
+def test_a_stale_shard_is_exit_code_1(churn, expunge):
+    make_stale(churn, 3)
+    done = expunge("audit", "recompute", churn, "--all", "--json", code=1)
+    assert done.json == expunge("audit", "recompute", churn, "--shards", "all", "--json", code=1).json
     assert (done.json["agrees"], done.json["different"], done.json["num_checked"]) == (False, [3], 10)
-    assert "Shards that differ: 3." in expunge("audit", "recompute", exact, code=1).words
+    assert "Shards that differ: 3." in expunge("audit", "recompute", churn, code=1).words
     seed = next(seed for seed in range(99) if 3 not in choose_shards(10, 4, seed=seed))
-    lucky = expunge("audit", "recompute", exact, "--shards", "4", "--seed", seed, "--json").json
+    lucky = expunge("audit", "recompute", churn, "--shards", "4", "--seed", seed, "--json").json
     assert lucky["agrees"]
     assert lucky["checked"] == choose_shards(10, 4, seed=seed)
     assert lucky["shows"][0].startswith("If 1 of the 10 shards had not")
     assert lucky["shows"][0].endswith("at least 40%.")
 
 
-def test_a_disagreement_that_is_recorded_ends_the_claim(exact, expunge):
-    make_stale(exact, 3)
-    expunge("audit", "recompute", exact, "--shards", "all", "--record", code=1)
-    words = expunge("status", exact).words
+def test_a_disagreement_that_is_recorded_ends_the_claim(churn, expunge):
+    make_stale(churn, 3)
+    expunge("audit", "recompute", churn, "--shards", "all", "--record", code=1)
+    words = expunge("status", churn).words
     assert "exact: not claimed. Why: the recomputation of" in words
     assert "What would change that: `expunge rekey` trains everything again, and `expunge audit" in words
     assert "bit for bit" not in words
-    expunge("rekey", exact)
-    expunge("audit", "recompute", exact, "--shards", "all", "--record")
-    assert "exact: promised." in expunge("status", exact).words
+    expunge("rekey", churn)
+    expunge("audit", "recompute", churn, "--shards", "all", "--record")
+    assert "exact: promised." in expunge("status", churn).words
 
 
 def test_the_result_is_recorded_once_asked_for(churn, expunge, tmp_path):
@@ -126,6 +119,8 @@ def test_a_bundle_of_a_deployment_made_in_python(expunge, tmp_path):
     [
         (("--shards", "none"), "--shards must be a whole number of at least 1, or all, got 'none'"),
         (("--shards", "0"), "--shards must be"),
+        (("--shards", ""), "--shards must be"),
+        (("--shards", "3", "--all"), "--shards says how many: give one of them"),
         (("--seed", ""), "seed must be"),
         (("--checkpoint", "/nowhere"), "the checkpoint /nowhere cannot be read"),
         (("--checkpoint", __file__, "--seed", "3"), "give one of them"),
