@@ -30,6 +30,7 @@ from expunge.serving.publishing import BudgetStatus
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.execution import make_executor
 from expunge.training.learners import AbstainingLearner, ExactLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.training.learners.boosting import adapted, is_boosting
 from expunge.training.learners.multioutput import MultiOutputLearner, split_outputs, takes_several_labels
 from expunge.training.learners.protocol import Combination, predicts_values
 from expunge.training.sampling import Sampler
@@ -230,6 +231,8 @@ class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """The scikit-learn estimator itself, also if a learner holds it."""
         base = self._base()
         base = base.learner if isinstance(base, AbstainingLearner) else base
+        if is_boosting(base):
+            return adapted(base)
         return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
 
     def _randomness(self) -> Randomness:
