@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,6 +36,7 @@ from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Request
 from expunge.folder.store.store import DurableJournal
+from expunge.serving.card import make_card
 from expunge.serving.deployment import Deployment, Receipt, Status
 from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
@@ -198,6 +199,11 @@ class DurableDeployment:
         return self._evidence.key
 
     @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student."""
+        return self._deployment.front
+
+    @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         return self._deployment.student
@@ -210,6 +216,10 @@ class DurableDeployment:
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """Return the (α,β,γ) that the models of every round satisfy, as `Deployment.guarantee` does."""
         return self._deployment.guarantee(beta=beta, gamma=gamma)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: promise, records, shards and cost."""
+        return make_card(self, self.status.name)
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Release a label for every row, as `Deployment.predict` does. It is paid for on the disk before that."""
@@ -532,12 +542,15 @@ class DurableDeployment:
         add_classes: Iterable[Any] = (),
         drop_classes: Iterable[Any] = (),
         allow_missing: bool = False,
+        allow_weights: bool = False,
         learner: Any = None,
+        provenance: Mapping[str, Any] | None = None,
         advance: Advance = ignore_progress,
     ) -> None:
         """Change the schema and retrain everything; the log says so. See `Deployment.redeclare`.
 
-        Requests that are pending were checked against the schema in force. So there must be none.
+        Requests that are pending were checked against the schema in force. So there must be none. `provenance` is kept
+        as by `add_provenance`, if the schema is changed.
         """
         made = None if learner is None else as_learner(learner)
         encoded = None if made is None else encode(made, trusted=self._keeper.trusted)
@@ -549,8 +562,9 @@ class DurableDeployment:
                 "add_classes": listed(add_classes, "add_classes"),
                 "drop_classes": listed(drop_classes, "drop_classes"),
                 "allow_missing": allow_missing,
+                "allow_weights": allow_weights,
             }
-            with self._keeper.redeclaring(Redeclared.of(changes, encoded)):
+            with self._keeper.redeclaring(Redeclared.of(changes, encoded, provenance or {})):
                 self._deployment.redeclare(**changes, learner=made, advance=advance)
 
     def wait(self) -> None:

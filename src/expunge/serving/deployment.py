@@ -36,6 +36,7 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period
 from expunge.privacy.mechanisms import DECLINED
+from expunge.serving.card import make_card
 from expunge.serving.keeper import InMemory, Keeper, RoundState
 from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, Statement, make_statements
 from expunge.serving.publishing import (
@@ -301,6 +302,11 @@ class Deployment:
         return self._present.state.origins
 
     @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student. It holds public things only."""
+        return self._front
+
+    @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         serving = self._present.serving
@@ -324,6 +330,10 @@ class Deployment:
             state = present.state
             shown = (present.generation, present.budget) if present.publisher.shows_budget else (None, None)
             return Status(shown[0], present.round, len(state.records), state.num_shards, shown[1])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: promise, records, shards and cost."""
+        return make_card(self, type(self).__name__)
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
         """Release a class code for every row.
@@ -534,7 +544,13 @@ class Deployment:
                     present = self._make_round(retrained)
             return Receipt(uuid4().hex, "applied", present.round)
 
-    def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
+    def delete(
+        self,
+        ids: Iterable[RecordId] = (),
+        *,
+        subjects: Iterable[RecordId] = (),
+        advance: Advance = ignore_progress,
+    ) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one batch.
 
         Parameters
@@ -543,6 +559,8 @@ class Deployment:
             The records to delete.
         subjects
             The people whose records are all to be deleted.
+        advance
+            Called with the progress of the training.
 
         Returns
         -------
@@ -554,7 +572,7 @@ class Deployment:
         InputError
             If an id or subject is unknown, or is given outside a list. Nothing is deleted.
         """
-        return self.update(deletions(ids, subjects))
+        return self.update(deletions(ids, subjects), advance=advance)
 
     def add(
         self,
@@ -564,6 +582,7 @@ class Deployment:
         *,
         subjects: Subjects | None = None,
         weights: ArrayLike | None = None,
+        advance: Advance = ignore_progress,
     ) -> Receipt:
         """Add records under new ids, as one batch.
 
@@ -577,6 +596,8 @@ class Deployment:
             The person that each record belongs to, None for a record without one.
         weights
             One weight for each record; 1 if None.
+        advance
+            Called with the progress of the training.
 
         Returns
         -------
@@ -588,7 +609,8 @@ class Deployment:
         InputError
             If an id is in use, or a record does not fit the others. Nothing is added.
         """
-        return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
+        batch = [AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)]
+        return self.update(batch, advance=advance)
 
     def rekey(
         self,
@@ -641,6 +663,7 @@ class Deployment:
         add_classes: Iterable[Any] = (),
         drop_classes: Iterable[Any] = (),
         allow_missing: bool = False,
+        allow_weights: bool = False,
         learner: Any = None,
         advance: Advance = ignore_progress,
     ) -> None:
@@ -654,6 +677,8 @@ class Deployment:
             Labels that may occur from now on, and labels that may no longer. No record may have one that is dropped.
         allow_missing
             True lets features be missing (NaN) from now on. False changes nothing.
+        allow_weights
+            True lets records have weights from now on; those that are there weigh 1. False changes nothing.
         learner
             What trains a shard's model from now on; the same as before if it is None.
         advance
@@ -662,9 +687,9 @@ class Deployment:
         Raises
         ------
         ParameterError
-            If nothing is to be changed, or the promise is not the exact one.
+            If nothing is to be changed, the promise is not the exact one, or the learner cannot take weights.
         InputError
-            If a label to add is there or has another type, or one to drop is unknown or in use.
+            If a label to add is there or has another type, one to drop is unknown or in use, or there are weights.
         TrainingError
             If a shard's model cannot be trained. Nothing is changed.
         """
@@ -672,6 +697,7 @@ class Deployment:
             "add_classes": [*add_classes],
             "drop_classes": [*drop_classes],
             "allow_missing": allow_missing,
+            "allow_weights": allow_weights,
         }
         with self._keeper.working(), self._updating:
             self._raise_background_error()
@@ -683,7 +709,9 @@ class Deployment:
             before = self._present.state.records
             records = before.redeclared(**changes)
             if learner is None and not any(changes.values()):
-                raise ParameterError("nothing is to be changed: name classes to add or drop, allow gaps, or a learner")
+                raise ParameterError(
+                    "nothing is to be changed: name classes to add or drop, allow gaps or weights, or a learner"
+                )
             base, self._learner = self._learner, self._learner if learner is None else as_learner(learner)
             try:
                 self._make_round(partial(self._redeclared, records, advance))
