@@ -1,4 +1,4 @@
-"""Mistakes that people make at the command line. Each is one line that names the culprit, exit code 2, nothing changed."""
+"""Mistakes that people make at the command line. Each is one line that names the culprit, with exit code 2."""
 
 from __future__ import annotations
 
