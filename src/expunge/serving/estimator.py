@@ -29,7 +29,14 @@ from expunge.serving.promises import Exact, Promise, SamplingName, Statement, as
 from expunge.serving.publishing import BudgetStatus
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.execution import make_executor
-from expunge.training.learners import AbstainingLearner, ExactLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.training.learners import (
+    AbstainingLearner,
+    ExactLearner,
+    ScikitLearner,
+    SlicedScikitLearner,
+    UnlearningForest,
+    as_learner,
+)
 from expunge.training.learners.multioutput import MultiOutputLearner, split_outputs, takes_several_labels
 from expunge.training.learners.protocol import Combination, predicts_values
 from expunge.training.sampling import Sampler
@@ -512,7 +519,7 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         core = self._core()
         if self._has_outputs:
             return False
-        if isinstance(core, ExactLearner):
+        if isinstance(core, ExactLearner | UnlearningForest):
             return True
         if hasattr(core, "get_params"):
             return hasattr(core, "decision_function")
@@ -752,7 +759,7 @@ def _likeliest(table: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any
 
 def _accepts_missing(estimator: Any) -> bool:
     """Whether the estimator can deal with NaN; in a Pipeline, every step up to the first that does not let NaN pass."""
-    if isinstance(estimator, ExactLearner):
+    if isinstance(estimator, ExactLearner | UnlearningForest):
         return estimator.has_gaps
     if isinstance(estimator, ColumnTransformer):
         return True
