@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from expunge.core.words import plural
 from expunge.folder.codec import Encoded
-from expunge.folder.configuration import load_settings
+from expunge.folder.configuration import describe_learner, load_settings
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
 from expunge.folder.store.columns import Form
@@ -127,20 +127,24 @@ class Redeclared:
         The names of the facts that were declared anew.
     learner
         The new learner; None for the old one.
+    provenance
+        Plain data that is kept with the deployment from then on.
     """
 
     changed: tuple[str, ...]
     learner: Encoded | None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, changes: Mapping[str, Any], learner: Encoded | None) -> Self:
+    def of(cls, changes: Mapping[str, Any], learner: Encoded | None, provenance: Mapping[str, Any]) -> Self:
         """From the arguments of `redeclare` and the new learner."""
         names = {
             "classes": changes["add_classes"] or changes["drop_classes"],
             "gaps": changes["allow_missing"],
             "learner": learner is not None,
+            "shards": changes["num_shards"] is not None,
         }
-        return cls(tuple(name for name, has_changed in names.items() if has_changed), learner)
+        return cls(tuple(name for name, has_changed in names.items() if has_changed), learner, provenance)
 
     def write(self, store: Store, evidence: Evidence, following: RoundState) -> None:
         """Write the schema of the round, and an entry in the log, inside the caller's transaction."""
@@ -149,8 +153,16 @@ class Redeclared:
         store.write_fact("classes", dump_classes(records.classes))
         store.write_fact("allow_missing", records.allow_missing)
         store.write_fact("redeclared", store.fact("redeclared") | dict.fromkeys(self.changed, at))
+        recipe = {}
+        if {"learner", "shards"} & set(self.changed):
+            recipe = {"learner": describe_learner(following.state.learner), "num_shards": following.state.num_shards}
+            store.write_fact("learner", recipe["learner"])
+            store.write_fact("settings", {**store.fact("settings"), "n_shards": recipe["num_shards"]})
+            store.write_fact("taken", [each for each in store.fact("taken") if each not in self.changed])
         if self.learner is not None:
             store.put_object("learner", self.learner.format, self.learner.data)
+        if self.provenance:
+            store.write_fact("provenance", {**store.fact("provenance"), **self.provenance})
         evidence.ledger.write(
             "schema",
             done,
@@ -159,6 +171,7 @@ class Redeclared:
             changed=list(self.changed),
             num_classes=records.num_classes,
             allow_missing=records.allow_missing,
+            **recipe,
         )
 
 
