@@ -76,7 +76,7 @@ def test_an_unknown_id_deletes_nothing_and_is_named(churn, tmp_path, expunge, wr
     assert "988 others of the 1,000" in err
     assert len(err) < 200
     assert "subject 'nobody'" in expunge("delete", churn, "--subject", "nobody", code=2).err
-    assert "must be a whole number" in expunge("delete", churn, "--id", "0017", code=2).err
+    assert "are whole numbers" in expunge("delete", churn, "--id", "0017", code=2).err
     assert "say what to delete" in expunge("delete", churn, code=2).err
     assert records(expunge, churn) == 300
 

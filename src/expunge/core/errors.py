@@ -120,3 +120,7 @@ class FormatError(StoreError):
 
 class ModelFormatError(FormatError):
     """A model cannot be stored or loaded safely."""
+
+
+class VacuousPromiseWarning(UserWarning):
+    """An (α,β,γ) promise was asked for, and the shards and options give none that means anything."""

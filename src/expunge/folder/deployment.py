@@ -37,6 +37,7 @@ from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
+from expunge.serving.card import make_card
 from expunge.serving.deployment import Deployment, Preview, Receipt, Status
 from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
@@ -199,6 +200,11 @@ class DurableDeployment:
         return self._evidence.key
 
     @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student."""
+        return self._deployment.front
+
+    @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         return self._deployment.student
@@ -211,6 +217,10 @@ class DurableDeployment:
     def guarantee(self, *, beta: float | None = None, gamma: float | None = None) -> Guarantee:
         """Return the (α,β,γ) that the models of every round satisfy, as `Deployment.guarantee` does."""
         return self._deployment.guarantee(beta=beta, gamma=gamma)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: promise, records, shards and cost."""
+        return make_card(self, self.status.name)
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Release a label for every row, as `Deployment.predict` does. It is paid for on the disk before that."""

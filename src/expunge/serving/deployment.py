@@ -37,6 +37,7 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import AddMany, Change, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period
 from expunge.privacy.mechanisms import DECLINED
+from expunge.serving.card import make_card
 from expunge.serving.keeper import InMemory, Keeper, RoundState
 from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, Statement, make_statements
 from expunge.serving.publishing import (
@@ -338,6 +339,11 @@ class Deployment:
         return self._present.state.origins
 
     @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student. It holds public things only."""
+        return self._front
+
+    @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         serving = self._present.serving
@@ -361,6 +367,10 @@ class Deployment:
             state = present.state
             shown = (present.generation, present.budget) if present.publisher.shows_budget else (None, None)
             return Status(shown[0], present.round, len(state.records), state.num_shards, shown[1])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: promise, records, shards and cost."""
+        return make_card(self, type(self).__name__)
 
     def predict_codes(self, X: Features) -> NDArray[np.int64]:
         """Release a class code for every row.
@@ -571,7 +581,13 @@ class Deployment:
                     present = self._make_round(retrained)
             return Receipt(uuid4().hex, "applied", present.round)
 
-    def delete(self, ids: Iterable[RecordId] = (), *, subjects: Iterable[RecordId] = ()) -> Receipt:
+    def delete(
+        self,
+        ids: Iterable[RecordId] = (),
+        *,
+        subjects: Iterable[RecordId] = (),
+        advance: Advance = ignore_progress,
+    ) -> Receipt:
         """Delete records by id, and all records of the given subjects, as one batch.
 
         Parameters
@@ -580,6 +596,8 @@ class Deployment:
             The records to delete.
         subjects
             The people whose records are all to be deleted.
+        advance
+            Called with the progress of the training.
 
         Returns
         -------
@@ -591,7 +609,7 @@ class Deployment:
         InputError
             If an id or subject is unknown, or is given outside a list. Nothing is deleted.
         """
-        return self.update(deletions(ids, subjects))
+        return self.update(deletions(ids, subjects), advance=advance)
 
     def add(
         self,
@@ -601,6 +619,7 @@ class Deployment:
         *,
         subjects: Subjects | None = None,
         weights: ArrayLike | None = None,
+        advance: Advance = ignore_progress,
     ) -> Receipt:
         """Add records under new ids, as one batch.
 
@@ -614,6 +633,8 @@ class Deployment:
             The person that each record belongs to, None for a record without one.
         weights
             One weight for each record; 1 if None.
+        advance
+            Called with the progress of the training.
 
         Returns
         -------
@@ -625,7 +646,8 @@ class Deployment:
         InputError
             If an id is in use, or a record does not fit the others. Nothing is added.
         """
-        return self.update([AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)])
+        batch = [AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)]
+        return self.update(batch, advance=advance)
 
     def preview(self, batch: Iterable[Update]) -> Preview:
         """Say what `update` would do with a batch. Nothing is changed.

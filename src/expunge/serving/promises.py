@@ -776,7 +776,8 @@ def refusal(promise: Promise, what: str) -> str:
     >>> refusal(Consensus(), "predict_proba")[:50]
     "no predict_proba under promise='consensus', which "
     """
-    return f"no {what} under promise={promise.name!r}, {ONLY_LABELS}"
+    also = ", or publish the student itself (deployment_.student)" if isinstance(promise, Student) else ""
+    return f"no {what} under promise={promise.name!r}, {ONLY_LABELS}{also}"
 
 
 def as_budget(budget: PrivacyBudget | tuple[float, float] | None) -> PrivacyBudget | None:
