@@ -115,11 +115,16 @@ _MOST_SHARDS = 10_000_000  # every shard is a model and a file
 # Spelled out, so that completing a word does not load the training code.
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
-    *("tree", "forest", "extra-trees", "boosting", "mlp"),
+    *("tree", "forest", "extra-trees", "boosting", "mlp", "svm", "xgboost", "lightgbm", "catboost"),
     *("ridge-exact", "naive-bayes-exact", "neighbours-exact"),
 )
 _UNLEARN_EXACTLY = LEARNERS[-3:]
-REGRESSORS = ("linear-regression", "ridge-regression", "forest-regression", "boosting-regression")
+REGRESSORS = (
+    *("linear-regression", "ridge-regression", "forest-regression", "boosting-regression", "sgd-regression"),
+    *("linear-svm-regression", "svm-regression", "neighbours-regression", "tree-regression"),
+    *("extra-trees-regression", "mlp-regression"),
+    *("xgboost-regression", "lightgbm-regression", "catboost-regression"),
+)
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
 

@@ -641,6 +641,7 @@ class DurableDeployment:
         add_classes: Iterable[Any] = (),
         drop_classes: Iterable[Any] = (),
         allow_missing: bool = False,
+        allow_weights: bool = False,
         learner: Any = None,
         n_shards: int | None = None,
         provenance: Mapping[str, Any] | None = None,
@@ -652,7 +653,7 @@ class DurableDeployment:
 
         Parameters
         ----------
-        add_classes, drop_classes, allow_missing, learner
+        add_classes, drop_classes, allow_missing, allow_weights, learner
             As for `Deployment.redeclare`.
         n_shards
             The number of shards from now on; the same as before if it is None.
@@ -679,6 +680,7 @@ class DurableDeployment:
                 "drop_classes": listed(drop_classes, "drop_classes"),
                 "allow_missing": allow_missing,
                 "num_shards": None if n_shards == self.inside.state.num_shards else n_shards,
+                "allow_weights": allow_weights,
             }
             with self._keeper.redeclaring(Redeclared.of(changes, encoded, provenance or {})):
                 self._deployment.redeclare(**changes, learner=made, advance=advance)

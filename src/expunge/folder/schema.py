@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -128,12 +128,12 @@ class Redeclared:
     learner
         The new learner; None for the old one.
     provenance
-        Plain data that is kept with the deployment from then on.
+        What the folder is told about the origin of its data, beside what it knows.
     """
 
     changed: tuple[str, ...]
     learner: Encoded | None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any]
 
     @classmethod
     def of(cls, changes: Mapping[str, Any], learner: Encoded | None, provenance: Mapping[str, Any]) -> Self:
@@ -141,6 +141,7 @@ class Redeclared:
         names = {
             "classes": changes["add_classes"] or changes["drop_classes"],
             "gaps": changes["allow_missing"],
+            "weights": changes["allow_weights"],
             "learner": learner is not None,
             "shards": changes["num_shards"] is not None,
         }
@@ -152,6 +153,8 @@ class Redeclared:
         at = evidence.ledger.date("schema", done)
         store.write_fact("classes", dump_classes(records.classes))
         store.write_fact("allow_missing", records.allow_missing)
+        if self.provenance:
+            store.write_fact("provenance", {**store.fact("provenance"), **self.provenance})
         store.write_fact("redeclared", store.fact("redeclared") | dict.fromkeys(self.changed, at))
         recipe = {}
         if {"learner", "shards"} & set(self.changed):
@@ -161,8 +164,6 @@ class Redeclared:
             store.write_fact("taken", [each for each in store.fact("taken") if each not in self.changed])
         if self.learner is not None:
             store.put_object("learner", self.learner.format, self.learner.data)
-        if self.provenance:
-            store.write_fact("provenance", {**store.fact("provenance"), **self.provenance})
         evidence.ledger.write(
             "schema",
             done,

@@ -772,6 +772,7 @@ class Deployment:
         add_classes: Iterable[Any] = (),
         drop_classes: Iterable[Any] = (),
         allow_missing: bool = False,
+        allow_weights: bool = False,
         learner: Any = None,
         num_shards: int | None = None,
         advance: Advance = ignore_progress,
@@ -786,6 +787,8 @@ class Deployment:
             Labels that may occur from now on, and labels that may no longer. No record may have one that is dropped.
         allow_missing
             True lets features be missing (NaN) from now on. False changes nothing.
+        allow_weights
+            True lets records have weights from now on; those that are there weigh 1. False changes nothing.
         learner
             What trains a shard's model from now on; the same as before if it is None.
         num_shards
@@ -796,9 +799,9 @@ class Deployment:
         Raises
         ------
         ParameterError
-            If nothing is to be changed, or the promise is not the exact one.
+            If nothing is to be changed, the promise is not the exact one, or the learner cannot take weights.
         InputError
-            If a label to add is there or has another type, or one to drop is unknown or in use.
+            If a label to add is there or has another type, one to drop is unknown or in use, or there are weights.
         TrainingError
             If a shard's model cannot be trained. Nothing is changed.
         """
@@ -806,6 +809,7 @@ class Deployment:
             "add_classes": [*add_classes],
             "drop_classes": [*drop_classes],
             "allow_missing": allow_missing,
+            "allow_weights": allow_weights,
         }
         with self._keeper.working(), self._updating:
             self._raise_background_error()
@@ -819,7 +823,7 @@ class Deployment:
             records = present.records.redeclared(**changes)
             if learner is None and shards == present.num_shards and not any(changes.values()):
                 raise ParameterError(
-                    "nothing is to be changed: name classes to add or drop, allow gaps, a learner, or another number "
+                    "nothing is to be changed: name classes to add or drop, allow gaps or weights, a learner, or another number "
                     "of shards"
                 )
             base, self._learner = self._learner, self._learner if learner is None else as_learner(learner)

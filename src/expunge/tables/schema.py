@@ -7,7 +7,7 @@ or text in words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 import numpy as np
@@ -231,6 +231,30 @@ class Schema:
         features = tuple(Feature(name, kind) for name, kind in data["features"])
         shape = None if data["shape"] is None else tuple(data["shape"])
         return cls(**{**data, "features": features, "shape": shape, "ignored": tuple(data["ignored"])})
+
+    def weighted_by(self, column: str) -> Self:
+        """The same schema for later files that also say how much a record counts.
+
+        Parameters
+        ----------
+        column
+            The name of the column.
+
+        Returns
+        -------
+        Schema
+            The schema.
+
+        Raises
+        ------
+        InputError
+            If the column has another use.
+        """
+        if self.weight is not None:
+            raise InputError(f"column {self.weight!r} holds weights already")
+        if not column or column in {*self.roles.values(), *(feature.name for feature in self.features)}:
+            raise InputError(f"column {column!r} cannot hold weights: it has another use")
+        return replace(self, weight=column, ignored=tuple(name for name in self.ignored if name != column))
 
     @property
     def roles(self) -> dict[Role, str]:
