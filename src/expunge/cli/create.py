@@ -335,6 +335,10 @@ def create(
         if pool is not None:
             given["pool"] = schema.unlabelled(read_columns(pool, schema))
         promised = _promised(promise, given)
+        if probability is not None and not 0 < probability <= 1:
+            raise ParameterError(f"--probability must be above 0 and at most 1, got {probability:g}")
+        if probability is not None and sampling == "partition":
+            raise ParameterError("--probability is for --sampling independent: in a partition it is 1/shards")
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
         wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
         known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)

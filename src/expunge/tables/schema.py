@@ -492,7 +492,7 @@ def read_labelled(
     if table.matrix is not None:
         names = {role: name for role, name in ARRAYS.items() if name in table} | names
     if "label" not in names:
-        raise InputError(f"which column of {table.name} is the label? It has {listed(table.frame.columns)}")
+        raise InputError(f"--label: which column of {table.name} is it? It has {listed(table.frame.columns)}")
     _refuse_double_use(names, ignored)
     declared = declared or {}
     for option, name in [*(("ignore", name) for name in ignored), *((kind, name) for name, kind in declared.items())]:
