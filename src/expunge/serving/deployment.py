@@ -823,8 +823,8 @@ class Deployment:
             records = present.records.redeclared(**changes)
             if learner is None and shards == present.num_shards and not any(changes.values()):
                 raise ParameterError(
-                    "nothing is to be changed: name classes to add or drop, allow gaps or weights, a learner, or another number "
-                    "of shards"
+                    "nothing is to be changed: name classes to add or drop, allow gaps or weights, a learner, or "
+                    "another number of shards"
                 )
             base, self._learner = self._learner, self._learner if learner is None else as_learner(learner)
             try:
