@@ -16,6 +16,7 @@ from expunge.training.learners.protocol import (
 )
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, ScikitRegression
 from expunge.training.learners.slices import SlicedModel, SlicedScikitLearner
+from expunge.training.learners.table_fallback import TableFallback
 
 __all__ = [
     "ABSTAIN",
@@ -41,6 +42,7 @@ __all__ = [
     "SlicedLearner",
     "SlicedModel",
     "SlicedScikitLearner",
+    "TableFallback",
     "Voter",
     "as_learner",
 ]
