@@ -13,6 +13,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 
 import expunge
 from expunge.audit import recompute
@@ -108,6 +109,38 @@ def test_what_is_declared_anew_is_what_the_recipe_gives(folder: Path, slices: in
         state = deployment.inside.state
         for mine, own in zip(state.models, fresh.models, strict=True):
             assert encode_model(state.learner, mine).data == encode_model(fresh.learner, own).data
+
+
+def test_records_may_have_weights_from_now_on(folder: Path) -> None:
+    """The models are then those of records that had weights from the beginning, of 1 where none was given."""
+    with make(folder) as deployment:
+        deployment.delete([5, 9])
+        with pytest.raises(RecordError, match="made without weights"):
+            deployment.add(X[:1], ["no"], [100], weights=[2.5])
+        deployment.redeclare(allow_weights=True)
+        deployment.add(X[:2], ["yes", "no"], [100, 101], weights=[2.5, 0.0])
+        with pytest.raises(InputError, match="records have weights already"):
+            deployment.redeclare(allow_weights=True)
+    assert recompute(folder, shards="all").agrees
+    with expunge.open(folder) as deployment:
+        assert (deployment.schema["weights"].value, deployment.schema["weights"].redeclared_at is None) == (True, False)
+        kept = np.delete(np.arange(60), [5, 9])
+        records = Records.build(
+            np.concatenate([X[kept], X[:2]]),
+            np.array([*Y[kept].tolist(), "yes", "no"]),
+            ids=[*kept.tolist(), 100, 101],
+            weights=[*[1.0] * len(kept), 2.5, 0.0],
+            classes=["no", "rare", "yes"],
+        )
+        state = deployment.inside.state
+        fresh = learn(records, Recipe(as_learner(LogisticRegression()), 4, key=state.key))
+        for mine, own in zip(state.models, fresh.models, strict=True):
+            assert encode_model(state.learner, mine).data == encode_model(fresh.learner, own).data
+    with make(folder.parent / "neighbours", KNeighborsClassifier()) as deployment:
+        with pytest.raises(ParameterError, match="KNeighborsClassifier cannot take weights"):
+            deployment.redeclare(allow_weights=True)
+        assert (deployment.schema["weights"].value, deployment.status.generation) == (False, 1)
+        deployment.delete([5])
 
 
 def test_the_log_and_certificates_tell_it(folder: Path) -> None:

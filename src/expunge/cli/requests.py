@@ -164,6 +164,8 @@ def delete(
 
     if not (id or subject or ids_file or subjects_file):
         raise InputError("say what to delete: --id, --subject, --ids-file or --subjects-file")
+    if column is not None and not (ids_file or subjects_file):
+        raise InputError(f"--column {column} is for a file of ids: give --ids-file or --subjects-file with it")
     with opened(folder, trust=trust, jobs=jobs) as deployment:
         schema = schema_of(deployment, folder)
         if (subject or subjects_file) and schema.subject is None:

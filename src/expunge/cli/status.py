@@ -16,7 +16,7 @@ from expunge.cli.costs import costs_of, tell_costs
 from expunge.cli.create import advice_for, count_shards, tell_promise
 from expunge.cli.folders import opened, settle
 from expunge.cli.output import AsJson, Folder, Trust, console, say, show_json
-from expunge.cli.report import tell_report
+from expunge.cli.report import tell_figures, tell_report
 from expunge.cli.requests import request_facts
 from expunge.core.words import plural
 
@@ -99,6 +99,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
         "report": view.provenance.get("report"),
+        **view.figures,
     }
 
 
@@ -134,6 +135,7 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
     _tell_environment(view.origins(trust=trust))
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
     tell_report(view.provenance.get("report"), as_of=", as measured when the folder was created")
+    tell_figures(view.figures)
     costs = costs_of(view.provenance) if shows_costs else None
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold], as measured when the folder was created")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -197,6 +197,11 @@ class DurableDeployment:
     def inside_key(self) -> KeyDraw:
         """When the recipe key in force was drawn, why, and the commitment to it: for operators and auditors only."""
         return self._evidence.key
+
+    @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student."""
+        return self._deployment.front
 
     @property
     def student(self) -> StudentRound:
@@ -537,12 +542,15 @@ class DurableDeployment:
         add_classes: Iterable[Any] = (),
         drop_classes: Iterable[Any] = (),
         allow_missing: bool = False,
+        allow_weights: bool = False,
         learner: Any = None,
+        provenance: Mapping[str, Any] | None = None,
         advance: Advance = ignore_progress,
     ) -> None:
         """Change the schema and retrain everything; the log says so. See `Deployment.redeclare`.
 
-        Requests that are pending were checked against the schema in force. So there must be none.
+        Requests that are pending were checked against the schema in force. So there must be none. `provenance` is kept
+        as by `add_provenance`, if the schema is changed.
         """
         made = None if learner is None else as_learner(learner)
         encoded = None if made is None else encode(made, trusted=self._keeper.trusted)
@@ -554,8 +562,9 @@ class DurableDeployment:
                 "add_classes": listed(add_classes, "add_classes"),
                 "drop_classes": listed(drop_classes, "drop_classes"),
                 "allow_missing": allow_missing,
+                "allow_weights": allow_weights,
             }
-            with self._keeper.redeclaring(Redeclared.of(changes, encoded)):
+            with self._keeper.redeclaring(Redeclared.of(changes, encoded, provenance or {})):
                 self._deployment.redeclare(**changes, learner=made, advance=advance)
 
     def wait(self) -> None:

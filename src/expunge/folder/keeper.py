@@ -174,7 +174,7 @@ class FolderKeeper:
         draw = None if self._drawing is None else self._drawing.made
         with store.database.transaction():
             report_step("switch.open")
-            put_round(store, learned)
+            put_round(store, learned, following.serving.figures)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
             done = evidence.clock.done()
             if generation != present.generation:

@@ -127,20 +127,24 @@ class Redeclared:
         The names of the facts that were declared anew.
     learner
         The new learner; None for the old one.
+    provenance
+        What the folder is told about the origin of its data, beside what it knows.
     """
 
     changed: tuple[str, ...]
     learner: Encoded | None
+    provenance: Mapping[str, Any]
 
     @classmethod
-    def of(cls, changes: Mapping[str, Any], learner: Encoded | None) -> Self:
+    def of(cls, changes: Mapping[str, Any], learner: Encoded | None, provenance: Mapping[str, Any]) -> Self:
         """From the arguments of `redeclare` and the new learner."""
         names = {
             "classes": changes["add_classes"] or changes["drop_classes"],
             "gaps": changes["allow_missing"],
+            "weights": changes["allow_weights"],
             "learner": learner is not None,
         }
-        return cls(tuple(name for name, has_changed in names.items() if has_changed), learner)
+        return cls(tuple(name for name, has_changed in names.items() if has_changed), learner, provenance)
 
     def write(self, store: Store, evidence: Evidence, following: RoundState) -> None:
         """Write the schema of the round, and an entry in the log, inside the caller's transaction."""
@@ -148,6 +152,8 @@ class Redeclared:
         at = evidence.ledger.date("schema", done)
         store.write_fact("classes", dump_classes(records.classes))
         store.write_fact("allow_missing", records.allow_missing)
+        if self.provenance:
+            store.write_fact("provenance", {**store.fact("provenance"), **self.provenance})
         store.write_fact("redeclared", store.fact("redeclared") | dict.fromkeys(self.changed, at))
         if self.learner is not None:
             store.put_object("learner", self.learner.format, self.learner.data)

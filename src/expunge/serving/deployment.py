@@ -302,6 +302,11 @@ class Deployment:
         return self._present.state.origins
 
     @property
+    def front(self) -> Front:
+        """What answers queries: the ensemble itself, a router or a student. It holds public things only."""
+        return self._front
+
+    @property
     def student(self) -> StudentRound:
         """The student model of this round. It may be given away. Only a `StudentFront` has one."""
         serving = self._present.serving
@@ -658,6 +663,7 @@ class Deployment:
         add_classes: Iterable[Any] = (),
         drop_classes: Iterable[Any] = (),
         allow_missing: bool = False,
+        allow_weights: bool = False,
         learner: Any = None,
         advance: Advance = ignore_progress,
     ) -> None:
@@ -671,6 +677,8 @@ class Deployment:
             Labels that may occur from now on, and labels that may no longer. No record may have one that is dropped.
         allow_missing
             True lets features be missing (NaN) from now on. False changes nothing.
+        allow_weights
+            True lets records have weights from now on; those that are there weigh 1. False changes nothing.
         learner
             What trains a shard's model from now on; the same as before if it is None.
         advance
@@ -679,9 +687,9 @@ class Deployment:
         Raises
         ------
         ParameterError
-            If nothing is to be changed, or the promise is not the exact one.
+            If nothing is to be changed, the promise is not the exact one, or the learner cannot take weights.
         InputError
-            If a label to add is there or has another type, or one to drop is unknown or in use.
+            If a label to add is there or has another type, one to drop is unknown or in use, or there are weights.
         TrainingError
             If a shard's model cannot be trained. Nothing is changed.
         """
@@ -689,6 +697,7 @@ class Deployment:
             "add_classes": [*add_classes],
             "drop_classes": [*drop_classes],
             "allow_missing": allow_missing,
+            "allow_weights": allow_weights,
         }
         with self._keeper.working(), self._updating:
             self._raise_background_error()
@@ -700,7 +709,9 @@ class Deployment:
             before = self._present.state.records
             records = before.redeclared(**changes)
             if learner is None and not any(changes.values()):
-                raise ParameterError("nothing is to be changed: name classes to add or drop, allow gaps, or a learner")
+                raise ParameterError(
+                    "nothing is to be changed: name classes to add or drop, allow gaps or weights, or a learner"
+                )
             base, self._learner = self._learner, self._learner if learner is None else as_learner(learner)
             try:
                 self._make_round(partial(self._redeclared, records, advance))

@@ -30,6 +30,7 @@ from expunge.serving.rows import accepts_missing, accepts_sparse, narrowed, take
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import Serial, make_executor
 from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.training.learners.boosting import adapted, is_boosting
 from expunge.training.learners.protocol import predicts_values
 
 _told: set[tuple[str, str, int]] = set()  # warnings that were given, with the places of `fit`
@@ -303,6 +304,8 @@ class Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """The scikit-learn estimator itself, also if a learner holds it."""
         base = self._base()
         base = base.learner if isinstance(base, AbstainingLearner) else base
+        if is_boosting(base):
+            return adapted(base)
         return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
 
     def _randomness(self) -> Randomness:

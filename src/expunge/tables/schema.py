@@ -7,7 +7,7 @@ or text in words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 import numpy as np
@@ -232,6 +232,30 @@ class Schema:
         shape = None if data["shape"] is None else tuple(data["shape"])
         return cls(**{**data, "features": features, "shape": shape, "ignored": tuple(data["ignored"])})
 
+    def weighted_by(self, column: str) -> Self:
+        """The same schema for later files that also say how much a record counts.
+
+        Parameters
+        ----------
+        column
+            The name of the column.
+
+        Returns
+        -------
+        Schema
+            The schema.
+
+        Raises
+        ------
+        InputError
+            If the column has another use.
+        """
+        if self.weight is not None:
+            raise InputError(f"column {self.weight!r} holds weights already")
+        if not column or column in {*self.roles.values(), *(feature.name for feature in self.features)}:
+            raise InputError(f"column {column!r} cannot hold weights: it has another use")
+        return replace(self, weight=column, ignored=tuple(name for name in self.ignored if name != column))
+
     @property
     def roles(self) -> dict[Role, str]:
         """The label, id, subject and weight columns, by role."""
@@ -410,7 +434,7 @@ def read_labelled(
     if table.matrix is not None:
         names = {role: name for role, name in ARRAYS.items() if name in table} | names
     if "label" not in names:
-        raise InputError(f"which column of {table.name} is the label? It has {listed(table.frame.columns)}")
+        raise InputError(f"--label: which column of {table.name} is it? It has {listed(table.frame.columns)}")
     _refuse_double_use(names, ignored)
     declared = declared or {}
     for option, name in [*(("ignore", name) for name in ignored), *((kind, name) for name, kind in declared.items())]:

@@ -71,7 +71,7 @@ class Batch:
         num_rows = 0
         for deletes, run in groupby(updates, key=is_deletion):
             if deletes:
-                ids = [_plain(record) for record in deleted_ids(run)]
+                ids = _all_plain(deleted_ids(run))
                 content += [{"ids": ids}] if ids else []
                 continue
             for update in run:
@@ -214,6 +214,12 @@ def _plain(name: RecordId) -> RecordId:
     """A name as plain data in its one form, so that its hash is that of the record's own id."""
     value: RecordId = canonical(name.item() if isinstance(name, np.generic) else name)
     return value
+
+
+def _all_plain(names: Iterable[RecordId]) -> list[RecordId]:
+    """Many names as plain data; whole numbers, of which there may be very many, are so already."""
+    listed = list(names)
+    return listed if {*map(type, listed)} == {int} else [_plain(name) for name in listed]
 
 
 def lasting_names(batches: list[Batch], before: Records, after: Records) -> tuple[list[Name], list[Name]]:
@@ -372,8 +378,9 @@ class RequestBook:
 
     def hash_of(self, what: str, name: RecordId) -> bytes:
         """Return the keyed hash (HMAC-SHA256) that stands for a record or a subject."""
-        kind = "i" if isinstance(name, int) else "s"
-        return self._digest(f"{what}:{kind}:{canonical(name)}".encode())
+        if isinstance(name, int):
+            return self._digest(b"%b:i:%d" % (what.encode(), name))
+        return self._digest(f"{what}:s:{canonical(name)}".encode())
 
     def accept(self, batches: Iterable[tuple[Batch, str | None, str]]) -> list[Request]:
         """Write requests to the disk, inside the caller's transaction: what each asks for, its key and its time."""
@@ -553,7 +560,12 @@ class RequestBook:
 
     def remember(self, names: Iterable[Name]) -> None:
         """Remember that these were deleted, so that they do not come back; inside the caller's transaction."""
-        hashes = sorted([self.hash_of(*name) for name in names])  # in the table's order: neighbours share a page
+        digest = self._digest
+        hashes = [
+            digest(b"record:i:%d" % name) if what == "record" and type(name) is int else self.hash_of(what, name)
+            for what, name in names
+        ]
+        hashes.sort()  # in the table's order: neighbours share a page
         if hashes:
             self._store.database.execute(_REMEMBER, (b"".join(hashes), len(hashes)))
 
