@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from expunge.core.errors import FormatError, StoreError
 from expunge.folder.store import Store
 from expunge.folder.store import database as module
+from expunge.folder.store import tally
 from expunge.folder.store.database import VERSION, Database
 
 
@@ -149,6 +151,13 @@ def test_odd_folder_names(tmp_path: Path) -> None:
     Database(folder, is_new=True).close()
     assert (folder / "state.db").is_file()
     Database(folder).close()
+
+
+def test_tables_that_have_changed_have_another_version() -> None:
+    """A folder of an older release must be refused by its version: otherwise it would be called damaged."""
+    rows = [("forgotten", (bytes(range(32)),)), ("hashes", (1, None, "é", b"short", bytes(range(100))))]
+    told = repr([VERSION, module._SCHEMA, [tally._row_sum(*row) for row in rows]])
+    assert hashlib.sha256(told.encode()).hexdigest()[:16] == "PINNED", "raise VERSION, and write the new digest here"
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1])
