@@ -156,11 +156,17 @@ def test_a_seed_repeats_the_models_and_is_told(tmp_path, files, expunge):
 
     first, one, commitment = models("a", "--seed", "7")
     assert "the recipe key follows from --seed 7" in first.err
+    seeded = "the recipe key follows from a fixed seed: this deployment is for tests, not for people's data"
     assert commitment is None  # who knows the seed knows the key
     assert models("b", "--seed", "7")[1] == one
     assert models("c", "--seed", "8")[1] != one
     fresh, other, commitment = models("d")
     assert (other != one, fresh.err, commitment is not None) == (True, "", True)
+    for name, is_fresh in (("a", False), ("d", True)):
+        assert (seeded in expunge("status", tmp_path / name).words) is not is_fresh
+        assert expunge("status", tmp_path / name, "--json").json["key_is_from_system"] is is_fresh
+        with library.open(tmp_path / name) as deployment:
+            assert deployment.key_is_from_system is is_fresh
 
 
 def test_options_reach_the_deployment(tmp_path, files, expunge):
