@@ -34,7 +34,7 @@ from expunge.training.learners.linear import (
     linear_scores,
     scaler_factors,
 )
-from expunge.training.learners.named import AsText
+from expunge.training.learners.named import AsText, ZerosForNothing
 from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
 from expunge.training.learners.scikit import ScikitModel
 from expunge.training.learners.trees import Trees
@@ -220,8 +220,10 @@ def _steps(step: Any) -> list[Any]:
 
 
 def _read_number_steps(steps: Sequence[Any]) -> tuple[Floats, tuple[StandardScaler, ...]] | None:
-    """The numbers that fill gaps, and the scalers that follow."""
+    """The numbers that fill gaps, NaN where they stay, and the scalers that follow."""
     filler, *scalers = steps
+    if type(filler) is ZerosForNothing and not scalers:
+        return np.where(filler.empty_, 0.0, np.nan), ()
     if type(filler) is not SimpleImputer or filler.add_indicator or not _is_nan(filler.missing_values):
         return None
     fill = np.asarray(filler.statistics_)
