@@ -73,7 +73,7 @@ def bits(model: Any) -> list[bytes]:
 
 def jax_learners(steps: int) -> Iterator[tuple[str, Any]]:
     """The paper's network, in four ways."""
-    for (name, privacy), models_at_once in itertools.product(PRIVACIES.items(), (1, None)):
+    for (name, privacy), models_at_once in itertools.product(PRIVACIES.items(), (1, 16)):
         learner = JaxLearner(
             paper_network(),
             steps=steps,
@@ -82,8 +82,7 @@ def jax_learners(steps: int) -> Iterator[tuple[str, Any]]:
             input_scale=1 / 255,
             models_at_once=models_at_once,
         )
-        at_once = learner.shards_at_once if models_at_once is None else models_at_once
-        yield f"JAX, {name}, up to {at_once} at once", learner
+        yield f"JAX, {name}, {models_at_once} at once", learner
 
 
 def torch_learners(steps: int) -> Iterator[tuple[str, Any]]:

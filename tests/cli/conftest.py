@@ -34,6 +34,12 @@ class Done:
         return json.loads(self.out)
 
 
+@pytest.fixture(autouse=True)
+def _unfolded(monkeypatch):
+    """As in a pipe: lines are not folded, though a worker of the tests has a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def expunge():
     """Run the program in this process: `expunge("status", folder, "--json").json`."""

@@ -37,9 +37,11 @@ def flip(path, place):
 
 
 def image(folder):
-    """All files but those of SQLite that a reader leaves, without contents."""
+    """All files but those of SQLite that a reader leaves; without its own count of writes (24 and 92 of its header)."""
     found = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {path: content for path, content in found.items() if not path.name.startswith("state.db-")}
+    found = {path: content for path, content in found.items() if not path.name.startswith("state.db-")}
+    state = found[folder / "state.db"]
+    return found | {folder / "state.db": state[:24] + state[28:92] + state[96:]}
 
 
 def test_a_sound_folder(clinic, expunge):
@@ -91,7 +93,7 @@ def test_all_damage_is_listed(clinic):
         "features.slab is damaged",
         "ids.heap",
         "keys/public.pem is not the key that was made for this deployment",
-        "is not what was accepted: it is damaged. Put it back from a copy, or cancel the request",
+        ".requests is damaged. Put it back from a copy, or cancel the request",
         "dirty is not what was written",
     ):
         assert sum(part in line for line in lines) == 1, (part, lines)

@@ -12,6 +12,7 @@ from expunge.cli.create import LEARNERS, MECHANISMS, PROMISES
 from expunge.folder.codec import encode_model
 from expunge.serving.promises import NOISE_NAMES, PROMISE_NAMES
 from expunge.training.learners.named import exact_names, learner_names
+from expunge_lab.datasets.churn import make_churn
 
 
 def create(expunge, folder, data, *more, code=0):
@@ -155,11 +156,17 @@ def test_a_seed_repeats_the_models_and_is_told(tmp_path, files, expunge):
 
     first, one, commitment = models("a", "--seed", "7")
     assert "the recipe key follows from --seed 7" in first.err
+    seeded = "the recipe key follows from a fixed seed: this deployment is for tests, not for people's data"
     assert commitment is None  # who knows the seed knows the key
     assert models("b", "--seed", "7")[1] == one
     assert models("c", "--seed", "8")[1] != one
     fresh, other, commitment = models("d")
     assert (other != one, fresh.err, commitment is not None) == (True, "", True)
+    for name, is_fresh in (("a", False), ("d", True)):
+        assert (seeded in expunge("status", tmp_path / name).words) is not is_fresh
+        assert expunge("status", tmp_path / name, "--json").json["key_is_from_system"] is is_fresh
+        with library.open(tmp_path / name) as deployment:
+            assert deployment.key_is_from_system is is_fresh
 
 
 def test_options_reach_the_deployment(tmp_path, files, expunge):
@@ -453,3 +460,52 @@ def test_bad_options_are_named(options, words, tmp_path, files, expunge):
     )
     assert words in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+# Shards of random trees on few records agree on no rare label.
+CHURN = ("--label", "churned", "--id", "customer_id", "--ignore", "household", "--ignore", "note", "--minutes", "0")
+GATED = ("--shards", "100", "--probability", "0.05", "--alpha", "8", "--beta", "0.05", "--gamma", "0.05")
+SHORT = ("--generations", "3", "--max-predictions", "5000")
+
+
+@pytest.fixture(scope="module")
+def churn(tmp_path_factory):
+    """Two thousand customers with gaps, a date and categories, one in ten of whom leaves; and public ones."""
+    folder = tmp_path_factory.mktemp("churn")
+    for name, rows, seed in (("train", 2000, 0), ("pool", 600, 1)):
+        table = make_churn(rows, seed=seed)
+        table["customer_id"] = name + table["customer_id"]
+        table.to_csv(folder / f"{name}.csv", index=False)
+    return folder
+
+
+def test_a_student_that_would_collapse_is_refused_and_leaves_nothing(tmp_path, churn, expunge):
+    options = (*CHURN, *GATED, *SHORT, "--promise", "student", "--pool", churn / "pool.csv")
+    done = create(expunge, tmp_path / "a", churn / "train.csv", *options, "--learner", "tree", code=2)
+    assert re.search(r"the student would be of no use: it answers 'no' to all 600 points of the pool", done.err)
+    assert not (tmp_path / "a").exists()
+    chosen = ("--learner", "ridge", "--set", "class_weight=balanced")
+    done = create(expunge, tmp_path / "b", churn / "train.csv", *options, *chosen)
+    assert "It learned from" in done.words
+    assert "It agrees with the shards on" in done.words
+    told = expunge("status", tmp_path / "b", "--json").json["student"]
+    assert told["classes"] == ["no", "yes"]
+    assert min(told["kept"]) > 0
+    assert min(told["answered"]) > 0
+    assert told["fault"] == ""
+    assert "It learned from" in expunge("status", tmp_path / "b").words
+
+
+def test_a_router_reads_a_mixed_table_and_says_if_it_asks_the_ensemble_nothing(tmp_path, churn, expunge):
+    options = (*CHURN, *GATED, *SHORT, "--learner", "tree", "--promise", "router")
+    done = create(expunge, tmp_path / "a", churn / "train.csv", *options, "--fallback", "naive-bayes")
+    assert "The fallback answers everything" in done.words
+    assert "use --learner naive-bayes-exact with the exact promise" in done.words
+    assert "The fallback answers everything" in expunge("status", tmp_path / "a").words
+    answers = expunge("predict", tmp_path / "a", "--data", churn / "pool.csv").out.split()
+    assert len(answers) == 601
+    assert {line.rpartition(",")[2] for line in answers[1:]} == {"no", "yes"}
+    wrong = create(expunge, tmp_path / "b", churn / "train.csv", *options, "--fallback", "oracle", code=2)
+    assert "--fallback must be one of ridge, naive-bayes, neighbours, got 'oracle'" in wrong.err
+    wrong = create(expunge, tmp_path / "b", churn / "train.csv", *CHURN, "--fallback", "ridge", code=2)
+    assert "--fallback is not for --promise exact" in wrong.err

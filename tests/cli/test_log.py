@@ -352,7 +352,6 @@ def test_a_witness_that_saw_more_than_the_folder_holds(churn, state, tmp_path, e
 
 
 def test_a_certificate_must_rest_on_what_a_witness_cosigned(churn, fork, state, tmp_path, monkeypatch, expunge):
-    monkeypatch.delenv("COLUMNS", raising=False)  # a sentence in a table is one line then
     by, file = ("--witness-key", state / "witness.key"), tmp_path / "certificate.json"
     first = expunge("requests", churn, "--json").json[0]["request"]
 

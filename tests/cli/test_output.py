@@ -27,7 +27,6 @@ def shown(monkeypatch):
 
 
 def test_in_a_pipe_every_row_is_one_line(shown, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
     lines = shown().splitlines()
     for row in ROWS:
         assert any(all(str(cell) in line for cell in row) for line in lines)
@@ -44,7 +43,6 @@ def test_a_narrow_terminal_cuts_nothing_off(shown, width):
 
 @pytest.mark.parametrize(("width", "num_lines"), [(None, 1), (50, 3)])
 def test_sentences_are_folded_for_readers_alone(width, num_lines, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
     file = io.StringIO()
     console = output.Screen(file=file, width=width, force_terminal=width is not None, color_system=None)
     monkeypatch.setattr(output, "console", console)

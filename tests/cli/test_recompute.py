@@ -10,17 +10,23 @@ from sklearn.linear_model import LogisticRegression
 
 import expunge as package
 from expunge.audit import choose_shards
+from expunge.core.place import Place
 from expunge.evidence import Envelope
 from expunge.folder.store.database import Database
+from expunge.folder.store.packs import read_model, write_pack
 
 
 def make_stale(folder, shard):
-    """Put another shard's model in the place of one, with its digest."""
+    """Put another shard's model in the place of one, with its digest; they are all in one file."""
     with closing(Database(folder)) as database:
-        names = dict(database.rows("SELECT shard, file FROM shards"))
-        data = (folder / "models" / names[(shard + 1) % 10]).read_bytes()
-        database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (hashlib.sha256(data).digest(), shard))
-    (folder / "models" / names[shard]).write_bytes(data)
+        ((name,),) = database.rows("SELECT DISTINCT file FROM shards")
+        place = Place.hold(folder / "models") / name
+        models = {each: read_model(place, each) for each in range(10)}
+        models[shard] = models[(shard + 1) % 10]
+        digest = hashlib.sha256(models[shard]).digest()
+        database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (digest, shard))
+    (folder / "models" / name).unlink()
+    write_pack(place, 10, models, None)
 
 
 def test_a_folder_after_deletions_agrees(churn, files, expunge):
@@ -39,7 +45,8 @@ def test_a_folder_after_deletions_agrees(churn, files, expunge):
 
 def test_a_stale_shard_is_exit_code_1(churn, expunge):
     make_stale(churn, 3)
-    done = expunge("audit", "recompute", churn, "--shards", "all", "--json", code=1)
+    done = expunge("audit", "recompute", churn, "--all", "--json", code=1)
+    assert done.json == expunge("audit", "recompute", churn, "--shards", "all", "--json", code=1).json
     assert (done.json["agrees"], done.json["different"], done.json["num_checked"]) == (False, [3], 10)
     assert "Shards that differ: 3." in expunge("audit", "recompute", churn, code=1).words
     seed = next(seed for seed in range(99) if 3 not in choose_shards(10, 4, seed=seed))
@@ -112,6 +119,8 @@ def test_a_bundle_of_a_deployment_made_in_python(expunge, tmp_path):
     [
         (("--shards", "none"), "--shards must be a whole number of at least 1, or all, got 'none'"),
         (("--shards", "0"), "--shards must be"),
+        (("--shards", ""), "--shards must be"),
+        (("--shards", "3", "--all"), "--shards says how many: give one of them"),
         (("--seed", ""), "seed must be"),
         (("--checkpoint", "/nowhere"), "the checkpoint /nowhere cannot be read"),
         (("--checkpoint", __file__, "--seed", "3"), "give one of them"),

@@ -59,6 +59,22 @@ def test_it_is_declared_anew(exact, expunge):
     assert "agrees" in expunge("audit", "recompute", exact, "--shards", "all").words
 
 
+def test_later_files_may_say_how_much_a_record_counts(exact, expunge):
+    heavy = exact.parent / "heavy.csv"
+    pd.DataFrame({"id": [900], "age": [30], "churned": ["yes"], "counts": [40.5]}).to_csv(heavy, index=False)
+    assert "does not know" in expunge("add", exact, "--data", heavy, code=2).err
+    for column in ("age", "churned", ""):
+        assert "it has another use" in expunge("schema", exact, "--weight", column, code=2).err
+    done = expunge("schema", exact, "--weight", "counts")
+    assert "weight: counts" in done.words
+    assert "weights: records have weights (declared anew, 20" in done.words
+    assert "holds weights already" in expunge("schema", exact, "--weight", "counts", code=2).err
+    expunge("add", exact, "--data", heavy)
+    assert "has no column 'counts'" in expunge("add", exact, "--data", exact.parent / "train.csv", code=2).err
+    assert "agrees" in expunge("audit", "recompute", exact, "--all").words
+    expunge("predict", exact, "--data", heavy, "--out", exact.parent / "answers.csv")
+
+
 def test_a_promise_with_a_target_keeps_its_schema(churn, expunge):
     assert "only the exact promise" in expunge("schema", churn, "--add-class", "maybe", code=2).err
     assert expunge("schema", churn, "--json").json["facts"]["weights"]["origin"] == "declared"

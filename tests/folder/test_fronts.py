@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,27 @@ def test_a_student_is_kept_and_not_taught_again(folder: Path, monkeypatch: pytes
     deployment = reopened(deployment)
     assert deployment.inside.budget == after
     deployment.close()
+
+
+def test_how_a_round_turned_out_is_kept_with_it(folder: Path) -> None:
+    """It may be told to anybody, and is that of the round in force: nothing remembers the rounds before."""
+    told = []
+    deployment = make(folder, promise=Student(POOL, **LIMITS))
+    for gone in ([], [1], list(range(3, 80, 2))):
+        if gone:
+            deployment.delete(gone)
+        assert deployment.student.outcome is not None
+        told.append(deployment.student.figures)
+        with expunge.folder.open_view(folder) as view:
+            assert view.figures == json.loads(json.dumps(told[-1]))
+        deployment = reopened(deployment)
+        assert deployment.student.figures == told[-1]
+    assert told[0] != told[2]  # most of a class has gone, so other points are kept
+    deployment.close()
+    other = make(folder.parent / "router", promise=Router(threshold=0.1, **LIMITS))
+    with expunge.folder.open_view(other.path) as view:
+        assert view.figures == {"router": {"ensemble_share": None, "fallback": "RidgeFallback"}}
+    other.close()
 
 
 def test_a_student_that_may_not_be_kept_is_trained_again(folder: Path) -> None:

@@ -38,7 +38,7 @@ from expunge.serving.publishing import (
     StudentFront,
 )
 from expunge.training.fallback import NearestNeighbours, RidgeFallback
-from expunge.training.learners import LookupTableLearner, as_learner
+from expunge.training.learners import LookupTableLearner, TableFallback, as_learner
 
 RECORDS = Records.build(np.arange(400.0).reshape(200, 2), np.arange(200) % 2)
 RNG = Randomness.from_seed(0)
@@ -151,10 +151,12 @@ def test_fronts() -> None:
     for promise in (Consensus(), Noise(), Unguarded()):
         assert promise.make_front(LEARNER) == DirectFront()
     assert Router().make_front(LEARNER) == RouterFront()
-    assert Router(fallback=NearestNeighbours()).make_front(LEARNER) == RouterFront(NearestNeighbours())
+    assert Router(fallback=NearestNeighbours()).make_front(LEARNER) == RouterFront(
+        TableFallback(kind=NearestNeighbours())
+    )
     own = Router(fallback=RidgeFallback(), threshold=1.0, num_queries=7, dirty_chance=0.5, num_throw_away=3)
     assert own.make_front(LEARNER) == RouterFront(
-        RidgeFallback(), threshold=1.0, num_queries=7, dirty_chance=0.5, num_throw_away=3
+        TableFallback(kind=RidgeFallback()), threshold=1.0, num_queries=7, dirty_chance=0.5, num_throw_away=3
     )
     taught = Student(POOL, selection_share=0.75, pool_ids=("a", "b")).make_front(LEARNER)
     assert isinstance(taught, StudentFront)

@@ -124,7 +124,7 @@ def test_a_first_file_that_cannot_be_used():
         learn(Table("train.csv", "csv", train().frame[:0]))
     with pytest.raises(InputError, match=r"no column left"):
         read_labelled(table(y=["a", "b"]), label="y")
-    with pytest.raises(InputError, match=r"which column of train.csv is the label"):
+    with pytest.raises(InputError, match=r"^--label: which column of train\.csv is it\?"):
         read_labelled(train(), label=None)
     with pytest.raises(InputError, match=r"declare the other classes"):
         learn(train(churned=["no"] * 3))

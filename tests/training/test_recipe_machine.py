@@ -55,7 +55,15 @@ QUICK: dict[str, dict[str, Any]] = {  # the same code, fewer rounds
     "extra-trees": {"n_estimators": 3},
     "boosting": {"max_iter": 2, "min_samples_leaf": 2},
     "mlp": {"hidden_layer_sizes": [3], "max_iter": 3},
+    "xgboost": {"n_estimators": 2, "max_depth": 2},
+    "lightgbm": {"n_estimators": 2, "min_child_samples": 2},
+    "catboost": {"iterations": 2, "depth": 2},
     "forest-regression": {"n_estimators": 3},
+    "extra-trees-regression": {"n_estimators": 3},
+    "mlp-regression": {"hidden_layer_sizes": [3], "max_iter": 3},
+    "xgboost-regression": {"n_estimators": 2, "max_depth": 2, "subsample": 0.7},
+    "lightgbm-regression": {"n_estimators": 2, "min_child_samples": 2, "subsample": 0.7, "subsample_freq": 1},
+    "catboost-regression": {"iterations": 2, "depth": 2},
     "boosting-regression": {"max_iter": 2, "min_samples_leaf": 2},
 }
 
@@ -326,7 +334,20 @@ def torch_learner():
     return torch.TorchLearner(torch_network, epochs=1, batch_size=4)
 
 
-TAKES_WEIGHTS = {"logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "tree", "forest", "extra-trees", "boosting"}
+BOOSTING = ("xgboost", "lightgbm", "catboost")
+TAKES_WEIGHTS = {
+    "logistic",
+    "linear-svm",
+    "ridge",
+    "sgd",
+    "naive-bayes",
+    "tree",
+    "forest",
+    "extra-trees",
+    "boosting",
+    "svm",
+    *BOOSTING,
+}
 FLOATS, HALVES, WHOLE = arrays(np.float64), arrays(np.float32), arrays(np.int64)
 HALF = IndependentSampler(0.5)
 
@@ -544,8 +565,9 @@ def test_after_any_history_the_state_is_what_the_recipe_gives(name):
     run_machine(machine_of(name), *((12, 12) if is_quick else (3, 6)))
 
 
-def test_worker_processes_give_the_same_bits():
-    history = History(SCENARIOS["tree, frames"](), 5, Processes(2))
+@pytest.mark.parametrize("name", ["tree, frames", *(f"{name}, arrays" for name in BOOSTING)])
+def test_worker_processes_give_the_same_bits(name):
+    history = History(SCENARIOS[name](), 5, Processes(2))
     for kind in ("add many", "delete many", "batch", "delete"):
         history.step(kind)
     history.check()

@@ -163,8 +163,9 @@ On a CPU one shard of k costs 1/k of the processor time of all of them, and a ca
 shards use all cores and one shard uses one, so that its share is larger by the number of cores.
 
 On a GPU a program always holds `models_at_once` models, so that bits do not depend on companions, and missing ones are
-padding: the smallest unit of work is a program. One shard of k costs 1/k with `models_at_once=1`, and one program of
-k/16 with the default of 16, which trains all of them faster."""
+padding: the smallest unit of work is a program. The default is one model: a deletion is then as cheap as it can be, and
+one shard of k costs 1/k of all of them. With `models_at_once=16` all of them together are trained faster, and one of
+them more slowly, because it is a program of 16."""
 
 
 def to_page(records: Sequence[Record]) -> str:

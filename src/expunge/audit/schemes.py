@@ -536,4 +536,5 @@ def _make_student(scenario: Scenario) -> StudentFront:
         raise ParameterError("the student scheme needs a learner that is not trained in slices")
     # Tables that abstain never agree, so no point would be selected: ask about the whole pool, and the gate takes note.
     share = 1.0 if scenario.name == "membership" else 0.0
-    return StudentFront(task.pool, task.learner, selection_share=share, num_throw_away=30)
+    # A student of no use is attacked as any other: a refusal would end the trial.
+    return StudentFront(task.pool, task.learner, selection_share=share, num_throw_away=30, least_agreement=0.0)

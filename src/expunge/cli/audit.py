@@ -238,8 +238,10 @@ def recompute(
         ),
     ],
     shards: Annotated[
-        str, typer.Option(metavar="N", help="How many shards to train again, drawn at random; or all.")
-    ] = "20",
+        str | None,
+        typer.Option(metavar="N", help="How many shards to train again, drawn at random; or all.  [default: 20]"),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Train every shard again, as --shards all does.")] = False,
     seed: Annotated[
         str | None,
         typer.Option(
@@ -281,7 +283,9 @@ def recompute(
     from expunge.evidence import load_note_key
     from expunge.folder.disclosure import count_shards
 
-    wanted = _number_of_shards(shards)
+    if every and shards is not None:
+        raise ParameterError("--all checks every shard, and --shards says how many: give one of them")
+    wanted = _number_of_shards("all" if every else "20" if shards is None else shards)
     witnesses = [load_note_key(path) for path in witness_key or ()]
     settle(source)
     if trust:

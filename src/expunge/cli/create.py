@@ -14,7 +14,7 @@ from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
 from expunge.cli.folders import nonce_source, read_columns, read_records, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
-from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_report
+from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_figures, tell_report
 from expunge.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
+    from expunge.training.fallback import Fallback
 
 
 def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
@@ -115,12 +116,18 @@ _MOST_SHARDS = 10_000_000  # every shard is a model and a file
 # Spelled out, so that completing a word does not load the training code.
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
-    *("tree", "forest", "extra-trees", "boosting", "mlp"),
+    *("tree", "forest", "extra-trees", "boosting", "mlp", "svm", "xgboost", "lightgbm", "catboost"),
     *("ridge-exact", "naive-bayes-exact", "neighbours-exact"),
 )
 _UNLEARN_EXACTLY = LEARNERS[-3:]
-REGRESSORS = ("linear-regression", "ridge-regression", "forest-regression", "boosting-regression")
+REGRESSORS = (
+    *("linear-regression", "ridge-regression", "forest-regression", "boosting-regression", "sgd-regression"),
+    *("linear-svm-regression", "svm-regression", "neighbours-regression", "tree-regression"),
+    *("extra-trees-regression", "mlp-regression"),
+    *("xgboost-regression", "lightgbm-regression", "catboost-regression"),
+)
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
+FALLBACKS = ("ridge", "naive-bayes", "neighbours")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
 
 
@@ -217,6 +224,10 @@ def create(
     pool: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Public rows that a student learns from, with the same columns.")
     ] = None,
+    fallback: Annotated[
+        str | None,
+        typer.Option(help=f"What a router answers hard queries with: {', '.join(FALLBACKS)}.  [default: ridge]"),
+    ] = None,
     alpha: Annotated[float | None, typer.Option(help="Wanted alpha.  [default: 5]")] = None,
     beta: Annotated[float | None, typer.Option(help="Wanted beta.  [default: 0.001]")] = None,
     gamma: Annotated[float | None, typer.Option(help="Wanted gamma.  [default: 0.001]")] = None,
@@ -290,8 +301,11 @@ def create(
     policy, source = ApplyPolicy.parse(apply), nonce_source(witness, witness_key)
     if (pool is not None) != (promise == "student"):
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
+    if fallback not in (None, *FALLBACKS):
+        raise ParameterError(f"--fallback must be one of {', '.join(FALLBACKS)}, got {fallback!r}")
     options: dict[str, Any] = {
         "combine": combine,
+        "fallback": fallback,
         "mechanism": mechanism,
         "target": _target(alpha, beta, gamma),
         "max_predictions": max_predictions,
@@ -329,7 +343,13 @@ def create(
         )
         if pool is not None:
             given["pool"] = schema.unlabelled(read_columns(pool, schema))
+        if promise == "router":
+            given["fallback"] = _fallback(fallback or FALLBACKS[0], schema)
         promised = _promised(promise, given)
+        if probability is not None and not 0 < probability <= 1:
+            raise ParameterError(f"--probability must be above 0 and at most 1, got {probability:g}")
+        if probability is not None and sampling == "partition":
+            raise ParameterError("--probability is for --sampling independent: in a partition it is 1/shards")
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
         wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
         known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)
@@ -445,6 +465,20 @@ def _promised(name: str, given: dict[str, Any]) -> Promise:
     return made
 
 
+def _fallback(name: str, schema: Schema) -> Fallback:
+    """The router's fallback of that name. It does not look at columns of words."""
+    from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+    from expunge.training.learners import TableFallback
+
+    kinds: dict[str, Fallback] = {
+        "ridge": RidgeFallback(is_scaled=True),
+        "naive-bayes": GaussianNaiveBayes(),
+        "neighbours": NearestNeighbours(num_neighbours=15, margin_neighbours=50),
+    }
+    words = tuple(column for column, kind in (schema.column_kinds or {}).items() if kind == "text")
+    return TableFallback(kind=kinds[name], ignored=words)
+
+
 def _wanted(promise: Promise, sampling: str, *, num_records: int, num_classes: int) -> dict[str, Any]:
     """The options with the defaults filled in, as plain data that is kept with the deployment."""
     from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
@@ -551,12 +585,13 @@ class _Made:
     promise: tuple[Statement, ...]
     guarantee: Guarantee
     provenance: dict[str, Any]
+    figures: dict[str, Any]
 
 
 def _facts(deployment: DurableDeployment, schema: Schema, folder: Path, *, declared: bool) -> _Made:
     classes: list[Any] = deployment.classes.tolist()
-    made, promise = deployment.provenance, deployment.promise
-    return _Made(folder, deployment.status, classes, declared, schema, promise, deployment.guarantee(), made)
+    made, promise, figures = deployment.provenance, deployment.promise, deployment.inside.serving.figures
+    return _Made(folder, deployment.status, classes, declared, schema, promise, deployment.guarantee(), made, figures)
 
 
 def _show(made: _Made, *, as_json: bool) -> None:
@@ -575,6 +610,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
                 "advice": advice_for(made.guarantee, made.provenance),
                 "costs": made.provenance.get("costs"),
                 "report": made.provenance.get("report"),
+                **made.figures,
             }
         )
         return
@@ -593,6 +629,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
         console.print("k was chosen from the first data: it is part of the recipe and is fixed.", markup=False)
     tell_promise(made.promise, made.guarantee, provenance=made.provenance)
     tell_report(report, as_of=", measured on throw-away models")
+    tell_figures(made.figures)
     costs = costs_of(made.provenance)
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold]")

@@ -12,6 +12,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.output import console, progress, say, show_json, show_table
+from expunge.core.errors import InputError
 
 if TYPE_CHECKING:
     from expunge.demo import DemoReport
@@ -31,8 +32,11 @@ def demo(
     """
     from expunge.core.randomness import Randomness
     from expunge.demo import run_demo
+    from expunge.folder.store import is_vacant
     from expunge.serving.promises import EXACT_STATEMENT
 
+    if folder is not None and not is_vacant(folder):
+        raise InputError(f"--folder: {folder} exists already; choose another folder")
     if not as_json:
         console.print("[bold]What is promised[/bold]: exact deletion")
         for line in EXACT_STATEMENT.in_short:

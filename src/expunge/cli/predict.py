@@ -65,6 +65,8 @@ def predict(
         opened(folder, trust=trust, jobs=jobs) as deployment,
     ):
         schema = schema_of(deployment, folder)
+        if probabilities and not deployment.is_exact:
+            raise InputError(f"--probabilities: {folder} publishes labels only; probabilities need --promise exact")
         table = read_columns(data, schema)
         features = schema.unlabelled(table)
         with progress("predicting", 1) as advance:

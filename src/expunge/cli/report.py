@@ -118,6 +118,51 @@ def tell_report(report: dict[str, Any] | None, *, as_of: str = "") -> None:
         say(f"Look at this: {finding}.")
 
 
+_EXACT_LEARNERS = {
+    "RidgeFallback": "ridge-exact",
+    "GaussianNaiveBayes": "naive-bayes-exact",
+    "NearestNeighbours": "neighbours-exact",
+}
+
+
+def tell_figures(figures: dict[str, Any]) -> None:
+    """Print how the router or the student of this round turned out: it does not depend on the key."""
+    if router := figures.get("router"):
+        _tell_router(router)
+    if student := figures.get("student"):
+        _tell_student(student)
+
+
+def _tell_router(router: dict[str, Any]) -> None:
+    share = router["ensemble_share"]
+    if share is None:
+        return
+    console.print("\n[bold]The router[/bold], as calibrated for this round")
+    if share:
+        say(
+            f"About {share:.1%} of the queries go to the ensemble, if they are like the records; the fallback answers "
+            "the others."
+        )
+        return
+    learner = _EXACT_LEARNERS.get(router["fallback"], "ridge-exact")
+    say(
+        "The fallback answers everything: on no part of the queries do the shards agree surely enough. Then use "
+        f"--learner {learner} with the exact promise: a model of the same kind, without shards and without limits."
+    )
+
+
+def _tell_student(student: dict[str, Any]) -> None:
+    console.print("\n[bold]The student[/bold] of this round, on its pool")
+    rows = [*zip(*(student[name] for name in ("classes", "pool", "kept", "answered")), strict=True)]
+    given = ", ".join(f"{label} {kept:,} of {many:,}" for label, many, kept, _ in rows[:_MOST_CLASSES])
+    more = f", and {len(rows) - _MOST_CLASSES:,} more classes" if len(rows) > _MOST_CLASSES else ""
+    say(f"It learned from {student['share_kept']:.1%} of {student['size']:,} points ({given}{more}).")
+    says = ", ".join(f"{label} {many / student['size']:.1%}" for label, _, _, many in rows[:_MOST_CLASSES])
+    say(f"It agrees with the shards on {student['agreement']:.1%}, and answers {says}{more}.")
+    if student["fault"]:
+        say(f"Look at this: it is of no use now, because {student['fault']}.")
+
+
 def read_comparison(data: dict[str, Any]) -> Comparison:
     """The comparison from plain data."""
     from expunge.training.comparison import Candidate, Comparison

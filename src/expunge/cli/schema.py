@@ -34,6 +34,12 @@ def schema(
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Let rows have missing numbers from now on.")
     ] = False,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="A column of later files: how much a record counts. Those that are there count 1."
+        ),
+    ] = None,
     jobs: Jobs = None,
     trust: Trust = None,
     as_json: AsJson = False,
@@ -48,12 +54,14 @@ def schema(
     from expunge.folder import open_view
 
     settle(folder)
-    if add_class or drop_class or allow_missing:
+    if add_class or drop_class or allow_missing or weight is not None:
         before = None
         try:
             with opened(folder, trust=trust, jobs=jobs) as deployment:
                 before = deployment.inside_key
-                _redeclare(deployment, folder, add_class or [], drop_class or [], allow_missing=allow_missing)
+                _redeclare(
+                    deployment, folder, add_class or [], drop_class or [], allow_missing=allow_missing, weight=weight
+                )
                 found = deployment.schema
         except Interrupted:
             raise Interrupted(what_is_left(folder, before)) from None
@@ -67,15 +75,24 @@ def schema(
 
 
 def _redeclare(
-    deployment: DurableDeployment, folder: Path, added: list[str], dropped: list[str], *, allow_missing: bool
+    deployment: DurableDeployment,
+    folder: Path,
+    added: list[str],
+    dropped: list[str],
+    *,
+    allow_missing: bool,
+    weight: str | None,
 ) -> None:
+    columns = None if weight is None else schema_of(deployment, folder).weighted_by(weight).to_dict()
     learner = _filling_gaps(deployment, folder) if allow_missing else None
     with progress("training", deployment.status.num_shards) as advance:
         deployment.redeclare(
             add_classes=_labels(added, deployment.classes),
             drop_classes=_labels(dropped, deployment.classes),
             allow_missing=allow_missing,
+            allow_weights=weight is not None,
             learner=learner,
+            provenance=None if columns is None else {"columns": columns},
             advance=advance,
         )
 

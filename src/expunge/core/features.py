@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.errors import InputError
+from expunge.core.errors import InputError, MissingExtraError
 
 _SCALARS = (np.bool_, np.number, np.str_, np.bytes_)  # NumPy's forms of Python values
 _PLAIN = {str, int, float, bool, bytes, type(None)}
@@ -34,6 +34,7 @@ def as_features(rows: Any, *, keeps_values: bool = False) -> Features:
     Lists with texts become arrays of Python values, so that a number among them stays a number. With `keeps_values`
     lists of numbers do too.
     """
+    rows = pandas_form(rows)
     if is_sparse(rows):
         if rows.ndim != 2:
             raise InputError(f"features must be a table with one row per record, got shape {rows.shape}")
@@ -67,6 +68,21 @@ def require_exact(rows: Features) -> None:
     for kind in set(rows.dtypes) if is_frame(rows) else [rows.dtype]:
         if isinstance(kind, np.dtype) and kind.kind in "fc" and kind.itemsize > (8 if kind.kind == "f" else 16):
             raise InputError(f"features of type {kind.name} cannot be kept to the bit: convert them to float64")
+
+
+def pandas_form(rows: Any) -> Any:
+    """A frame of Polars, or a table of Arrow, as a pandas data frame; anything else as it is."""
+    kind, package = type(rows).__name__, type(rows).__module__.partition(".")[0]
+    if (package, kind) == ("polars", "LazyFrame"):
+        rows, kind = rows.collect(), "DataFrame"
+    if (package, kind) not in (("polars", "DataFrame"), ("pyarrow", "Table")):
+        return rows
+    try:
+        return rows.to_pandas()
+    except ImportError as error:
+        raise MissingExtraError(f"a frame of Polars needs pyarrow: pip install 'expunge[polars]' ({error})") from None
+    except ValueError as error:
+        raise InputError(f"the table cannot be made into a data frame: {' '.join(str(error).split())[:200]}") from None
 
 
 def is_sparse(rows: Any) -> bool:

@@ -33,7 +33,7 @@ from expunge.core.blocks import (
     pick_rows,
     require_id,
 )
-from expunge.core.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
+from expunge.core.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError, UnknownSubjectError
 from expunge.core.features import (
     Features,
     as_features,
@@ -399,7 +399,7 @@ class Records:
         """Return the slots of a subject's records, in order; an unknown subject raises `UnknownRecordError`."""
         live = tuple(slot for slot in self.subjects.find(subject) if not self.index.is_gone(slot))
         if not live:
-            raise UnknownRecordError(f"no record belongs to the subject {subject!r:.200}", subject)
+            raise UnknownSubjectError(f"no record belongs to the subject {subject!r:.200}", subject)
         return live
 
     def live_slots(self) -> NDArray[np.int64]:
@@ -471,7 +471,12 @@ class Records:
         return take(X, order), y[order], None if weights is None else weights[order]
 
     def redeclared(
-        self, *, add_classes: Iterable[Any] = (), drop_classes: Iterable[Any] = (), allow_missing: bool = False
+        self,
+        *,
+        add_classes: Iterable[Any] = (),
+        drop_classes: Iterable[Any] = (),
+        allow_missing: bool = False,
+        allow_weights: bool = False,
     ) -> Records:
         """Return the same records under another schema.
 
@@ -483,6 +488,8 @@ class Records:
             Labels that may no longer occur. No record may have one.
         allow_missing
             True lets features hold NaN or infinity from now on. False changes nothing.
+        allow_weights
+            True lets records have weights from now on; those that are there weigh 1. False changes nothing.
 
         Returns
         -------
@@ -492,14 +499,20 @@ class Records:
         Raises
         ------
         InputError
-            If a label to add is there or has another type, or one to drop is unknown or in use.
+            If a label to add is there or has another type, one to drop is unknown or in use, or there are weights.
         """
+        if allow_weights and self.has_weights:
+            raise InputError("records have weights already")
+        allowed: dict[str, Any] = {
+            "allow_missing": self.allow_missing or allow_missing,
+            "has_weights": self.has_weights or allow_weights,
+        }
         known = self.classes.tolist()
         added, dropped = listed(add_classes, "add_classes"), listed(drop_classes, "drop_classes")
         if self.is_regression:
             if added or dropped:
                 raise InputError("the labels of these records are numbers to predict: there are no classes")
-            return replace(self, allow_missing=self.allow_missing or allow_missing)
+            return replace(self, **allowed)
         for label in added:
             if label in known or added.count(label) > 1:
                 raise InputError(f"{label!r} is a class already")
@@ -520,7 +533,7 @@ class Records:
         classes = np.unique(np.array(kept, dtype=object if self.classes.dtype == object else None))
         codes = codes_of(self.classes, classes).astype(np.int32)  # of a class that is dropped: any, no record has it
         blocks = tuple(replace(block, labels=codes[block.labels]) for block in self.blocks)
-        return replace(self, classes=classes, blocks=blocks, allow_missing=self.allow_missing or allow_missing)
+        return replace(self, classes=classes, blocks=blocks, **allowed)
 
     def class_counts(self) -> NDArray[np.int64]:
         """Count the records of each label."""
@@ -745,7 +758,7 @@ class _Batch:
         came = dict.fromkeys(self.arrivals.pop(subject, ()))
         fresh = [record for record in came if record in self.pending and self._subject(record) == subject]
         if not settled and not fresh:
-            raise UnknownRecordError(f"no record belongs to the subject {subject!r:.200}", subject)
+            raise UnknownSubjectError(f"no record belongs to the subject {subject!r:.200}", subject)
         self.removed.update(slots)
         for record in fresh:
             del self.pending[record]

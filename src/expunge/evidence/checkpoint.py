@@ -102,7 +102,7 @@ class NoteKey:
         digits, _, encoded = rest.partition("+")
         typed = _decoded(encoded)
         if typed is None or len(typed) != 33 or typed[0] not in (_SIGNED, _COSIGNED):
-            raise InputError(f"not a verifier key of the form name+id+key: {text!r:.80}")
+            raise InputError(f"not a verifier key of the form name+id+key: {text.strip()!r:.40}")
         found = cls(name, PublicKey.from_raw(typed[1:]), typed[0] == _COSIGNED)
         if found.id.hex() != digits:
             raise InputError(f"the id in the verifier key of {name} does not belong to the key")

@@ -24,7 +24,14 @@ from expunge.serving.promises import (
     Unguarded,
     as_budget,
 )
-from expunge.training.learners import AbstainingLearner, ExactLearner, ScikitLearner, SlicedScikitLearner
+from expunge.training.learners import (
+    AbstainingLearner,
+    BoostedClassifier,
+    BoostedRegressor,
+    ExactLearner,
+    ScikitLearner,
+    SlicedScikitLearner,
+)
 from expunge.training.sampling import Sampler
 
 _PLAIN: dict[str, type[Promise]] = {each.name: each for each in (Exact, Unguarded)}
@@ -104,6 +111,8 @@ def describe_learner(learner: Any) -> str:
         return describe_learner(learner.estimator)
     if isinstance(learner, ExactLearner):
         return describe_learner(learner.kind)
+    if isinstance(learner, BoostedClassifier | BoostedRegressor):
+        return learner.estimator_name
     steps = getattr(learner, "steps", None)
     if isinstance(steps, list) and all(isinstance(each, tuple) and len(each) == 2 for each in steps):
         parts = [describe_learner(step) for _, step in steps if step is not None and not isinstance(step, str)]

@@ -6,7 +6,7 @@ What a round has learned, the front itself says (`dump_round`, `load_round`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from expunge.core.errors import FormatError, ParameterError
 from expunge.folder.codec import Encoded, decode, encode
@@ -14,7 +14,7 @@ from expunge.folder.store import Store
 from expunge.serving.publishing import Front, Round, RoundContext
 from expunge.training.ensemble import EnsembleState
 
-_FRONT, _ROUND = "front", "round"
+_FRONT, _ROUND, _FIGURES = "front", "round", "figures"
 _METHODS = ("open_round", "dump_round", "load_round", "refuse")
 
 
@@ -41,10 +41,17 @@ def encode_round(front: Front, serving: Round, state: EnsembleState, trusted: Se
     return encode(kept, trusted=trusted) if kept else None
 
 
-def put_round(store: Store, encoded: Encoded | None) -> None:
-    """Store what a round has learned, inside the caller's transaction."""
+def put_round(store: Store, encoded: Encoded | None, figures: dict[str, Any]) -> None:
+    """Store what a round has learned, and how it turned out, inside the caller's transaction."""
+    store.write_fact(_FIGURES, figures)
     if encoded is not None:
         store.put_object(_ROUND, encoded.format, encoded.data)
+
+
+def get_figures(store: Store) -> dict[str, Any]:
+    """Read how the round in force turned out."""
+    found: dict[str, Any] = store.fact(_FIGURES)
+    return found
 
 
 def get_round(store: Store, front: Front, opening: RoundContext, trusted: Sequence[str]) -> Round:

@@ -17,7 +17,7 @@ from expunge.evidence import Certificate, Checkpoint, Entry, KeyDraw, NoteKey, P
 from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
 from expunge.folder.evidence import CurrentFacts, Evidence
-from expunge.folder.fronts import get_front
+from expunge.folder.fronts import get_figures, get_front
 from expunge.folder.opening import read_learner, restore_publisher
 from expunge.folder.schema import Schema
 from expunge.folder.store import Store
@@ -86,6 +86,12 @@ class DeploymentView:
 
     @property
     @_explained
+    def key_is_from_system(self) -> bool:
+        """Whether the operating system drew the recipe key. One that follows from a seed is for tests."""
+        return bool(self._store.fact("is_system"))
+
+    @property
+    @_explained
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""
         with self._store.database.snapshot():
@@ -100,6 +106,12 @@ class DeploymentView:
                 pending=self._evidence.requests.num_pending(),
                 apply=self._store.fact("apply"),
             )
+
+    @property
+    @_explained
+    def figures(self) -> dict[str, Any]:
+        """How the router or the student of this round turned out: for anybody, empty without one."""
+        return get_figures(self._store)
 
     def _publisher(self) -> Publisher:
         """Read the publisher anew: another process may be serving the folder."""

@@ -300,7 +300,7 @@ def _write_down(
     with store.database.transaction():
         for name, value in facts.items():
             store.write_fact(name, value)
-        put_round(store, learned)
+        put_round(store, learned, first.serving.figures)
         activate(store, staged, generation=1, round=0, models_trained=first.models_trained)
         store.add_generation(1, publisher.status.predictions, publisher.must_retrain, publisher.secret)
         kept = "" if draw is None else write_canonical(draw.to_data()).decode()

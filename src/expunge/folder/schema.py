@@ -16,7 +16,7 @@ import numpy as np
 
 from expunge.core.words import plural
 from expunge.folder.codec import Encoded
-from expunge.folder.configuration import load_settings
+from expunge.folder.configuration import describe_learner, load_settings
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
 from expunge.folder.store.columns import Form
@@ -127,20 +127,25 @@ class Redeclared:
         The names of the facts that were declared anew.
     learner
         The new learner; None for the old one.
+    provenance
+        What the folder is told about the origin of its data, beside what it knows.
     """
 
     changed: tuple[str, ...]
     learner: Encoded | None
+    provenance: Mapping[str, Any]
 
     @classmethod
-    def of(cls, changes: Mapping[str, Any], learner: Encoded | None) -> Self:
+    def of(cls, changes: Mapping[str, Any], learner: Encoded | None, provenance: Mapping[str, Any]) -> Self:
         """From the arguments of `redeclare` and the new learner."""
         names = {
             "classes": changes["add_classes"] or changes["drop_classes"],
             "gaps": changes["allow_missing"],
+            "weights": changes["allow_weights"],
             "learner": learner is not None,
+            "shards": changes["num_shards"] is not None,
         }
-        return cls(tuple(name for name, has_changed in names.items() if has_changed), learner)
+        return cls(tuple(name for name, has_changed in names.items() if has_changed), learner, provenance)
 
     def write(self, store: Store, evidence: Evidence, following: RoundState) -> None:
         """Write the schema of the round, and an entry in the log, inside the caller's transaction."""
@@ -148,7 +153,15 @@ class Redeclared:
         at = evidence.ledger.date("schema", done)
         store.write_fact("classes", dump_classes(records.classes))
         store.write_fact("allow_missing", records.allow_missing)
+        if self.provenance:
+            store.write_fact("provenance", {**store.fact("provenance"), **self.provenance})
         store.write_fact("redeclared", store.fact("redeclared") | dict.fromkeys(self.changed, at))
+        recipe = {}
+        if {"learner", "shards"} & set(self.changed):
+            recipe = {"learner": describe_learner(following.state.learner), "num_shards": following.state.num_shards}
+            store.write_fact("learner", recipe["learner"])
+            store.write_fact("settings", {**store.fact("settings"), "n_shards": recipe["num_shards"]})
+            store.write_fact("taken", [each for each in store.fact("taken") if each not in self.changed])
         if self.learner is not None:
             store.put_object("learner", self.learner.format, self.learner.data)
         evidence.ledger.write(
@@ -159,6 +172,7 @@ class Redeclared:
             changed=list(self.changed),
             num_classes=records.num_classes,
             allow_missing=records.allow_missing,
+            **recipe,
         )
 
 

@@ -2,264 +2,32 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from itertools import takewhile
-from types import MethodType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.compose import ColumnTransformer
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from expunge.core.errors import InputError, NotPublishedError, ParameterError, RecordError
-from expunge.core.features import Features, as_features, codes_of, is_frame, is_sparse
+from expunge.core.errors import InputError, ParameterError, RecordError
+from expunge.core.features import Features, codes_of, is_sparse, pandas_form
 from expunge.core.guarantee import Guarantee
-from expunge.core.randomness import Randomness
-from expunge.core.records import RecordId, Records
-from expunge.serving.deployment import Deployment, RecordIds, Subjects
-from expunge.serving.promises import Exact, Promise, SamplingName, Statement, as_promise, refusal
+from expunge.serving.deployment import RecordIds, Subjects
+from expunge.serving.promises import Exact, Promise, SamplingName, as_promise
 from expunge.serving.publishing import BudgetStatus
-from expunge.serving.publishing.publisher import require_answers
-from expunge.training.execution import make_executor
-from expunge.training.learners import AbstainingLearner, ExactLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.serving.rows import narrowed, with_values
+from expunge.serving.unlearner import Unlearner, exact_only, listed
+from expunge.training.ensemble import Advance, ignore_progress
+from expunge.training.learners import ExactLearner
 from expunge.training.learners.multioutput import MultiOutputLearner, split_outputs, takes_several_labels
-from expunge.training.learners.protocol import Combination, predicts_values
+from expunge.training.learners.protocol import Combination
 from expunge.training.sampling import Sampler
 
 
-class _exact_only:
-    """A method that is there under the exact promise only, and if the estimator has it; else one line says why."""
-
-    def __init__(self, is_able: Callable[[Any], bool]) -> None:
-        self._is_able = is_able
-
-    def __call__(self, method: Callable[..., Any]) -> Self:
-        self._method = method
-        self.__doc__ = method.__doc__
-        return self
-
-    def __get__(self, owner: Any, kind: type) -> Any:
-        if owner is None:
-            return self._method
-        name, promise = self._method.__name__, owner._promised()
-        if not promise.is_exact:
-            raise NotPublishedError(refusal(promise, name))
-        if not self._is_able(owner):
-            raise NotPublishedError(f"no {name}: {type(owner._core()).__name__} has none")
-        return MethodType(self._method, owner)
-
-
-class _Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """What the classifier and the regressor have in common: training, deleting, adding, and the checks of rows."""
-
-    estimator: Any
-    n_shards: Any
-    n_jobs: int | None
-    random_state: Any
-    deployment_: Deployment
-
-    @_exact_only(lambda self: True)
-    def export(self) -> list[Any]:
-        """Copies of the models in service, one for each shard.
-
-        Returns
-        -------
-        list
-            Fitted base estimators; see `Deployment.export`.
-
-        Raises
-        ------
-        NotPublishedError
-            Under every promise but the exact one.
-        """
-        check_is_fitted(self)
-        return self.deployment_.export()
-
-    @property
-    def promise_(self) -> tuple[Statement, ...]:
-        """What is promised about deleted records: separate statements, never one number."""
-        check_is_fitted(self)
-        return self.deployment_.promise
-
-    def delete(self, ids: Iterable[RecordId] | RecordId = (), *, subjects: Iterable[RecordId] = ()) -> Self:
-        """Delete records by id, and all records of the given subjects, as one batch, all or nothing.
-
-        Parameters
-        ----------
-        ids
-            A list of ids, or a single id.
-        subjects
-            The people whose records are all to be deleted.
-
-        Returns
-        -------
-        UnlearningClassifier or UnlearningRegressor
-            The estimator itself.
-
-        Raises
-        ------
-        UnknownRecordError
-            If an id or a subject is unknown. Nothing is deleted.
-        """
-        check_is_fitted(self)
-        self.deployment_.delete(_listed(ids), subjects=_listed(subjects))
-        return self
-
-    def add(
-        self,
-        X: Features,
-        y: ArrayLike,
-        ids: RecordIds,
-        *,
-        subjects: Subjects | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Add records under new ids, as one batch, all or nothing.
-
-        Parameters
-        ----------
-        X, y
-            The new records, one row and one label each.
-        ids
-            One id for each record, not in use yet.
-        subjects
-            The person that each record belongs to, None for a record without one.
-        sample_weight
-            One weight for each record; 1 if None.
-
-        Returns
-        -------
-        UnlearningClassifier or UnlearningRegressor
-            The estimator itself.
-
-        Raises
-        ------
-        RecordError
-            If an id is in use, or a record does not fit the others. Nothing is added.
-        """
-        check_is_fitted(self)
-        # `Records` checks rows and the columns of data frames: its messages name the record at fault.
-        table = X if is_frame(X) else self._validated_rows(X, allow_missing=True)
-        self.deployment_.add(table, self._labels_to_add(y, ids), ids, subjects=subjects, weights=sample_weight)
-        return self
-
-    def _with_tags(self, tags: Any) -> Any:
-        """Its own tags with those of the estimator that concern data."""
-        base = self._core()
-        if hasattr(base, "__sklearn_tags__"):
-            inner = get_tags(base)
-            tags.input_tags.sparse = _accepts_sparse(base)
-            tags.input_tags.allow_nan = _accepts_missing(base)
-            tags.input_tags.string = inner.input_tags.string
-            tags.input_tags.categorical = inner.input_tags.categorical
-            tags.input_tags.positive_only = inner.input_tags.positive_only
-            if inner.classifier_tags is not None and tags.classifier_tags is not None:
-                tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
-            if self._promised().is_exact:
-                tags.target_tags.multi_output = inner.target_tags.multi_output
-                if inner.classifier_tags is not None and tags.classifier_tags is not None:
-                    tags.classifier_tags.multi_label = inner.classifier_tags.multi_label
-            if tags.regressor_tags is not None:
-                tags.target_tags.single_output = inner.target_tags.single_output
-                tags.target_tags.positive_only = inner.target_tags.positive_only
-        return tags
-
-    @abstractmethod
-    def _base(self) -> Any:
-        """What trains a shard: an estimator or a learner."""
-
-    @abstractmethod
-    def _promised(self) -> Promise:
-        """The promise as an object."""
-
-    def _labels_to_add(self, y: ArrayLike, ids: RecordIds) -> ArrayLike:
-        """Labels as the records hold them."""
-        return y
-
-    def _learner(self, y: NDArray[Any]) -> Any:
-        """What trains a shard on these labels; an estimator of the other kind is refused."""
-        learner = as_learner(self._base())
-        is_regression = predicts_values(learner)
-        if is_regression != isinstance(self, UnlearningRegressor):
-            other = "UnlearningRegressor" if is_regression else "UnlearningClassifier"
-            raise ParameterError(f"estimator: {self._core()!r} goes into an {other}")
-        return learner
-
-    def _train(self, X: Features, y: NDArray[Any], ids: Any, subjects: Any, fit_params: dict[str, Any]) -> Records:
-        """Draw the shards and train them; the options that only one of the estimators has are found by name."""
-        weights = fit_params.pop("sample_weight", None)
-        if fit_params:
-            raise TypeError(f"fit got an unexpected keyword: {next(iter(fit_params))}")
-        if weights is not None:
-            weights = np.broadcast_to(np.asarray(weights, dtype=np.float64), y.shape[:1])
-        promise, learner = self._promised(), self._learner(y)
-        records = Records.build(
-            X,
-            y,
-            ids=ids,
-            subjects=subjects,
-            weights=weights,
-            is_regression=predicts_values(learner),
-            allow_missing=_accepts_missing(self._core()),
-        )
-        sampling, chance = getattr(self, "sampling", None), getattr(self, "inclusion_probability", None)
-        num_shards, probability = promise.sizes(self.n_shards, chance, records, learner)
-        rng = self._randomness()
-        self.deployment_ = Deployment(
-            records,
-            learner,
-            num_shards=num_shards,
-            sampler=promise.make_sampler(sampling, probability),
-            publisher=require_answers(promise.make_publisher(num_shards, records.num_classes, rng)),
-            rng=rng,
-            front=promise.make_front(learner),
-            max_generations=promise.max_generations,
-            executor=make_executor(self.n_jobs),
-        )
-        return records
-
-    def _core(self) -> Any:
-        """The scikit-learn estimator itself, also if a learner holds it."""
-        base = self._base()
-        base = base.learner if isinstance(base, AbstainingLearner) else base
-        return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base
-
-    def _randomness(self) -> Randomness:
-        if self.random_state is None:
-            return Randomness.from_system()
-        return Randomness.from_seed(int(check_random_state(self.random_state).randint(2**31)))
-
-    def _validated_rows(self, X: Features, *, allow_missing: bool = False) -> Features:
-        if self._keeps_container(X):
-            validate_data(self, X, skip_check_array=True, reset=False)
-            return X
-        checks = self._checks()
-        if allow_missing:
-            checks["ensure_all_finite"] = False
-        return _narrowed(validate_data(self, _with_values(X, checks), reset=False, **checks))
-
-    def _checks(self) -> dict[str, Any]:
-        base = self._core()
-        return {
-            "accept_sparse": "csr" if _accepts_sparse(base) else False,
-            "dtype": None if isinstance(base, Pipeline) else "numeric",
-            "ensure_all_finite": not _accepts_missing(base),
-        }
-
-    def _keeps_container(self, X: Features) -> bool:
-        """Whether X reaches the estimator as it is: data frames do, for their column names; lists of texts do too."""
-        return is_frame(X) or (_takes_texts(self._core()) and np.ndim(X) == 1)
-
-
-class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
+class UnlearningClassifier(ClassifierMixin, Unlearner):  # type: ignore[misc]
     """A classifier that honours deletion requests: many models, each on a shard of the records.
 
     Deleting a record retrains only the shards that hold it. By default the models are then, bit for bit, what training
@@ -313,9 +81,6 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
     (1, 3)
     """
 
-    # `fit` takes sample_weight among its keywords, where metadata routing does not see it.
-    __metadata_request__fit: ClassVar[dict[str, Any]] = {"sample_weight": None}
-
     def __init__(
         self,
         estimator: Any = None,
@@ -360,6 +125,7 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         ids: RecordIds | None = None,
         *,
         subjects: Subjects | None = None,
+        advance: Advance = ignore_progress,
         **fit_params: Any,
     ) -> Self:
         """Draw the shards and train a model on each (A_distr, Algorithm 2).
@@ -373,6 +139,8 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
             One id for each record, for later deletion; its position if None.
         subjects
             The person that each record belongs to, None for a record without one.
+        advance
+            Called with m whenever m more models are trained, as `update` of a tqdm bar takes it.
         **fit_params
             Only `sample_weight`, for estimators that take it. A weight belongs to its record.
 
@@ -392,14 +160,14 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         """
         table, labels = self._validated(X, y)
         if labels.ndim == 1:
-            self.classes_: Any = self._train(table, labels, ids, subjects, fit_params).classes
+            self.classes_: Any = self._train(table, labels, ids, subjects, fit_params, advance).classes
             return self
         if not self._promised().is_exact:
             raise ParameterError(f"several labels a record need promise='exact', not {self._promised().name!r}")
         known = [np.unique(column) for column in labels.T]
         codes = np.stack([codes_of(column, own) for column, own in zip(labels.T, known, strict=True)], axis=1)
         self.classes_ = known
-        self._train(table, codes, ids, subjects, fit_params)
+        self._train(table, codes, ids, subjects, fit_params, advance)
         return self
 
     def predict(self, X: Features) -> NDArray[Any]:
@@ -432,7 +200,7 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         found = [_likeliest(table, own) for table, own in zip(self._output_tables(rows), self.classes_, strict=True)]
         return np.stack(found, axis=1)
 
-    @_exact_only(lambda self: True)
+    @exact_only(lambda self: True)
     def predict_proba(self, X: Features) -> NDArray[np.float64] | list[NDArray[np.float64]]:
         """The mean of the shards' probabilities, or the shares of their votes where models have none.
 
@@ -455,7 +223,7 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         rows = self._validated_rows(X)
         return self._output_tables(rows) if self._has_outputs else self.deployment_.predict_proba(rows)
 
-    @_exact_only(lambda self: self._has_scores())
+    @exact_only(lambda self: self._has_scores())
     def decision_function(self, X: Features) -> NDArray[np.float64]:
         """The log-odds of the mean probability, or the mean of the shards' own scores; only if the estimator has it.
 
@@ -476,6 +244,26 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return self.deployment_.decision_function(self._validated_rows(X))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names for the columns of `predict_proba`: the name of the estimator, and a class.
+
+        Parameters
+        ----------
+        input_features
+            Not used; it is there because scikit-learn's pipelines pass it.
+
+        Returns
+        -------
+        ndarray of str objects
+            One name for each class; with several outputs one for each class of each.
+        """
+        check_is_fitted(self)
+        prefix = type(self).__name__.lower()
+        if not self._has_outputs:
+            return np.array([f"{prefix}_{label}" for label in self.classes_], dtype=object)
+        named = [f"{prefix}{output}_{label}" for output, own in enumerate(self.classes_) for label in own]
+        return np.array(named, dtype=object)
 
     @property
     def _has_outputs(self) -> bool:
@@ -502,7 +290,7 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         for output, (column, own) in enumerate(zip(labels.T, self.classes_, strict=True)):
             for row in np.flatnonzero(own[codes[output]] != column)[:1]:
                 label = column[row : row + 1].tolist()[0]
-                record = _listed(ids)[row]
+                record = listed(ids)[row]
                 words = f"record {record!r} has the label {label!r} in output {output}, which is not a known class"
                 raise RecordError(words, record)
         return np.stack(codes, axis=1)
@@ -561,13 +349,14 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         return self.deployment_.inside.budget
 
     def _validated(self, X: Features, y: ArrayLike) -> tuple[Features, NDArray[Any]]:
+        X = pandas_form(X)
         if self._keeps_container(X):
             validate_data(self, X, skip_check_array=True, reset=True)
             labels: Any = np.asarray(y)
         else:
             checks = self._checks()
-            X, labels = validate_data(self, _with_values(X, checks), y, reset=True, multi_output=True, **checks)
-            X = _narrowed(X)
+            X, labels = validate_data(self, with_values(X, checks), y, reset=True, multi_output=True, **checks)
+            X = narrowed(X)
         labels = labels.toarray() if is_sparse(labels) else labels
         labels = column_or_1d(labels, warn=True) if labels.ndim == 2 and labels.shape[1] == 1 else labels
         if labels.ndim == 2 and not takes_several_labels(self._core()):
@@ -586,7 +375,7 @@ class UnlearningClassifier(ClassifierMixin, _Unlearner):  # type: ignore[misc]
         return as_promise(self.promise)
 
 
-class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
+class UnlearningRegressor(RegressorMixin, Unlearner):  # type: ignore[misc]
     """A regressor that honours deletion requests: many models, each on a shard of the records.
 
     Deleting a record retrains only the one shard that holds it. The models are then, bit for bit, what training from
@@ -632,9 +421,6 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
     (2,)
     """
 
-    # `fit` takes sample_weight among its keywords, where metadata routing does not see it.
-    __metadata_request__fit: ClassVar[dict[str, Any]] = {"sample_weight": None}
-
     def __init__(
         self,
         estimator: Any = None,
@@ -657,6 +443,7 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         ids: RecordIds | None = None,
         *,
         subjects: Subjects | None = None,
+        advance: Advance = ignore_progress,
         **fit_params: Any,
     ) -> Self:
         """Draw the shards and train a model on each.
@@ -670,6 +457,8 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
             One id for each record, for later deletion; its position if None.
         subjects
             The person that each record belongs to, None for a record without one.
+        advance
+            Called with m whenever m more models are trained, as `update` of a tqdm bar takes it.
         **fit_params
             Only `sample_weight`, for estimators that take it. A weight belongs to its record.
 
@@ -687,7 +476,7 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         TrainingError
             If a shard's model cannot be trained.
         """
-        self._train(*self._validated(X, y), ids, subjects, fit_params)
+        self._train(*self._validated(X, y), ids, subjects, fit_params, advance)
         return self
 
     def predict(self, X: Features) -> NDArray[np.float64]:
@@ -711,15 +500,33 @@ class UnlearningRegressor(RegressorMixin, _Unlearner):  # type: ignore[misc]
         check_is_fitted(self)
         return self.deployment_.predict(self._validated_rows(X))
 
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names for the columns of `predict`.
+
+        Parameters
+        ----------
+        input_features
+            Not used; it is there because scikit-learn's pipelines pass it.
+
+        Returns
+        -------
+        ndarray of str objects
+            One name; one for each number if several are predicted for a row.
+        """
+        check_is_fitted(self)
+        prefix, outputs = type(self).__name__.lower(), self.deployment_.records.outputs
+        return np.array([f"{prefix}{n}" for n in range(outputs[0])] if outputs else [prefix], dtype=object)
+
     def _validated(self, X: Features, y: ArrayLike) -> tuple[Features, NDArray[Any]]:
+        X = pandas_form(X)
         if self._keeps_container(X):
             validate_data(self, X, skip_check_array=True, reset=True)
             targets = np.asarray(y)
         else:
             checks = self._checks()
-            rows = _with_values(X, checks)
+            rows = with_values(X, checks)
             X, targets = validate_data(self, rows, y, reset=True, multi_output=True, y_numeric=True, **checks)
-            X = _narrowed(X)
+            X = narrowed(X)
         takes_many = not hasattr(self._core(), "__sklearn_tags__") or get_tags(self._core()).target_tags.multi_output
         if targets.ndim == 2 and targets.shape[1] == 1 and not takes_many:
             targets = column_or_1d(targets, warn=True)
@@ -748,53 +555,3 @@ def _likeliest(table: NDArray[np.float64], classes: NDArray[Any]) -> NDArray[Any
         labels = labels.astype(object)
         labels[~is_known] = None
     return labels
-
-
-def _accepts_missing(estimator: Any) -> bool:
-    """Whether the estimator can deal with NaN; in a Pipeline, every step up to the first that does not let NaN pass."""
-    if isinstance(estimator, ExactLearner):
-        return estimator.has_gaps
-    if isinstance(estimator, ColumnTransformer):
-        return True
-    if isinstance(estimator, Pipeline):
-        steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
-        passing = list(takewhile(_lets_missing_pass, steps))
-        return all(map(_accepts_missing, [*passing, *steps[len(passing) :][:1]]))
-    return hasattr(estimator, "__sklearn_tags__") and bool(get_tags(estimator).input_tags.allow_nan)
-
-
-def _lets_missing_pass(step: Any) -> bool:
-    """Whether NaN leaves the step as NaN, as it leaves a scaler. An encoder makes a category of it."""
-    return type(step).__module__.startswith("sklearn.preprocessing") and not isinstance(step, OneHotEncoder)
-
-
-def _accepts_sparse(estimator: Any) -> bool:
-    return not hasattr(estimator, "__sklearn_tags__") or bool(get_tags(estimator).input_tags.sparse)
-
-
-def _with_values(X: Any, checks: dict[str, Any]) -> Any:
-    """Lists as rows of Python values where any type may be: scikit-learn turns numbers beside texts into texts."""
-    return as_features(X) if isinstance(X, list | tuple) and checks["dtype"] is None else X
-
-
-def _narrowed(table: Features) -> Features:
-    """Sparse indices as 32 bits where they fit, because many estimators take no others."""
-    if is_sparse(table) and table.indices.dtype == np.int64 and max(table.nnz, *table.shape) < 2**31:
-        table = table.copy()
-        table.indices, table.indptr = table.indices.astype(np.int32), table.indptr.astype(np.int32)
-    return table
-
-
-def _takes_texts(estimator: Any) -> bool:
-    first = estimator.steps[0][1] if isinstance(estimator, Pipeline) else estimator
-    return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.string)
-
-
-def _listed(ids: Any) -> list[Any]:
-    """A list of ids. A single id stands for a list of one; a string is one id."""
-    if isinstance(ids, int | str | np.integer):
-        return [ids]
-    try:
-        return [item.item() if isinstance(item, np.generic) else item for item in ids]
-    except TypeError:
-        raise InputError(f"ids must be a list of ids, got {ids!r}") from None

@@ -28,13 +28,13 @@ from expunge.privacy.mechanisms import calibrated_mechanism as calibrate
 from expunge.serving import publishing
 from expunge.serving.publishing import Exhaustion, Front, Publisher
 from expunge.serving.publishing.publisher import require_limit
-from expunge.serving.publishing.student import Augment
+from expunge.serving.publishing.student import LEAST_AGREEMENT, Augment
 from expunge.theory import max_predictions as certified_predictions
 from expunge.theory.planning import recommend_shards
 from expunge.training.choice import choose_shards
 from expunge.training.environment import Origins
-from expunge.training.fallback import Fallback, RidgeFallback
-from expunge.training.learners import Learner, SlicedLearner, as_learner
+from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+from expunge.training.learners import Learner, SlicedLearner, TableFallback, as_learner
 from expunge.training.learners.protocol import Combination
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 
@@ -504,6 +504,9 @@ class Consensus(_Limited):
         )
 
 
+_FOR_TABLES = (RidgeFallback, GaussianNaiveBayes, NearestNeighbours)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Router(Consensus):
     """`Consensus` with a model in front that keeps the hard queries from the ensemble, so that generations stay clean.
@@ -511,7 +514,8 @@ class Router(Consensus):
     Parameters
     ----------
     fallback
-        What answers the hard queries: a model that unlearns exactly; `RidgeFallback()` if None.
+        What answers the hard queries: a model that unlearns exactly; `RidgeFallback()` if None. `RidgeFallback`,
+        `GaussianNaiveBayes` and `NearestNeighbours` also read tables with categories and gaps (`TableFallback`).
     num_queries
         The number of distinct queries that a generation is expected to see.
     dirty_chance
@@ -552,8 +556,9 @@ class Router(Consensus):
         """A `RouterFront`."""
         if self.fallback is not None and not isinstance(self.fallback, Fallback):
             raise ParameterError(f"fallback must be one of expunge.training.fallback, got {self.fallback!r}")
+        kind = RidgeFallback() if self.fallback is None else self.fallback
         return publishing.RouterFront(
-            RidgeFallback() if self.fallback is None else self.fallback,
+            TableFallback(kind=kind) if type(kind) in _FOR_TABLES else kind,
             num_queries=self.num_queries,
             dirty_chance=self.dirty_chance,
             threshold=self.threshold,
@@ -572,7 +577,7 @@ class Student(Consensus):
         Public, unlabelled points that are not records of this deployment, and never will be.
     student
         A classifier or learner; the learner of the shards if None.
-    selection_share, dirty_chance, num_throw_away, self_training, confidence, augment, pool_ids
+    selection_share, dirty_chance, num_throw_away, self_training, confidence, augment, pool_ids, least_agreement
         As in `expunge.serving.publishing.StudentFront`.
     target, max_predictions, max_generations
         As in `Consensus`.
@@ -598,6 +603,7 @@ class Student(Consensus):
     confidence: float = 0.8
     augment: Augment | None = None
     pool_ids: tuple[RecordId, ...] = ()
+    least_agreement: float = LEAST_AGREEMENT
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -617,6 +623,7 @@ class Student(Consensus):
             confidence=self.confidence,
             augment=self.augment,
             pool_ids=self.pool_ids,
+            least_agreement=self.least_agreement,
         )
 
 
@@ -776,7 +783,8 @@ def refusal(promise: Promise, what: str) -> str:
     >>> refusal(Consensus(), "predict_proba")[:50]
     "no predict_proba under promise='consensus', which "
     """
-    return f"no {what} under promise={promise.name!r}, {ONLY_LABELS}"
+    also = ", or publish the student itself (deployment_.student)" if isinstance(promise, Student) else ""
+    return f"no {what} under promise={promise.name!r}, {ONLY_LABELS}{also}"
 
 
 def as_budget(budget: PrivacyBudget | tuple[float, float] | None) -> PrivacyBudget | None:

@@ -25,7 +25,7 @@ from expunge.privacy.mechanisms.consensus import plurality
 from expunge.serving.promises import Consensus, Router, Student
 from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
 from expunge.serving.publishing.router import choose_threshold
-from expunge.serving.publishing.student import selection_share
+from expunge.serving.publishing.student import Outcome, class_repeats, select_points
 from expunge.theory import ConsensusDesign, design_consensus
 from expunge.theory.planning.question import CleanLaw, is_sure
 from expunge.training.ensemble import EnsembleState, ignore_progress, retrain
@@ -277,12 +277,12 @@ def rehearse(
     )
     if design is None:
         return found
-    asked = _Asked(records, X, truth, units, codes, shares)
+    asked = _Asked(records, X, truth, units, codes, counts, state.num_shards)
     try:
         if isinstance(promise, Router):
-            found = replace(found, router=_try_router(promise, asked, folds, design, state.num_shards))
+            found = replace(found, router=_try_router(promise, asked, folds, design))
         if tries_student:
-            found = replace(found, student=_try_student(learner, asked, design, state.num_shards))
+            found = replace(found, student=_try_student(learner, asked, design))
     except (InputError, RecordError) as error:
         found = replace(found, refused=str(error))
     return found
@@ -297,7 +297,13 @@ class _Asked:
     truth: Codes
     units: Codes
     codes: Codes
-    shares: NDArray[np.float64]
+    votes: NDArray[np.int64]
+    num_votes: int
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The share of the votes behind each answer."""
+        return np.asarray(self.votes.max(axis=1) / self.num_votes)
 
     def score(self, codes: Codes, rows: Any = slice(None)) -> Scores:
         """The scores of other answers to these rows."""
@@ -339,9 +345,7 @@ def _design(promise: Consensus, num_shards: int) -> tuple[ConsensusDesign | None
     return design, ""
 
 
-def _try_router(
-    promise: Router, asked: _Asked, folds: Folds, design: ConsensusDesign, num_votes: int
-) -> RouterRehearsal:
+def _try_router(promise: Router, asked: _Asked, folds: Folds, design: ConsensusDesign) -> RouterRehearsal:
     """The fallback, fitted to the other folds, and its threshold, as the router finds it in every round."""
     fallback = RidgeFallback() if promise.fallback is None else promise.fallback
     held_out = asked.records.ids_of(np.flatnonzero(folds.fold_of == 0))
@@ -351,7 +355,7 @@ def _try_router(
         assessed.margins,
         asked.shares,
         sure_share=design.sure_release_share,
-        num_votes=num_votes,
+        num_votes=asked.num_votes,
         num_queries=promise.num_queries,
         dirty_chance=promise.dirty_chance,
     )
@@ -364,27 +368,32 @@ def _try_router(
     )
 
 
-def _try_student(
-    learner: Learner | SlicedLearner, asked: _Asked, design: ConsensusDesign, num_votes: int
-) -> StudentRehearsal | None:
+def _try_student(learner: Learner | SlicedLearner, asked: _Asked, design: ConsensusDesign) -> StudentRehearsal | None:
     """A student taught on every other row on which the ensemble agrees, and asked about the rest."""
     if isinstance(learner, SlicedLearner):
         raise InputError("a student is not trained in slices")
     pool, rest = np.arange(0, len(asked.codes), 2), np.arange(1, len(asked.codes), 2)
-    lowest = selection_share(
-        asked.shares[pool],
-        num_votes=num_votes,
-        num_shards=design.target.num_shards,
-        sure_dissent=design.sure_dissent,
-        dirty_chance=Student.dirty_chance,
-    )
-    kept = pool[asked.shares[pool] >= lowest]
+    kept = pool[
+        select_points(
+            asked.votes[pool],
+            num_votes=asked.num_votes,
+            num_shards=design.target.num_shards,
+            sure_dissent=design.sure_dissent,
+            dirty_chance=Student.dirty_chance,
+        )
+    ]
     if len(kept) == 0:
         raise InputError("the shards do not agree well enough on any row, so that a student would learn nothing")
     student = for_classes(learner, asked.records.classes)
     started = time.process_time()
-    model = student.fit(take(asked.X, kept), asked.codes[kept], 0)
+    times = np.array(class_repeats(asked.votes[pool], asked.codes[kept]))[asked.codes[kept]]
+    taught = np.repeat(kept, times)
+    model = student.fit(take(asked.X, taught), asked.codes[taught], 0)
     seconds = time.process_time() - started
+    said = np.asarray(model.predict(take(asked.X, pool)), dtype=np.int64)
+    fault = Outcome.of(asked.records.classes, asked.votes[pool], asked.codes[kept], said).fault
+    if fault:
+        raise InputError(f"`create` would refuse the student: {fault}")
     answers = np.asarray(model.predict(take(asked.X, rest)), dtype=np.int64)
     classes = asked.records.classes.tolist()
     counts = [np.bincount(asked.codes[rows], minlength=len(classes)) for rows in (kept, pool)]

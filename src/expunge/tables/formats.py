@@ -17,6 +17,7 @@ import itertools
 import sys
 import warnings
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -242,6 +243,7 @@ def _column(values: Any, numbers: Numbers, *, exact: bool) -> Any:
 MISSING: Final = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "#N/A", "<NA>")
 _ROWS_PER_PART: Final = 1 << 16
 _SEPARATORS: Final = (",", ";", "\t", "|")
+_UNREADABLE: Final = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)  # a gzip file may be cut off
 _MARKS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _DECIMAL_COMMA: Final = r"[-+]?[0-9]*,?[0-9]+([eE][-+]?[0-9]+)?"
 
@@ -262,7 +264,7 @@ def read_csv(
     while True:
         try:
             parts = _parts(source, separator, header, exact, texts, numbers)
-        except UnicodeDecodeError as error:
+        except _UNREADABLE as error:
             raise InputError(_undecodable(source, name)) from error
         except (ValueError, Warning) as error:
             _refuse_ragged(source, name, separator, len(header))
@@ -286,7 +288,7 @@ def _separator(source: Path | io.BytesIO, name: str) -> str:
     try:
         with _opened(source) as stream:
             start = list(itertools.islice(stream, 2))
-    except (UnicodeDecodeError, gzip.BadGzipFile) as error:
+    except _UNREADABLE as error:
         raise InputError(_undecodable(source, name)) from error
     counts = {mark: [len(row) for row in csv.reader(start, delimiter=mark)] for mark in _SEPARATORS}
     fitting = [mark for mark in _SEPARATORS if len(set(counts[mark])) == 1 and counts[mark][0] > 1]
@@ -297,7 +299,7 @@ def _header(source: Path | io.BytesIO, name: str, separator: str) -> list[str]:
     try:
         with _opened(source) as stream:
             header = next(csv.reader(stream, delimiter=separator), [])
-    except (UnicodeDecodeError, gzip.BadGzipFile) as error:
+    except _UNREADABLE as error:
         raise InputError(_undecodable(source, name)) from error
     if not header:
         raise InputError(f"{name} is empty; the first row must name the columns")
@@ -402,7 +404,7 @@ def _fields(number: int) -> str:
 def _undecodable(source: Path | io.BytesIO, name: str) -> str:
     """A message that says which line is not UTF-8."""
     if isinstance(source, Path) and source.name.lower().endswith(".gz"):
-        return f"{name} is not gzip-compressed UTF-8 text"
+        return f"{name} is not gzip-compressed UTF-8 text, or is cut off"
     with source.open("rb") if isinstance(source, Path) else io.BytesIO(source.getbuffer()) as stream:
         for number, line in enumerate(stream, 1):
             try:

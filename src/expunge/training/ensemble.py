@@ -42,7 +42,7 @@ from expunge.training.recipe import Recipe, first_slices
 from expunge.training.sampling import Sampler, Slots
 from expunge.training.surroundings import training, voting
 
-__all__ = ["EnsembleState", "UpdateReport", "learn", "refit_without", "retrain", "update"]
+__all__ = ["EnsembleState", "UpdateReport", "learn", "refit_without", "retrain", "touched_shards", "update"]
 
 Advance = Callable[[int], None]
 _BATCHES_PER_WORKER = 8
@@ -374,11 +374,9 @@ def update(
     array([[0, 0]])
     """
     records, change = state.records.apply(batch)
-    recipe = state.recipe
-    added = np.arange(change.added.start, change.added.stop, dtype=np.int64)
-    leaving, coming = _by_shard(recipe, state.records, change.removed), _by_shard(recipe, records, added)
-    changed, foreign = leaving.keys() | coming.keys(), state.foreign_shards
-    touched = tuple(sorted(changed | foreign if recipe.numerics == "strict" else changed))
+    recipe, foreign = state.recipe, state.foreign_shards
+    leaving, coming, touched = _moves(state, records, change)
+    changed = leaving.keys() | coming.keys()
     members = list(state.members)
     for shard in changed:
         kept = members[shard]
@@ -420,6 +418,49 @@ def update(
         environments[shard] = recipe.environment
     following = replace(blank, models=models, environments=tuple(environments))
     return following._follow(state, touched), report
+
+
+def touched_shards(state: EnsembleState, batch: Iterable[Update]) -> tuple[int, ...]:
+    """The shards that `update` would train again for a batch. Under (α,β,γ) this is secret.
+
+    Parameters
+    ----------
+    state
+        A_ϱ(D).
+    batch
+        The updates.
+
+    Returns
+    -------
+    tuple of int
+        The numbers of the shards, ascending.
+
+    Raises
+    ------
+    InputError
+        If the batch cannot be applied.
+
+    Examples
+    --------
+    >>> from expunge import Delete, Recipe, RecipeKey, Records, learn
+    >>> from expunge.training.learners import LookupTableLearner
+    >>> records = Records.build([[0.0], [1.0], [2.0]], ["no", "yes", "yes"], ids=["a", "b", "c"])
+    >>> state = learn(records, Recipe(LookupTableLearner(), 2, key=RecipeKey.from_seed(0)))
+    >>> len(touched_shards(state, [Delete("b")]))
+    1
+    """
+    return _moves(state, *state.records.apply(batch))[2]
+
+
+def _moves(
+    state: EnsembleState, records: Records, change: Change
+) -> tuple[dict[int, Slots], dict[int, Slots], tuple[int, ...]]:
+    """The slots that leave and that come, by shard, and the shards to train."""
+    recipe, added = state.recipe, np.arange(change.added.start, change.added.stop, dtype=np.int64)
+    leaving, coming = _by_shard(recipe, state.records, change.removed), _by_shard(recipe, records, added)
+    changed = leaving.keys() | coming.keys()
+    touched = tuple(sorted(changed | state.foreign_shards if recipe.numerics == "strict" else changed))
+    return leaving, coming, touched
 
 
 def retrain(

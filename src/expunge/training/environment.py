@@ -31,7 +31,8 @@ from expunge.core.words import plural
 Numerics = Literal["strict", "lenient"]
 NUMERICS = get_args(Numerics)
 _LIST = "processor features"  # the fact that is a list
-_SHORT = ("python", "numpy", "scikit-learn", "xgboost", "jax", "jax device", "torch", "torch device", "processor")
+_BOOSTING = ("xgboost", "lightgbm", "catboost")
+_SHORT = ("python", "numpy", "scikit-learn", *_BOOSTING, "jax", "jax device", "torch", "torch device", "processor")
 _CLOCK = re.compile(r"\s*(\bCPU\b)?\s*@.*$|\((R|TM)\)", re.IGNORECASE)
 _PACKAGE = re.compile(r"[\\/](?:site|dist)-packages[\\/](\w+)")
 
@@ -244,11 +245,13 @@ def _is_foreign(package: str) -> bool:
 
 def _version_of(package: str) -> str | None:
     """The version of an installed package, without importing it; None if it has none."""
-    try:
-        return importlib.metadata.version(package)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        found = getattr(sys.modules.get(package), "__version__", None)
-        return found if isinstance(found, str) else None
+    for name in (package, f"{package}-cpu"):  # as XGBoost without its GPU code is called
+        try:
+            return importlib.metadata.version(name)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            continue
+    found = getattr(sys.modules.get(package), "__version__", None)
+    return found if isinstance(found, str) else None
 
 
 def _difference(name: str, old: str | None, new: str | None) -> str:

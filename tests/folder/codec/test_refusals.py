@@ -183,6 +183,32 @@ def test_everything_that_is_missing_is_named_at_once(company):
     decode(stored.format, stored.data, trusted=names)
 
 
+def test_what_is_inside_of_a_refused_object_is_named_with_it(company):
+    inside = [company.Doubler(company.Plain(Y)), company.Plain([company.Arrays(Y), company.Doubler(3)])]
+    names = [f"company_models.{name}" for name in ("Plain", "Doubler", "Arrays")]
+    with pytest.raises(ModelFormatError) as caught:
+        encode(inside)
+    assert all(f"--trust {name}" in str(caught.value) for name in names)
+    assert str(caught.value).count("--trust") == len(names)
+    with pytest.raises(ModelFormatError) as caught:  # told at once for a part that is pickled, too
+        encode(inside[1], trusted=names[:1])
+    assert str(caught.value).count("--trust") == 2
+    assert encode(inside, trusted=names).format == "pickle"
+
+
+@pytest.mark.parametrize("module", ["xgboost", "lightgbm"])
+def test_trusting_a_library_is_enough_for_its_models(module):
+    kind = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}[module]
+    library = pytest.importorskip(module)
+    options = {"n_estimators": 2, "n_jobs": 1, "random_state": 0, "verbosity": 0 if module == "xgboost" else -1}
+    model = getattr(library, kind)(**options).fit(X, Y)
+    with pytest.raises(ModelFormatError, match=rf"{kind} and {module}\.\w+\.Booster are refused"):
+        encode(model)
+    stored = encode(model, trusted=[module])
+    again = decode(stored.format, stored.data, trusted=[module])
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
 def test_trusting_a_package_covers_its_modules(package):
     model = package.inner.deep.Plain(Y)
     stored = encode(model, trusted=["company_package"])

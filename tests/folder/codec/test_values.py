@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections import OrderedDict, defaultdict
 
 import numpy as np
 import pandas as pd
@@ -91,6 +93,7 @@ def test_arrays(array):
         slice(1, None, 2), range(2, 9, 3), np.float64(0.1), np.int32(4), np.str_("x"), np.bool_(True),
         np.dtype("f4"), np.dtype(object), np.float32, int, np.log1p,
         {"word": np.int64(3), "other": np.int64(1)}, {}, {"only": np.int64(3)},
+        OrderedDict({"b": 1, "a": [2]}), defaultdict(None, {"a": 1}), defaultdict(OrderedDict, {"b": OrderedDict()}),
     ],
     ids=lambda value: "set" if isinstance(value, set | frozenset) else ascii(value),  # of a set, the order is chance
 )  # fmt: skip
@@ -99,6 +102,15 @@ def test_plain_values(value):
     assert same(value, again)
     if isinstance(value, dict):
         assert list(map(type, again.values())) == list(map(type, value.values()))
+
+
+def test_a_mapping_with_a_default_goes_on_making_it():
+    again = round_trip(defaultdict(list, {"a": [1]}))
+    assert again["b"] == []
+    with pytest.raises(ModelFormatError, match="a defaultdict whose factory is"):
+        encode(defaultdict(subprocess.Popen))
+    with pytest.raises(KeyError):
+        round_trip(defaultdict(None))["b"]
 
 
 def test_infinities_and_not_a_number():

@@ -100,6 +100,17 @@ def test_values_of_other_types_are_told_apart(home: Path) -> None:
     assert "'position' is not what was written" in refused(home)
 
 
+def test_a_hash_alone_in_its_row_is_told_from_any_with_another_bit() -> None:
+    written = bytes(range(100, 132))
+    number, sums = int.from_bytes(written, "little"), set()
+    for bit in range(256):
+        changed = (number ^ (1 << bit)).to_bytes(32, "little")
+        sums.add(tally._row_sum("forgotten", (changed,)) % tally._MODULUS)
+    sums |= {tally._row_sum("forgotten", (other,)) % tally._MODULUS for other in (written[::-1], written.hex())}
+    sums.add(tally._row_sum("forgotten", (written[16:] + written[:16],)) % tally._MODULUS)  # its halves exchanged
+    assert tally._row_sum("forgotten", (written,)) % tally._MODULUS not in sums
+
+
 def test_without_the_tally_a_changed_row_is_believed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant."""
     monkeypatch.setattr(tally, "_row_sum", lambda table, row: 0)

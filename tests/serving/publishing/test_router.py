@@ -3,22 +3,29 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from expunge import Guarantee, UnlearningClassifier
-from expunge.core.errors import ParameterError
+from expunge.core.errors import ParameterError, VacuousPromiseWarning
 from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.serving.deployment import Deployment
 from expunge.serving.promises import Router
 from expunge.serving.publishing import ConsensusPublisher, RouterFront
 from expunge.serving.publishing.router import choose_threshold
-from expunge.training.fallback import NearestNeighbours, RidgeFallback
+from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.training.learners import ScikitLearner
 from expunge.training.sampling import IndependentSampler
 
 WEAK = Guarantee(8.0, 0.05, 0.05)
+GATE = {"target": WEAK, "max_predictions": 10_000, "max_generations": 3}
+SEED = {"random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +131,60 @@ def test_without_a_certified_gate_the_ensemble_answers_everything(data):
     assert model.deployment_.inside.serving.is_easy(data[0]).all()
     chosen = UnlearningClassifier(n_shards=5, promise=Router(fallback=NearestNeighbours(num_neighbours=3)))
     assert chosen.fit(*data).score(*data) > 0.9
+
+
+def mixed(n, seed):
+    """Two columns of numbers with gaps and one of categories, which decides most."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    plan = np.where(rng.random(n) < 0.97, y, 1 - y)
+    table = pd.DataFrame({"a": rng.normal(y, 1.0), "b": rng.normal(size=n), "plan": np.array(["basic", "plus"])[plan]})
+    table.loc[rng.random(n) < 0.1, "a"] = np.nan
+    return table, y
+
+
+def coded(table):
+    return np.column_stack([table["a"].fillna(0.5), table["b"], table["plan"] == "plus"])
+
+
+OF_TABLES = make_pipeline(ColumnTransformer([("all", FunctionTransformer(coded), ["a", "b", "plan"])]), GaussianNB())
+
+
+@pytest.mark.parametrize("fallback", [None, GaussianNaiveBayes(), NearestNeighbours(num_neighbours=15)])
+def test_a_router_in_front_of_a_mixed_table(fallback):
+    """Its fallback reads the same table, follows the updates to the bit, and the figures say what it does."""
+    X, y = mixed(1200, 0)
+    promise = Router(fallback=fallback, num_queries=50, dirty_chance=0.3, num_throw_away=40, **GATE)
+    model = UnlearningClassifier(OF_TABLES, promise=promise, n_shards=200, inclusion_probability=0.1, **SEED).fit(X, y)
+    serving = model.deployment_.inside.serving
+    assert model.score(*mixed(400, 1)) > 0.9
+    share = serving.figures["router"]["ensemble_share"]
+    assert share == serving.calibration.ensemble_share
+    model.delete(list(range(0, 60)))
+    after = model.deployment_.inside
+    fresh = after.serving.fallback.fit_records(after.state.records.compacted())
+    queries = mixed(200, 2)[0]
+    found, wanted = after.serving.model.assess(queries), fresh.assess(queries)
+    assert found.margins.tobytes() == wanted.margins.tobytes()
+    assert found.codes.tobytes() == wanted.codes.tobytes()
+
+
+def test_a_fallback_that_answers_everything_is_told():
+    X, y = mixed(600, 0)
+    noise = np.random.default_rng(0).integers(2, size=600)
+    model = UnlearningClassifier(
+        OF_TABLES,
+        promise=Router(**GATE),
+        n_shards=200,
+        inclusion_probability=0.1,
+        **SEED,
+    ).fit(X, noise)
+    figures = model.deployment_.inside.serving.figures
+    assert figures == {"router": {"ensemble_share": 0.0, "fallback": "RidgeFallback"}}
+    fixed = UnlearningClassifier(n_shards=5, promise=Router(threshold=0.5), **SEED)
+    with pytest.warns(VacuousPromiseWarning):
+        fixed.fit(X[["b"]], y)
+    assert fixed.deployment_.inside.serving.figures["router"]["ensemble_share"] is None
 
 
 def test_bad_options():

@@ -16,8 +16,9 @@ from expunge.core.records import Records
 from expunge.privacy.mechanisms import ExponentialMechanism
 from expunge.serving.deployment import Deployment
 from expunge.serving.promises import Student
-from expunge.serving.publishing import NoisyPublisher, StudentFront
-from expunge.serving.publishing.student import selection_share
+from expunge.serving.publishing import ConsensusPublisher, NoisyPublisher, StudentFront
+from expunge.serving.publishing import student as student_module
+from expunge.serving.publishing.student import Outcome, _Lesson, select_points, selection_share
 from expunge.training.learners import ScikitLearner, SlicedScikitLearner
 from expunge.training.sampling import IndependentSampler
 
@@ -147,6 +148,90 @@ def test_the_selection_keeps_the_predicted_chance():
     assert selection_share(np.full(5, 0.6), num_votes=100, num_shards=1000, sure_dissent=10, dirty_chance=0.01) > 0.99
 
 
+def unbalanced(n, seed, apart=1.2):
+    """One record in ten is a one; the classes overlap."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < 0.1).astype(int)
+    return rng.normal(size=(n, 2)) + apart * y[:, None], y
+
+
+def test_a_minority_survives(monkeypatch):
+    """Its own share of the chance, and the weight that it has in the pool, keep it: without them more of it is lost."""
+    X, y = unbalanced(3000, 0)
+    pool, queries = unbalanced(2000, 1)[0], unbalanced(4000, 2)[0]
+    found = {}
+    for is_balanced in (True, False):
+        with monkeypatch.context() as patch:
+            if not is_balanced:
+                patch.setattr(student_module, "class_repeats", lambda votes, labels: (1, 1))
+            model = UnlearningClassifier(
+                promise=Student(pool, **GATE), **OPTIONS | {"inclusion_probability": 0.03}
+            ).fit(X, y)
+        votes = model.deployment_.inside.state.count_votes(queries).argmax(axis=1)
+        found[is_balanced] = (model.predict(queries)[votes == 1] == 1).mean()
+        outcome = model.deployment_.student.outcome
+        assert outcome.kept[1] < outcome.pool[1]  # few of its points are clear
+        assert outcome.fault == ""
+        assert model.deployment_.student.repeats == ((1, 2) if is_balanced else (1, 1))
+        assert not model.guarantee().is_vacuous
+    assert found[True] > 0.8 > 0.75 > found[False]
+
+
+def test_a_student_that_would_collapse_is_refused_before_the_ensemble_is_asked(monkeypatch):
+    """So the refusal is a function of D^t: creating again and again until one is not refused chooses nothing."""
+    (X, y), (pool, _) = unbalanced(1000, 0, apart=0.6), unbalanced(400, 1, apart=0.6)
+    asked, words = [], set()
+    release = ConsensusPublisher.release
+    monkeypatch.setattr(ConsensusPublisher, "release", lambda *given: asked.append(0) or release(*given))
+    for seed in range(2):
+        with pytest.raises(InputError, match="would be of no use: it answers '0' to all 400 points") as caught:
+            UnlearningClassifier(promise=Student(pool, **GATE), **{**OPTIONS, "random_state": seed}).fit(X, y)
+        words.add(str(caught.value))
+    assert len(words) == 1
+    assert not asked
+    accepted = UnlearningClassifier(promise=Student(pool, least_agreement=0.0, **GATE), **OPTIONS).fit(X, y)
+    assert asked
+    assert "answers '0' to all" in accepted.deployment_.student.figures["student"]["fault"]
+
+
+def test_a_student_that_collapses_later_stops_no_deletion(data, pool):
+    model = UnlearningClassifier(promise=Student(pool, **GATE), **OPTIONS).fit(*data)
+    assert model.deployment_.student.outcome.fault == ""
+    model.delete(np.flatnonzero(data[1] > 0).tolist())
+    assert set(model.predict(pool).tolist()) == {0}
+    assert "it answers '0' to all" in model.deployment_.student.outcome.fault
+
+
+def test_faults_of_a_student():
+    def fault(pool, kept, found, answered, least=0.75, size=1000):
+        return Outcome(("no", "yes"), pool, kept, answered, found, size, least).fault
+
+    fine = {"pool": (900, 100), "kept": (800, 30), "found": (890, 50), "answered": (940, 60)}
+    assert fault(**fine) == ""
+    assert "on 40 of the pool's 1,000 points only (4.0%; at least 5%" in fault(**fine | {"kept": (38, 2)})
+    assert "answers 'no' to all 1,000" in fault(**fine | {"answered": (1000, 0)})
+    assert fault(**fine | {"found": (890, 9)}) == "of the 100 points that the shards call 'yes' it finds 9"
+    assert "agrees with the shards on 70.0% of the pool, below 75%" in fault(**fine | {"found": (650, 50)})
+    assert fault(**fine | {"found": (650, 50)}, least=0.6) == ""
+
+
+def test_every_class_has_its_share_of_the_chance():
+    """The predicted chances of the selected points (exact beta-binomials) add up to no more than was accepted."""
+    rng = np.random.default_rng(0)
+    dissent = rng.integers(0, 40, 5000)
+    votes = np.where((np.arange(5000) % 10 > 0)[:, None], [1, 0], [0, 1]) * (100 - 2 * dissent)[:, None]
+    votes = votes + dissent[:, None]
+    options = {"num_votes": 100, "num_shards": 1000, "sure_dissent": 160}
+    found = select_points(votes, **options, dirty_chance=0.02)
+    chances = stats.betabinom(1000, dissent + 0.5, 100 - dissent + 0.5).sf(160)
+    codes = votes.argmax(axis=1)
+    for code in (0, 1):
+        mine = found[codes[found] == code]
+        assert 0 < chances[mine].sum() <= 0.01
+    together = selection_share(votes.max(axis=1) / 100, **options, dirty_chance=0.02)
+    assert (codes[found] == 1).sum() > ((codes == 1) & (votes.max(axis=1) >= 100 * together)).sum()
+
+
 def test_bad_pools_and_options(data, pool):
     with pytest.raises(ParameterError, match="pool"):
         UnlearningClassifier(promise="student", **OPTIONS).fit(*data)
@@ -206,7 +291,12 @@ def test_a_student_that_no_generation_can_pay_for_stops_no_deletion(data, pool, 
         ExponentialMechanism(epsilon=2.0), budget=None, max_predictions=limit, on_exhausted="refuse"
     )
     agreed = np.where(np.arange(len(pool)) < limit, 1.0, 0.0)
-    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_shares", lambda *arguments: (agreed, None))
+    truth = np.eye(3)[np.arange(len(pool)) % 3]
+
+    def votes(*arguments):
+        return (np.where(agreed[:, None] == 1, 100, 34) * truth).astype(np.int64), None
+
+    monkeypatch.setattr("expunge.serving.publishing.student.throw_away_votes", votes)
     deployment = make_deployment(data, pool, publisher, ScikitLearner(LogisticRegression()))
     assert deployment.inside.budget.predictions == limit
     agreed = np.ones(len(pool))
@@ -237,7 +327,7 @@ def test_a_student_is_a_function_of_its_lesson(data, pool):
         student, front = deployment.student, deployment._front
         lesson = student.kept.tobytes() + student.labels.tobytes()
         answers.setdefault(lesson, []).append(student.answer(anywhere))
-        taught = front._teach(front.student, pool, student.kept, student.labels)
+        taught = front._teach(front.student, pool, _Lesson(student.kept, student.labels, student.repeats))
         np.testing.assert_array_equal(taught.predict(anywhere), student.answer(anywhere))
     for first, *others in answers.values():
         for other in others:

@@ -16,7 +16,7 @@ from expunge.core.records import Add, Delete, Records
 from expunge.privacy.mechanisms import Majority
 from expunge.serving.promises import Router, Student
 from expunge.serving.publishing import NoisyPublisher, RoundContext
-from expunge.serving.publishing.front import throw_away_shares
+from expunge.serving.publishing.front import throw_away_votes
 from expunge.training import environment
 from expunge.training.ensemble import learn
 from expunge.training.execution import Serial
@@ -50,14 +50,14 @@ POINTS = np.random.default_rng(1).normal(size=(50, 2)) * 3
 
 
 def ensemble(records, previous=None, learner=None):
-    """Shares, ensemble, and how many of its shards were trained."""
+    """Votes, ensemble, and how many of its shards were trained."""
     learner = learner or Counting(GaussianNB())
     state = learn(records, Recipe(learner, 4, IndependentSampler(0.1)))
     publisher = NoisyPublisher(Majority(), budget=None)
     opening = RoundContext(state, publisher, Randomness.from_seed(0), Serial(), SimpleNamespace(throw_away=previous))
     before = Counting.fits
-    shares, thrown_away = throw_away_shares(opening, records, POINTS, NUM_THROW_AWAY)
-    return shares, thrown_away, Counting.fits - before
+    votes, thrown_away = throw_away_votes(opening, records, POINTS, NUM_THROW_AWAY)
+    return votes, thrown_away, Counting.fits - before
 
 
 def holders(records, record):
@@ -90,10 +90,10 @@ def test_only_touched_shards_are_trained_and_the_rest_is_what_training_from_scra
         before, (records, _) = kept, records.apply(batch)
         if len(records) == 598:
             records = records.compacted()  # other slots, the same contents
-        shares, kept, trained = ensemble(records, kept)
+        votes, kept, trained = ensemble(records, kept)
         assert trained == len(touched) < NUM_THROW_AWAY
-        fresh_shares, fresh, _ = ensemble(records)
-        np.testing.assert_array_equal(shares, fresh_shares)
+        fresh_votes, fresh, _ = ensemble(records)
+        np.testing.assert_array_equal(votes, fresh_votes)
         assert kept.digests == fresh.digests
         assert contents(kept) == contents(fresh)
         # To keep every model instead, or to forget one of them, would not pass.

@@ -87,3 +87,31 @@ def _holds(path):
 def test_a_short_name_is_refused_with_a_way_to_go_on():
     with pytest.raises(ParameterError, match=r"got 'ridge-exact'; expunge\.training\.learners\.named\.named_learner"):
         as_learner("ridge-exact")
+
+
+def network_of(package):
+    """A network as a newcomer may give it, and the learner that takes it."""
+    if package == "torch":
+        return pytest.importorskip("torch").nn.Linear(2, 2)
+    jax = pytest.importorskip("jax")
+    if package == "equinox":
+        return pytest.importorskip("equinox").nn.MLP(2, 2, 3, 1, key=jax.random.key(0))
+    flax = pytest.importorskip("flax")
+    linen, nnx = pytest.importorskip("flax.linen"), pytest.importorskip("flax.nnx")
+    assert flax
+    return linen.Dense(2) if package == "linen" else nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("package", ["torch", "equinox", "linen", "nnx"])
+@pytest.mark.parametrize("form", ["itself", "its class"])
+def test_a_network_is_refused_with_the_learner_that_takes_it(package, form, tmp_path):
+    network = network_of(package) if form == "itself" else type(network_of(package))
+    wanted = "TorchLearner" if package == "torch" else "JaxLearner"
+    X, y = data()
+    for act in (
+        lambda: expunge.UnlearningClassifier(network).fit(X, y),
+        lambda: expunge.create(tmp_path / "f", network, X, y, n_shards=2),
+    ):
+        with pytest.raises(ParameterError, match=f"is a network and says nothing about its training: give {wanted}"):
+            act()
+    assert not (tmp_path / "f").exists()

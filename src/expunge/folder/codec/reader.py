@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from sklearn.utils import Bunch
 
 from expunge.core.errors import ModelFormatError
 from expunge.folder.codec import estimators, trust, values
-from expunge.folder.codec.writer import FORMATS, PICKLE
+from expunge.folder.codec.writer import FACTORIES, FORMATS, PICKLE
 
 _DTYPE = re.compile(r"[<>|=][biufcSUmM][0-9]+(\[[a-zA-Z0-9]+\])?")
 _SPARSE = {"csr_matrix", "csr_array", "csc_matrix", "csc_array"}
@@ -119,6 +120,8 @@ def _texts(node: Any) -> Iterator[str]:
         case ["dict", list(keys), items]:
             for part in (*keys, items):
                 yield from _texts(part)
+        case ["ordered", inner] | ["default", _, inner]:
+            yield from _texts(inner)
         case ["list" | "tuple" | "set" | "frozenset", *parts]:
             for part in parts:
                 yield from _texts(part)
@@ -279,6 +282,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "call": _call,
     "class": lambda reader, node: trust.trusted_class(node[1], reader.trusted),
     "custom": _custom,
+    "default": lambda reader, node: defaultdict(FACTORIES[node[1]] if node[1] else None, reader.read(node[2])),
     "dict": _dict,
     "dtype": lambda reader, node: _dtype(node[1]),
     "frame": lambda reader, node: reader.keep(reader.reserve(), values.make_frame(*reader.all(node[1:3]))),
@@ -294,6 +298,7 @@ _TAGS: dict[str, Callable[[Reader, list[Any]], Any]] = {
     "named": _named,
     "object": _object,
     "objects": _objects,
+    "ordered": lambda reader, node: OrderedDict(reader.read(node[1])),
     "partial": lambda reader, node: functools.partial(
         _named_function(reader, node[1]), *reader.all(node[2]), **reader.attributes(node[3])
     ),

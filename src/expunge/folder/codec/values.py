@@ -156,6 +156,7 @@ _BUILDERS: dict[tuple[str, str], Any] = {
     ("builtins", "range"): range,
     ("builtins", "complex"): complex,
     ("collections", "OrderedDict"): collections.OrderedDict,
+    ("collections", "defaultdict"): collections.defaultdict,
 }
 
 
@@ -164,6 +165,22 @@ def require_admitted(data: bytes, trusted: trust.Trusted) -> None:
 
     This reads the pickle's instructions and runs none of them. `load_pickle` checks each name again.
     """
+    refused = _untrusted_names(data, trusted)
+    if refused:
+        raise trust.joined(refused)
+    if not trusted:
+        raise ModelFormatError("the stored model is malformed: it holds a pickle of nothing that has to be trusted")
+
+
+def untrusted_parts(value: Any, trusted: trust.Trusted) -> list[trust.Untrusted]:
+    """What a pickle of the value would name that is not trusted. Nothing, if it cannot be pickled."""
+    try:
+        return _untrusted_names(pickle.dumps(value, protocol=_PROTOCOL), trusted)
+    except Exception:  # told when its class is trusted and it is to be stored
+        return []
+
+
+def _untrusted_names(data: bytes, trusted: trust.Trusted) -> list[trust.Untrusted]:
     refused: list[trust.Untrusted] = []
     for module, name in _globals(data):
         try:
@@ -171,10 +188,7 @@ def require_admitted(data: bytes, trusted: trust.Trusted) -> None:
                 trust.require_known(f"{module}.{name}", trusted)
         except trust.Untrusted as error:
             refused.append(error)
-    if refused:
-        raise trust.joined(refused)
-    if not trusted:
-        raise ModelFormatError("the stored model is malformed: it holds a pickle of nothing that has to be trusted")
+    return refused
 
 
 def _globals(data: bytes) -> Iterator[tuple[str, str]]:
@@ -257,6 +271,7 @@ def dump_pickle(value: Any, trusted: trust.Trusted) -> bytes:
         data = pickle.dumps(value, protocol=_PROTOCOL)
     except Exception as error:
         raise ModelFormatError(f"{name} cannot be pickled: {type(error).__name__}: {error}") from error
+    require_admitted(data, trusted)
     load_pickle(data, trusted)
     return data
 

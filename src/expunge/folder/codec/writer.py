@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import OrderedDict, defaultdict
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType
 from typing import Any
 
@@ -28,6 +29,7 @@ ARRAYS, PICKLE = FORMATS = ("arrays", "pickle")
 
 _PLAIN_TYPES = frozenset({type(None), bool, int, float, str})
 _BUILTIN_TYPES = (bool, int, float, str, object)
+FACTORIES: dict[str, type] = {kind.__name__: kind for kind in (bool, dict, float, int, list, set, str, OrderedDict)}
 _FUNCTIONS = (np.ufunc, type(np.mean), FunctionType, BuiltinFunctionType, MethodType, MethodDescriptorType)
 
 
@@ -103,7 +105,8 @@ class Writer:
         if values.is_frame(value):
             return ["frame", *map(self.write, values.split_frame(value))]
         if not trust.is_trusted(name, self.trusted):
-            raise trust.refusal(name)
+            self.refused.append(trust.refusal(name))
+            return self._look_inside(value, kind)
         if isinstance(value, BaseEstimator) and _has_plain_state(kind):
             trust.object_class(name, self.trusted)
             return ["object", name, self._attributes(vars(value))]
@@ -112,6 +115,13 @@ class Writer:
             return ["custom", name, self._attributes(value.to_arrays())]
         self.format = PICKLE
         return ["pickle", self.embed(values.dump_pickle(value, self.trusted))]
+
+    def _look_inside(self, value: Any, kind: type) -> None:
+        """Find what else would have to be trusted, inside of an object that is refused: one error names it all."""
+        if isinstance(value, BaseEstimator) and _has_plain_state(kind):
+            self._attributes(vars(value))
+        elif not (hasattr(kind, "to_arrays") and hasattr(kind, "from_arrays")):
+            self.refused += values.untrusted_parts(value, self.trusted)
 
     def _scikit(self, value: Any, name: str) -> Any:
         if trust.is_called(name):
@@ -171,6 +181,14 @@ def _dict(writer: Writer, value: dict[Any, Any]) -> Any:
         table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
         return ["rows", writer.write(table), _items(writer, items)]
     return ["dict", [writer.write(key) for key in keys], _items(writer, items)]
+
+
+def _default(writer: Writer, value: defaultdict[Any, Any]) -> Any:
+    factory = value.default_factory
+    name = getattr(factory, "__name__", "")
+    if factory is not None and FACTORIES.get(name) is not factory:
+        raise ModelFormatError(f"a defaultdict whose factory is {factory!r:.80} cannot be stored")
+    return ["default", name, writer.write(dict(value))]
 
 
 def _items(writer: Writer, items: list[Any]) -> Any:
@@ -276,6 +294,8 @@ _METHODS: dict[type, Any] = {
     list: _list,
     tuple: _tuple,
     dict: _dict,
+    OrderedDict: lambda writer, value: ["ordered", writer.write(dict(value))],
+    defaultdict: _default,
     set: _set,
     frozenset: _set,
     np.ndarray: _array,

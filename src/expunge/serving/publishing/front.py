@@ -66,6 +66,10 @@ class Round(Protocol):
     def is_repeatable(self) -> bool:
         """Whether a repeated query gets the same answer, free of charge, without a cache."""
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """How the round turned out, as plain data for anybody: D^t, constants and what was released decide it."""
+
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """Release a class code for every row."""
 
@@ -111,6 +115,11 @@ class DirectRound:
     def is_repeatable(self) -> bool:
         """As the publisher's."""
         return self.opening.publisher.is_repeatable
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Nothing: all of it would depend on r."""
+        return {}
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """Release the votes through the publisher."""
@@ -161,10 +170,10 @@ class ThrowAway:
     digests: tuple[bytes, ...]
 
 
-def throw_away_shares(
+def throw_away_votes(
     opening: RoundContext, records: Records, points: Features, num_shards: int
-) -> tuple[NDArray[np.float64], ThrowAway]:
-    """The top vote's share on `points` in an ensemble that is drawn and trained for this purpose alone.
+) -> tuple[NDArray[np.int64], ThrowAway]:
+    """The votes for each class on `points` in an ensemble that is drawn and trained for this purpose alone.
 
     Its shards are drawn with the inclusion probability of the real ones and with a public key, so what it says is a
     function of `records` alone and says nothing about r (T5). Only the shards whose contents are not those of the round
@@ -187,8 +196,7 @@ def throw_away_shares(
     rest = [shard for shard in range(num_shards) if shard not in models]
     models |= dict(zip(rest, retrain(blank, rest, executor=opening.executor), strict=True))
     thrown_away = replace(blank, models=tuple(models[shard] for shard in range(num_shards)))
-    shares: NDArray[np.float64] = thrown_away.count_votes(points).max(axis=1) / num_shards
-    return shares, ThrowAway(tuple(thrown_away.models), digests)
+    return thrown_away.count_votes(points), ThrowAway(tuple(thrown_away.models), digests)
 
 
 def _digest(state: EnsembleState, shard: int) -> bytes:

@@ -24,10 +24,10 @@ from expunge.core.features import Features, describe, take
 from expunge.core.prf import id_names
 from expunge.core.records import Delete, Records
 from expunge.serving.publishing.consensus import ConsensusPublisher
-from expunge.serving.publishing.front import RoundContext, ThrowAway, throw_away_shares
+from expunge.serving.publishing.front import RoundContext, ThrowAway, throw_away_votes
 from expunge.training.ensemble import EnsembleState
-from expunge.training.fallback import Fallback, FallbackModel, RidgeFallback
-from expunge.training.fallback.protocol import rows_of_records
+from expunge.training.fallback import Fallback, FallbackModel
+from expunge.training.learners.table_fallback import TableFallback
 from expunge.training.recipe import PUBLIC_KEY
 
 _FALLBACK_ONLY = np.inf
@@ -112,6 +112,12 @@ class RoutedRound:
         """As the publisher's. Answers of the fallback are always repeatable."""
         return self.opening.publisher.is_repeatable
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The share of the queries that is predicted to go to the ensemble; None if the threshold is fixed."""
+        share = self.calibration.ensemble_share
+        return {"router": {"ensemble_share": None if np.isnan(share) else share, "fallback": str(self.fallback)}}
+
     def is_easy(self, rows: Features) -> NDArray[np.bool_]:
         """Whether each row goes to the ensemble: a function of D^t and the row alone."""
         return self.model.margin(rows) >= self.calibration.threshold
@@ -163,7 +169,7 @@ class RouterFront:
         If an option is out of range.
     """
 
-    fallback: Fallback = field(default_factory=RidgeFallback)
+    fallback: Fallback = field(default_factory=TableFallback)
     num_queries: int = 10_000
     dirty_chance: float = 0.05
     threshold: float | None = None
@@ -201,7 +207,7 @@ class RouterFront:
         """Refuse records that the fallback cannot learn from."""
         layout = describe(block.features)
         records = Records.restored(block, dead=(), classes=classes, allow_missing=True, layout=layout)
-        rows_of_records(records, records.live_slots())
+        self.fallback.check(records)
 
     def _calibrate(self, opening: RoundContext) -> tuple[Calibration, ThrowAway | None]:
         """Hold some records out; compare how easy they look with how well a throw-away ensemble agrees on them."""
@@ -215,11 +221,11 @@ class RouterFront:
         points, _, _ = records.gather(slots)
         rest, _ = records.apply([Delete(records.id_of(int(slot))) for slot in slots])
         rest = rest.compacted()
-        shares, throw_away = throw_away_shares(opening, rest, points, self.num_throw_away)
+        votes, throw_away = throw_away_votes(opening, rest, points, self.num_throw_away)
         margins = self.fallback.fit_records(rest).margin(points)
         found = choose_threshold(
             margins,
-            shares,
+            votes.max(axis=1) / self.num_throw_away,
             sure_share=publisher.design.sure_release_share,
             num_votes=self.num_throw_away,
             num_queries=self.num_queries,

@@ -295,3 +295,7 @@ class Fallback(ABC):
         features that cannot be used; the error names the record.
         """
         return self._fit(rows_of_records(records, records.live_slots()), records.num_classes)
+
+    def check(self, records: Records) -> None:
+        """Raise a `RecordError` that names the first record that cannot be used."""
+        rows_of_records(records, records.live_slots())

@@ -1,6 +1,7 @@
 """Learners: what trains one shard. Any object with `fit(X, y, seed)` is a learner; these are ready to use."""
 
 from expunge.training.learners.abstaining import AbstainingLearner, as_learner
+from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner, ExactModel
 from expunge.training.learners.lookup import LookupTable, LookupTableLearner, NearestTable, NearestTableLearner
 from expunge.training.learners.multioutput import MultiOutputLearner, MultiOutputModel
@@ -15,11 +16,14 @@ from expunge.training.learners.protocol import (
 )
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, ScikitRegression
 from expunge.training.learners.slices import SlicedModel, SlicedScikitLearner
+from expunge.training.learners.table_fallback import TableFallback
 
 __all__ = [
     "ABSTAIN",
     "Abstainer",
     "AbstainingLearner",
+    "BoostedClassifier",
+    "BoostedRegressor",
     "ConstantModel",
     "ExactLearner",
     "ExactModel",
@@ -38,6 +42,7 @@ __all__ = [
     "SlicedLearner",
     "SlicedModel",
     "SlicedScikitLearner",
+    "TableFallback",
     "Voter",
     "as_learner",
 ]

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features
 from expunge.training.learners import protocol
+from expunge.training.learners.boosting import is_boosting
 from expunge.training.learners.protocol import Abstainer, Codes, Learner, Model, SlicedLearner, Voter, Weights
 from expunge.training.learners.scikit import ScikitLearner
 from expunge.training.learners.slices import SlicedScikitLearner
@@ -44,16 +45,38 @@ def as_learner(estimator: Any) -> Learner | SlicedLearner:
     >>> as_learner(GaussianNB())
     ScikitLearner(estimator=GaussianNB(), classes=None)
     """
-    if isinstance(estimator, BaseEstimator):
+    if isinstance(estimator, BaseEstimator) or is_boosting(estimator):
         return _unfitted(ScikitLearner(estimator))
     if isinstance(estimator, ScikitLearner | SlicedScikitLearner):
         return _unfitted(estimator)
+    network = _network_learner(estimator)
+    if network is not None:
+        raise ParameterError(f"estimator: {network}")
     if isinstance(estimator, SlicedLearner | Learner) and not isinstance(estimator, type):
         return estimator
     hint = "; expunge.training.learners.named.named_learner makes one of a name" if isinstance(estimator, str) else ""
     raise ParameterError(
         f"estimator must be a scikit-learn classifier or regressor, or a Learner, got {estimator!r}{hint}"
     )
+
+
+_JAX = "of expunge.training.learners.jax"
+_NETWORKS = {
+    "torch.nn": "TorchLearner(make_network), of expunge.training.learners.pytorch; make_network() returns a new one",
+    "flax.linen": f"JaxLearner(network, input_shape=…), {_JAX}",
+    "flax.nnx": f"JaxLearner(make_network, input_shape=…), {_JAX}; make_network(key) returns a new one",
+    "equinox": f"JaxLearner(make_network, input_shape=…), {_JAX}; make_network(key) returns a new one",
+}
+
+
+def _network_learner(estimator: Any) -> str | None:
+    """What to give instead of a network that was given as it is; None if it is none."""
+    kind = estimator if isinstance(estimator, type) else type(estimator)
+    for each in kind.__mro__:
+        for package, wanted in _NETWORKS.items():
+            if each.__name__ == "Module" and f"{each.__module__}.".startswith(f"{package}."):
+                return f"{kind.__name__} is a network and says nothing about its training: give {wanted}"
+    return None
 
 
 def _unfitted(learner: ScikitLearner | SlicedScikitLearner) -> ScikitLearner | SlicedScikitLearner:

@@ -27,7 +27,7 @@ from expunge.core.features import Features, is_frame, num_rows
 from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback, statistics
 from expunge.training.fallback.naive_bayes import moments
 from expunge.training.fallback.neighbours import NearestNeighboursModel
-from expunge.training.fallback.protocol import Rows, read_table
+from expunge.training.fallback.protocol import Assessment, Rows, read_table
 from expunge.training.fallback.ridge import RidgeModel
 from expunge.training.fallback.statistics import LIMB_BITS, ExactArray
 from expunge.training.learners.protocol import Codes, Floats, Model, ShardData, Weights
@@ -57,6 +57,8 @@ class ExactLearner:
         The names of the columns that hold categories; all others hold numbers.
     has_gaps
         Whether numbers may be missing.
+    buckets
+        Into how many values the categories of each column are hashed; 0 keeps them apart.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class ExactLearner:
     num_classes: int | None = None
     categories: tuple[str, ...] = ()
     has_gaps: bool = False
+    buckets: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, RidgeFallback | GaussianNaiveBayes | NearestNeighbours):
@@ -100,7 +103,7 @@ class ExactLearner:
         Raises `InputError` if a row cannot be used, has a weight other than 1, or there are too many categories.
         """
         num_classes = self.num_classes if self.num_classes is not None else int(np.max(y)) + 1
-        return self._model.of(self, self._read(X, y, weights), num_classes)
+        return self.model.of(self, self.read(X, y, weights), num_classes)
 
     def refit(self, model: Model, removed: ShardData, added: ShardData) -> Model | None:
         """The model after rows were removed and added; None if it has to be trained, because it holds no rows.
@@ -109,7 +112,7 @@ class ExactLearner:
         """
         if not isinstance(model, ExactModel):
             return None
-        gone, new = (self._read(part.X, part.y, part.weights) for part in (removed, added))
+        gone, new = (self.read(part.X, part.y, part.weights) for part in (removed, added))
         if model.num_records + len(new) == len(gone):
             return None
         model = model.without(gone) if len(gone) else model
@@ -122,15 +125,17 @@ class ExactLearner:
 
     def load_model(self, parts: Mapping[str, Any]) -> Model:
         """The model that `dump_model` took apart. Raises an error if the parts do not fit together."""
-        return self._model.load(self, parts)
+        return self.model.load(self, parts)
 
     @property
-    def _model(self) -> type[ExactModel]:
+    def model(self) -> type[ExactModel]:
+        """The kind of model that it makes."""
         if isinstance(self.kind, RidgeFallback):
             return ExactRidge
         return ExactNaiveBayes if isinstance(self.kind, GaussianNaiveBayes) else ExactNeighbours
 
-    def _read(self, X: Features, y: Codes, weights: Weights | None) -> Rows:
+    def read(self, X: Features, y: Codes, weights: Weights | None = None) -> Rows:
+        """Rows for its models. Raises `InputError` if a value cannot be used, or a weight is not 1."""
         if weights is not None and (weights != 1).any():
             raise InputError(f"an exact model counts every record once, got the weight {weights[weights != 1][0]}")
         return _numbered(self.table(X), np.asarray(y, dtype=np.int32))
@@ -148,6 +153,7 @@ class ExactLearner:
             raise InputError(f"the rows must be a table with the columns {', '.join(self.categories)}")
         names = [name for name in X.columns if name not in self.categories]
         codes = [_category_codes(X[name]) for name in self.categories]
+        codes = [each % self.buckets for each in codes] if self.buckets else codes
         return np.column_stack([*([self._numbers(X[names])] if names else []), *codes])
 
     def _numbers(self, X: Features) -> Floats:
@@ -226,8 +232,12 @@ class ExactModel(ABC):
         """Arrays and numbers that determine the model, and that the rows determine."""
 
     @abstractmethod
+    def assess(self, X: Features) -> Assessment:
+        """A class code for every row, and how easy it was."""
+
     def predict(self, X: Features) -> Codes:
         """A class code for every row."""
+        return self.assess(X).codes
 
     @property
     def num_categories(self) -> int:
@@ -363,9 +373,9 @@ class ExactRidge(ExactModel):
         assert isinstance(learner.kind, RidgeFallback)
         return cls(learner, vocabulary, RidgeModel(learner.kind, counts, sums, products))
 
-    def predict(self, X: Features) -> Codes:
-        """The class of the highest score."""
-        return self.sums.predict(self._queries(X))
+    def assess(self, X: Features) -> Assessment:
+        """The class of the highest score, and half of its lead."""
+        return self.sums.assess(self._queries(X))
 
     def scores(self, X: Features, num_classes: int) -> Floats:
         """The scores of the classes, between about -1 and 1."""
@@ -519,9 +529,10 @@ class ExactNaiveBayes(ExactModel):
             scores += np.where((known[at] == categories[:, place])[:, np.newaxis], found, 0.0)
         return scores
 
-    def predict(self, X: Features) -> Codes:
-        """The most likely class."""
-        return np.asarray(self._log_likelihoods(X).argmax(axis=1), dtype=np.int64)
+    def assess(self, X: Features) -> Assessment:
+        """The most likely class, and its log-odds against the next on a scale up to 1."""
+        codes, lead = statistics.decide(self._log_likelihoods(X))
+        return Assessment(codes, statistics.odds_margin(lead))
 
     def probabilities(self, X: Features, num_classes: int) -> Floats:
         """The posterior probability of every class."""
@@ -626,9 +637,9 @@ class ExactNeighbours(ExactModel):
         scaled = np.concatenate([(numbers - mean) * scale, codes], axis=1)
         return _widened(scaled, self._categories, has_gaps=self.learner.has_gaps)
 
-    def predict(self, X: Features) -> Codes:
-        """The majority among the nearest rows."""
-        return self._search.predict(self._scaled(self.learner.table(X)))
+    def assess(self, X: Features) -> Assessment:
+        """The majority among the nearest rows, and its lead."""
+        return self._search.assess(self._scaled(self.learner.table(X)))
 
     def probabilities(self, X: Features, num_classes: int) -> Floats:
         """The share of every class among the nearest rows."""

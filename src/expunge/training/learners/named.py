@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import (
     ExtraTreesClassifier,
+    ExtraTreesRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
@@ -28,21 +29,29 @@ from sklearn.ensemble import (
 )
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier, SGDClassifier
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    RidgeClassifier,
+    SGDClassifier,
+    SGDRegressor,
+)
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.neural_network import MLPClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
 
 from expunge.core.checks import require_choice
-from expunge.core.errors import ParameterError
+from expunge.core.errors import MissingExtraError, ParameterError
 from expunge.core.features import Features, is_frame
 from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
@@ -61,7 +70,10 @@ class _Recipe:
     words: str
     is_scaled: bool = True
     takes_sparse: bool = True
-    needs_values: bool = False  # fails if a shard has no value at all in a column
+    keeps_gaps: bool = False  # it has its own way with missing numbers
+
+
+_KEEPS_GAPS: Any = {"is_scaled": False, "takes_sparse": False, "keeps_gaps": True}
 
 
 _RECIPES: Mapping[str, _Recipe] = {
@@ -77,12 +89,16 @@ _RECIPES: Mapping[str, _Recipe] = {
     "boosting": _Recipe(
         lambda: HistGradientBoostingClassifier(early_stopping=False),
         "gradient boosting of trees: often the most accurate on tables",
-        is_scaled=False,
-        takes_sparse=False,
-        needs_values=True,
+        **_KEEPS_GAPS,
     ),
     "mlp": _Recipe(
         lambda: MLPClassifier(hidden_layer_sizes=(64,), max_iter=300), "neural network with one hidden layer of 64"
+    ),
+    "svm": _Recipe(SVC, "support vector machine with a Gaussian kernel, for a few thousand records a shard"),
+    "xgboost": _Recipe(lambda: BoostedClassifier("xgboost"), "gradient boosting of XGBoost", **_KEEPS_GAPS),
+    "lightgbm": _Recipe(lambda: BoostedClassifier("lightgbm"), "gradient boosting of LightGBM", **_KEEPS_GAPS),
+    "catboost": _Recipe(
+        lambda: BoostedClassifier("catboost", iterations=300), "gradient boosting of CatBoost, 300 trees", **_KEEPS_GAPS
     ),
 }
 
@@ -94,9 +110,33 @@ _REGRESSORS: Mapping[str, _Recipe] = {
     "boosting-regression": _Recipe(
         lambda: HistGradientBoostingRegressor(early_stopping=False),
         "gradient boosting of trees, for numbers: often the most accurate on tables",
-        is_scaled=False,
-        takes_sparse=False,
-        needs_values=True,
+        **_KEEPS_GAPS,
+    ),
+    "sgd-regression": _Recipe(SGDRegressor, "least squares by stochastic gradient descent, for numbers"),
+    "linear-svm-regression": _Recipe(
+        lambda: LinearSVR(dual="auto", loss="squared_epsilon_insensitive", max_iter=5000),
+        "linear support vector machine, for numbers",
+    ),
+    "svm-regression": _Recipe(SVR, "support vector machine with a Gaussian kernel, for numbers"),
+    "neighbours-regression": _Recipe(KNeighborsRegressor, "the mean of the five nearest neighbours, for numbers"),
+    "tree-regression": _Recipe(DecisionTreeRegressor, "one decision tree, for numbers", is_scaled=False),
+    "extra-trees-regression": _Recipe(
+        ExtraTreesRegressor, "100 extremely randomised trees, for numbers", is_scaled=False
+    ),
+    "mlp-regression": _Recipe(
+        lambda: MLPRegressor(hidden_layer_sizes=(64,), max_iter=300),
+        "neural network with one hidden layer of 64, for numbers",
+    ),
+    "xgboost-regression": _Recipe(
+        lambda: BoostedRegressor("xgboost"), "gradient boosting of XGBoost, for numbers", **_KEEPS_GAPS
+    ),
+    "lightgbm-regression": _Recipe(
+        lambda: BoostedRegressor("lightgbm"), "gradient boosting of LightGBM, for numbers", **_KEEPS_GAPS
+    ),
+    "catboost-regression": _Recipe(
+        lambda: BoostedRegressor("catboost", iterations=300),
+        "gradient boosting of CatBoost, 300 trees, for numbers",
+        **_KEEPS_GAPS,
     ),
 }
 
@@ -134,8 +174,8 @@ def regressor_names() -> dict[str, str]:
 
     Examples
     --------
-    >>> list(regressor_names())
-    ['linear-regression', 'ridge-regression', 'forest-regression', 'boosting-regression']
+    >>> "ridge-regression" in regressor_names(), "ridge" in regressor_names()
+    (True, False)
     """
     return {name: recipe.words for name, recipe in _REGRESSORS.items()}
 
@@ -275,7 +315,7 @@ def named_learner(
         )
     classifier = _configure(name, recipe.classifier(), options)
     if columns is None or set(columns.values()) == {"number"}:
-        steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.needs_values
+        steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.keeps_gaps
         learner = ScikitLearner(make_pipeline(*steps, classifier) if steps else classifier)
         return (
             ScikitLearner(_with_filled_gaps(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
@@ -284,13 +324,16 @@ def named_learner(
 
 
 def _configure(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
-    known = sorted(set(classifier.get_params(deep=False)) - {"random_state", "warm_start"})
+    own = getattr(classifier, "option_names", None) or classifier.get_params(deep=False)
+    known = sorted({*own} - {"random_state", "warm_start", "n_jobs", "verbose"})
     for option in options:
         if option not in known:
             raise ParameterError(f"learner {name!r} has no option {option!r}: it has {', '.join(known)}")
     classifier.set_params(**options)
     try:
         classifier._validate_params()
+    except MissingExtraError:
+        raise
     except ValueError as error:
         raise ParameterError(f"learner {name!r}: {_first_line(error)}") from error
     return classifier
@@ -301,7 +344,7 @@ def _make_transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> Col
         require_choice(f"the kind of column {column!r}", kind, ("number", "category", "text"))
         if not isinstance(column, str):
             raise ParameterError(f"columns must have names that are texts, got {column!r}")
-    filled = _make_imputer()
+    filled = ZerosForNothing() if recipe.keeps_gaps else _make_imputer()
     numbers = make_pipeline(filled, StandardScaler()) if recipe.is_scaled else filled
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=recipe.takes_sparse)
     words = HashedWords(_WORD_COLUMNS if recipe.takes_sparse else _FEW_WORD_COLUMNS)
@@ -409,26 +452,35 @@ class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class ZerosForNothing(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Put zeros into the columns in which a shard has no value at all; other gaps stay as they are.
+    """Put zeros into the gaps of columns in which a shard has no value at all; other gaps stay as they are.
 
     Deletions may remove the last value of a column from a shard. The shard must still be trainable.
     """
 
     def fit(self, X: Features, y: Any = None) -> Self:
         """Find the columns without any value."""
-        self.empty_ = np.isnan(np.asarray(X, dtype=np.float64)).all(axis=0)
+        self.empty_ = np.isnan(_floats(X)).all(axis=0)
         return self
 
     def transform(self, X: Features) -> NDArray[np.float64]:
-        """The table, with zeros in those columns."""
-        table = np.array(X, dtype=np.float64)
-        table[:, self.empty_] = 0.0
-        return table
+        """The table, with zeros in the gaps of those columns."""
+        table = _floats(X)
+        return np.where(np.isnan(table) & self.empty_, 0.0, table)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _floats(X: Features) -> NDArray[np.float64]:
+    """Rows as floats, with NaN for every kind of gap."""
+    table: NDArray[np.float64] = (
+        X.to_numpy(dtype=np.float64, na_value=np.nan) if is_frame(X) else np.asarray(X, dtype=np.float64)
+    )
+    if np.isinf(table).any():
+        raise ValueError("Input X contains infinity")
+    return table
 
 
 def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, codes_of, is_frame, num_rows
+from expunge.training.learners.boosting import adapted
 from expunge.training.learners.linear import (
     LinearScores,
     LinearVote,
@@ -153,7 +154,8 @@ class ScikitLearner:
     packages take all processors. A `memory`, in which a Pipeline keeps what it has computed, becomes None, because
     nothing would delete records there. A shard with a single class gets a `ConstantModel`; the estimator is not
     trained. A regressor gets the numbers as they are and gives a `ScikitRegression`.
-    Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard.
+    Preprocessing that looks at data belongs in a Pipeline, so that it is part of the shard. Estimators of XGBoost,
+    LightGBM and CatBoost are exchanged for `BoostedClassifier` and `BoostedRegressor`, wherever they are in it.
 
     Parameters
     ----------
@@ -191,6 +193,7 @@ class ScikitLearner:
     _has_distributions: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", adapted(self.estimator))
         is_tagged = hasattr(self.estimator, "__sklearn_tags__")
         # Some classifiers, such as StackingClassifier, have predict only after fit.
         if not hasattr(self.estimator, "fit") or not (is_tagged or hasattr(self.estimator, "predict")):

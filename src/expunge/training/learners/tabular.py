@@ -59,7 +59,7 @@ class Layout:
 class Preprocessing:
     """One shard's preprocessing: fill and scale the numbers, then add a column for every category that it knows.
 
-    Gaps that are not filled are filled with NaN. The columns of `zeros` become zeros.
+    Gaps that stay are filled with NaN.
     """
 
     layout: Layout
@@ -67,7 +67,7 @@ class Preprocessing:
     scalers: tuple[StandardScaler, ...]
     texts: tuple[tuple[str, ...], ...]
     is_sparse: bool
-    zeros: NDArray[np.bool_] | None = None
+    takes_infinity: bool = False  # no step refuses an infinite number
 
     @classmethod
     def of(cls, steps: Sequence[Any], num_columns: int | None = None) -> Self | None:
@@ -77,25 +77,18 @@ class Preprocessing:
         """
         if steps and type(steps[0]) is ColumnTransformer:
             return cls._of_columns(steps[0]) if len(steps) == 1 else None
-        if steps and type(steps[0]) is SimpleImputer:
+        if steps and type(steps[0]) in (SimpleImputer, ZerosForNothing):
             found = _read_number_steps(steps)
             return None if found is None else cls(Layout(len(found[0]), None, ()), *found, (), is_sparse=False)
-        zeros: Any = steps[0].empty_ if steps and type(steps[0]) is ZerosForNothing else None
-        scalers = tuple(steps if zeros is None else steps[1:])
-        if num_columns is None or any(type(scaler) is not StandardScaler for scaler in scalers):
+        if num_columns is None or any(type(scaler) is not StandardScaler for scaler in steps):
             return None
         layout, fill = Layout(num_columns, None, ()), np.full(num_columns, np.nan)
-        return cls(layout, fill, scalers, (), is_sparse=False, zeros=zeros)
+        return cls(layout, fill, tuple(steps), (), is_sparse=False, takes_infinity=not steps)
 
     @property
     def fills_gaps(self) -> bool:
-        """Whether gaps are filled."""
+        """Whether all gaps are filled."""
         return not np.isnan(self.fill).any()
-
-    @property
-    def takes_infinity(self) -> bool:
-        """Whether no step refuses an infinite number."""
-        return not self.scalers and not self.fills_gaps and not self.layout.categories
 
     @classmethod
     def _of_columns(cls, table: ColumnTransformer) -> Self | None:
@@ -220,8 +213,6 @@ class ShardColumns(NamedTuple):
     def rows(self, coded: CodedRows) -> Any:
         """The rows that the shard's own pipeline would give to its classifier, in 64 bits."""
         numbers = np.where(coded.gaps, self.preprocessing.fill, coded.numbers)
-        if self.preprocessing.zeros is not None:
-            numbers[:, self.preprocessing.zeros] = 0.0
         for scaler in self.preprocessing.scalers:
             if scaler.with_mean:
                 numbers -= scaler.mean_
@@ -250,8 +241,10 @@ def _steps(step: Any) -> list[Any]:
 
 
 def _read_number_steps(steps: Sequence[Any]) -> tuple[Floats, tuple[StandardScaler, ...]] | None:
-    """The numbers that fill gaps, and the scalers that follow."""
+    """The numbers that fill gaps, NaN where they stay, and the scalers that follow."""
     filler, *scalers = steps
+    if type(filler) is ZerosForNothing and not scalers:
+        return np.where(filler.empty_, 0.0, np.nan), ()
     if type(filler) is not SimpleImputer or filler.add_indicator or not _is_nan(filler.missing_values):
         return None
     fill = np.asarray(filler.statistics_)
@@ -316,13 +309,8 @@ class OwnRows:
     def __init__(self, columns: Sequence[ShardColumns], num_categories: int) -> None:
         preprocessing = [each.preprocessing for each in columns]
         first = preprocessing[0]
-        self._num_shards = len(columns)
-        self._is_common = first.takes_infinity and not any(each.zeros is not None for each in preprocessing)
-        self._fills = first.fills_gaps
+        self._is_common = first.takes_infinity  # nothing is done
         self._fill = np.stack([each.fill for each in preprocessing])[:, np.newaxis]
-        none = np.zeros(len(first.fill), dtype=np.bool_)
-        zeros = [none if each.zeros is None else each.zeros for each in preprocessing]
-        self._zeros = np.stack(zeros)[:, np.newaxis] if any(each.any() for each in zeros) else None
         self._scales: list[tuple[Floats | None, Floats | None]] = [
             (
                 np.stack([scaler.mean_ for scaler in scalers])[:, np.newaxis] if scalers[0].with_mean else None,
@@ -345,15 +333,12 @@ class OwnRows:
     def with_changed(self, columns: Mapping[int, ShardColumns]) -> Self | None:
         """The same for shards some of which have other columns; None if one needs what the others did not."""
         made = type(self)([*columns.values()], self._num_categories)
-        is_same = made._is_common == self._is_common and made._fills == self._fills
-        if not is_same or (made._zeros is not None and self._zeros is None) or made.width > self.width:
+        if made._is_common != self._is_common or made.width > self.width:
             return None
         if self._is_common:
             return self
         changed, places = copy(self), list(columns)
         changed._fill = _with_rows(self._fill, places, made._fill)
-        if self._zeros is not None:
-            changed._zeros = _with_rows(self._zeros, places, False if made._zeros is None else made._zeros)
         changed._scales = [
             (
                 None if means is None else _with_rows(means, places, new_means),
@@ -370,10 +355,10 @@ class OwnRows:
         numbers = coded.numbers[np.newaxis]
         if self._is_common:
             return numbers
-        shape = (self._num_shards, *coded.numbers.shape)
-        found = np.where(coded.gaps, self._fill, numbers) if self._fills else np.broadcast_to(numbers, shape).copy()
-        if self._zeros is not None:
-            found[np.broadcast_to(self._zeros, shape)] = 0.0
+        shape = (len(self._fill), *coded.numbers.shape)
+        found = (
+            np.where(coded.gaps, self._fill, numbers) if coded.gaps.any() else np.broadcast_to(numbers, shape).copy()
+        )
         for mean, scale in self._scales:
             if mean is not None:
                 found -= mean

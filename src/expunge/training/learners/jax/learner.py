@@ -40,6 +40,7 @@ from expunge.training.learners.slices import SlicedModel
 
 _SETTINGS = ("enable_x64", "threefry_partitionable", "default_matmul_precision")  # of JAX, which decide bits
 _DEFAULT_OPTIMIZER = sgd(0.1, momentum=0.9)
+_PROGRAMS_IN_A_ROW = 16  # of one call on an accelerator: the rows of the next are gathered while one runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,8 @@ class JaxLearner:
     max_device_memory
         A bound on the memory of one program, in bytes.
     models_at_once
-        Models in a program. By default one on a CPU, and otherwise as many as `max_device_memory` allows, 16 at most.
+        Models in a program. One, the default, makes a deletion cheapest: a program is the least that is trained. On a
+        GPU many models in a program train the whole ensemble faster (`docs/performance.md` says by how much).
 
     Raises
     ------
@@ -111,7 +113,7 @@ class JaxLearner:
     input_scale: float = 1.0
     num_classes: int | None = None
     max_device_memory: int | None = None
-    models_at_once: int | None = None
+    models_at_once: int = 1
 
     def __post_init__(self) -> None:
         if self.validation is not None:
@@ -121,8 +123,7 @@ class JaxLearner:
         check_recipe(self._recipe(2))
         if self.num_classes is not None:
             require_count("num_classes", self.num_classes, least=2, most=MOST_COUNT)
-        if self.models_at_once is not None:
-            require_count("models_at_once", self.models_at_once, most=MOST_COUNT)
+        require_count("models_at_once", self.models_at_once, most=MOST_COUNT)
         if self.max_device_memory is not None:
             require_count("max_device_memory", self.max_device_memory)
 
@@ -197,11 +198,11 @@ class JaxLearner:
 
     @property
     def shards_at_once(self) -> int:
-        """The number of shards that fill a program, and on a CPU one program for each core."""
+        """The number of shards that fill a program; on a CPU one program for each core, elsewhere some to follow it."""
+        if self.max_device_memory is not None:
+            return self.models_at_once
         on_cpu = jax.default_backend() == "cpu"
-        models = self.models_at_once or (1 if on_cpu else rows.MOST_MODELS)
-        side_by_side = on_cpu and self.max_device_memory is None
-        return models * ((os.cpu_count() or 1) if side_by_side else 1)
+        return self.models_at_once * ((os.cpu_count() or 1) if on_cpu else _PROGRAMS_IN_A_ROW)
 
     @property
     def shares_rows(self) -> bool:

@@ -23,7 +23,6 @@ from expunge.core.features import Features, is_frame, is_sparse
 from expunge.training.learners.jax.layers import Array
 from expunge.training.learners.protocol import ShardData, SharedRows, SharedShard
 
-MOST_MODELS = 16
 ROWS_AT_ONCE = 256  # always: the program, and with it a row's answer, must not depend on the rows asked with it
 _ALIGNMENT = 64  # bytes; from such addresses on XLA reads an array on the CPU without copying it
 _PARTS = 4  # capacities a power of two: at most a fifth of a shard is padding
@@ -75,17 +74,14 @@ def program_bytes(compiled: Any) -> int:
     return int(found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes)
 
 
-def largest_fitting(
-    bytes_of: Callable[[int], int], limit: int | None, *, most: int | None = None, purpose: str = "train"
-) -> int:
+def largest_fitting(bytes_of: Callable[[int], int], limit: int | None, *, most: int, purpose: str = "train") -> int:
     """The number of models in a program: `most`, halved until the program needs at most `limit` bytes.
 
-    It never depends on the shards at hand. On a CPU batching models does not pay, so the default there is one.
+    It never depends on the shards at hand.
     """
-    top = most if most is not None else (1 if jax.default_backend() == "cpu" else MOST_MODELS)
     if limit is None:
-        return top
-    models, needed = top, bytes_of(top)
+        return most
+    models, needed = most, bytes_of(most)
     while models > 1 and needed > limit:
         models //= 2
         needed = bytes_of(models)
