@@ -49,7 +49,10 @@ def test_subjects_are_refused_where_there_are_none(tmp_path, files, expunge):
     for option, value in (("--subject", "h20"), ("--subjects-file", houses)):
         err = expunge("delete", folder, option, value, code=2).err
         assert f"{option}: the records of {folder} have no subjects" in err
-    assert "--id must be a whole number" in expunge("delete", folder, "--id", "h20", code=2).err
+    assert (
+        "--id 'h20': the ids (column 'customer_id') of this deployment are whole numbers"
+        in expunge("delete", folder, "--id", "h20", code=2).err
+    )
     assert records(expunge, folder) == 300
 
 
@@ -73,7 +76,7 @@ def test_an_unknown_id_deletes_nothing_and_is_named(churn, tmp_path, expunge, wr
     assert "988 others of the 1,000" in err
     assert len(err) < 200
     assert "subject 'nobody'" in expunge("delete", churn, "--subject", "nobody", code=2).err
-    assert "must be a whole number" in expunge("delete", churn, "--id", "0017", code=2).err
+    assert "are whole numbers" in expunge("delete", churn, "--id", "0017", code=2).err
     assert "say what to delete" in expunge("delete", churn, code=2).err
     assert records(expunge, churn) == 300
 

@@ -143,12 +143,12 @@ def happened(ids: tuple[str, ...]) -> list[Happened]:
         (
             "2026-11-10T10:00:07Z",
             "accepted",
-            {"request": "aaaa0001", "num_deletions": 1, "num_additions": 0, "records": nothing},
+            {"request": "aaaa0001", "num_deletions": 1, "num_additions": 0, "num_corrections": 0, "records": nothing},
         ),
         (
             "2026-11-15T21:12:41Z",
             "accepted",
-            {"request": REQUEST, "num_deletions": 2, "num_additions": 0, "records": records},
+            {"request": REQUEST, "num_deletions": 2, "num_additions": 0, "num_corrections": 0, "records": records},
         ),
         ("2026-11-16T01:00:00Z", "applied", {"request": "aaaa0001", "generation": 1, "round": 11}),
         ("2026-11-16T02:00:00Z", "applied", {"request": REQUEST, "generation": 1, "round": 12}),
@@ -156,7 +156,7 @@ def happened(ids: tuple[str, ...]) -> list[Happened]:
         (
             "2026-11-16T04:44:10Z",
             "accepted",
-            {"request": "aaaa0002", "num_deletions": 0, "num_additions": 9, "records": nothing},
+            {"request": "aaaa0002", "num_deletions": 0, "num_additions": 9, "num_corrections": 0, "records": nothing},
         ),
     ]
 

@@ -72,7 +72,7 @@ def test_the_program_notices_what_was_changed(office, tmp_path):
         return _check(forged.to_json(), office.key, tmp_path).stderr
 
     assert "entry 1 is not in the log" in signed(b'"num_records":5000', b'"num_records":4000')
-    asked = b'"num_additions":0,"num_deletions":2,"records"'
+    asked = b'"num_additions":0,"num_corrections":0,"num_deletions":2,"records"'
     assert "entry 4 says something else" in signed(asked, asked.replace(b"2", b"3"))
     assert "InvalidSignature" in signed(b"\\n8\\n", b"\\n9\\n")
 

@@ -20,11 +20,12 @@ PARTS = {
     "agrees": AGREES,
     "all agree": {**AGREES, "num_checked": 10},
     "disagrees": {**AGREES, "agrees": False},
+    "recipe": {"generation": 2, "round": 1, "changed": ["shards"], "learner": "Ridge", "num_shards": 10},
 }
 
 
 def _entries(names):
-    events = {name: name for name in ("created", "generation", "round")}
+    events = {name: name for name in ("created", "generation", "round")} | {"recipe": "schema"}
     return [
         Entry(place, f"2026-11-16T02:{place:02d}:00Z", events.get(name, "recomputed"), PARTS[name])
         for place, name in enumerate(names, 1)
@@ -37,7 +38,7 @@ def test_the_telling_entries_tell_the_same_as_all(length):
     for names in itertools.product(PARTS, repeat=length):
         entries = _entries(names)
         told = telling_entries(entries, num_shards=10)
-        assert len(told) <= 3
+        assert len(told) <= 4
         assert [each.sequence for each in told] == sorted({each.sequence for each in told})
         assert History.of(told, num_shards=10) == History.of(entries, num_shards=10), names
 
@@ -54,6 +55,12 @@ def test_what_is_told_is_read():
     found = History.of(_entries(["created", "disagrees", "round"]), num_shards=10)  # it may be an ordinary round
     assert found.key.is_of_round
     assert found.disagreement is not None
+
+
+def test_a_recomputation_of_another_recipe_is_not_one_of_the_models_in_service():
+    found = History.of(_entries(["created", "all agree", "generation", "recipe"]), num_shards=10)
+    assert found.recomputation is None
+    assert History.of(_entries(["created", "disagrees", "generation", "recipe", "agrees"]), num_shards=10).recomputation
 
 
 def test_a_malformed_entry_is_named():

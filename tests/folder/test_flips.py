@@ -37,9 +37,13 @@ TABLES: dict[str, Any] = {
     "encrypted": NUMBERS,
     "sparse": scipy.sparse.csr_matrix(NUMBERS * (NUMBERS > 0)),
 }
-FLIPS = 700  # of each kind of table: 2,100 in all
+FLIPS = 700  # of each kind of table: 2,800 in all
 OTHERS = 100  # of each kind of table: files cut off, exchanged, put back, replaced by links, and so on
 SECONDS = float(os.environ.get("EXPUNGE_FUZZ_SECONDS", "0"))
+
+
+def test_there_are_enough() -> None:
+    assert FLIPS * len(TABLES) >= 2_000
 
 
 class Numbered(LookupTableLearner):

@@ -50,6 +50,7 @@ INTERRUPTED += ["erase.heap", "erase.files", "erase.checkpoint", "applied.open",
 CREATIONS = ["create.folder", "create.records", "stage.model", "create.models", "create.written", "create.renamed"]
 RECOVERY = ["open.locked", "sweep.listed", "erase.heap", "open.swept", "open.read", "erase.slots", "erase.files"]
 RECOVERY += ["erase.checkpoint", "applied.open", "applied.done", "open.done"]
+RECIPES = ["rewrite.done", "stage.model", "stage.done", "switch.open", "switch.done", "sweep.listed", "applied.open"]
 CUT_SHORT = ["switch.done", "erase.heap", "erase.files"]
 
 
@@ -90,6 +91,17 @@ def test_other_ways_of_answering(ask_killer, scenario):
     chance = random.Random(scenario)
     for step in FEW[scenario]:
         killed_at(ask_killer, scenario, step, chance.randint(1, whole["passed"][step]))
+
+
+@pytest.mark.parametrize("step", RECIPES)
+def test_another_recipe_and_corrections_are_in_force_as_a_whole_or_not_at_all(ask_killer, step):
+    acts = ["delete", "another recipe", "correct", "correct", "another recipe", "delete subject"]
+    job = {"scenario": "exact", "seed": SEED, "acts": acts}
+    count = ask_killer(**job)["passed"][step]
+    for passing in {1, count // 2, count - 1}:
+        answer = ask_killer(**job, kill=[step, max(1, passing)])
+        assert answer["killed"] == [True]
+        assert not answer["wrong"], answer["wrong"]
 
 
 @pytest.mark.parametrize("step", INTERRUPTED)

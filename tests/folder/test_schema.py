@@ -252,3 +252,47 @@ def test_a_text_is_not_taken_for_a_list_of_letters(folder: Path, option: str) ->
         with pytest.raises(InputError, match=f"{option} must be a list"):
             deployment.records.redeclared(**{option: "xyz"})
         assert deployment.status.generation == 1
+
+
+def test_another_recipe_keeps_the_evidence(folder: Path) -> None:
+    """Learner and number of shards change; log, requests and guard go on, and recomputing finds the new recipe."""
+    with make(folder) as deployment:
+        request = deployment.delete([5, 6]).request
+        before = deployment.certificate(request)
+        deployment.redeclare(learner=GaussianNB(), n_shards=2)
+        assert deployment.status.num_shards == 2
+        found = deployment.certificate(request, since=[before.log.checkpoint])
+        assert verify(found.to_json()).wrong == ()
+        assert (found.exact.learner, found.exact.num_shards) == ("GaussianNB", 2)
+        assert any("GaussianNB trains 2 models" in sentence for sentence in found.statements.exact)
+        told = [entry for entry in found.log.entries if entry.event == "schema"]
+        assert [(entry.facts["learner"], entry.facts["num_shards"]) for entry in told] == [("GaussianNB", 2)]
+        with pytest.raises(RecordError, match="was deleted on request"):
+            deployment.add(X[:1], Y[:1], [5])
+    assert recompute(folder, shards="all").agrees
+    with expunge.open(folder) as deployment:
+        records = deployment.records
+        again = learn(records, Recipe(as_learner(GaussianNB()), 2, key=deployment.inside.state.key))
+        models = deployment.inside.state.models
+        for one, other in zip(models, again.models, strict=True):
+            learner = deployment.inside.state.learner
+            assert encode_model(learner, one, trusted=()).data == encode_model(learner, other, trusted=()).data
+        deployment.redeclare(n_shards=7)
+        assert deployment.delete([9]).state == "applied"
+        assert deployment.schema["shards"].redeclared_at
+        with pytest.raises(ParameterError, match="nothing is to be changed"):
+            deployment.redeclare(n_shards=7)
+    assert recompute(folder, shards="all").agrees
+    assert len(list((folder / "models").iterdir())) == 7
+
+
+def test_a_recomputation_of_the_recipe_before_is_not_told_of_this_one(folder: Path) -> None:
+    with make(folder) as deployment:
+        deployment.delete([5])
+    assert recompute(folder, shards="all", record=True).agrees
+    with expunge.open(folder) as deployment:
+        assert deployment.certificate().history.recomputation is not None
+        deployment.redeclare(n_shards=2)  # fewer than were checked
+        certificate = deployment.certificate()
+        assert certificate.history.recomputation is None
+        assert verify(certificate.to_json()).wrong == ()

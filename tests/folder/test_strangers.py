@@ -260,6 +260,19 @@ def test_the_folder_itself_may_be_reached_by_a_link_of_the_users_own(home: Path,
     assert link.is_symlink()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has such a folder")
+def test_keys_may_be_a_volume_of_their_own(home: Path, tmp_path: Path) -> None:
+    """A volume of ext4 has a folder that only root may read. Whatever a repair put there is not looked at."""
+    own = home / "keys" / "lost+found"
+    own.mkdir(mode=0o700)
+    (own / "#12").symlink_to(tmp_path)
+    for act in ACTS.values():
+        assert use(act, home, tmp_path) == ""
+    assert (own / "#12").is_symlink()
+    os.chown(own, NOBODY, NOBODY)
+    assert "belongs to another user" in use(_open, home, tmp_path)
+
+
 def test_files_of_other_names_are_not_removed(home: Path) -> None:
     """Only what is written here goes: files that the database does not name, with names as they are made."""
     own = ["models/00001-0123456789abcdef.safetensors", f"waiting/{'a' * 32}.requests", "records/000007/labels.slab"]

@@ -71,7 +71,7 @@ def test_ids_of_a_later_file_take_the_kind_of_the_deployment():
         match_keys(text("1", "x"), WHERE, kind="int")
     assert match_key("17", kind="int", what="--id") == 17
     assert match_key("017", kind="str", what="--id") == "017"
-    with pytest.raises(InputError, match=r"--id must be a whole number.*'017'"):
+    with pytest.raises(InputError, match="--id '017': the ids of this deployment are whole numbers"):
         match_key("017", kind="int", what="--id")
 
 

@@ -1,4 +1,4 @@
-"""`expunge rekey`."""
+"""`expunge rekey`, and `expunge retrain` by another recipe."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.folders import nonce_source, opened, what_is_left
+from expunge.cli.folders import make_learner, nonce_source, opened, read_settings, schema_of, what_is_left
 from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
-from expunge.core.words import read_period
+from expunge.core.errors import InputError
+from expunge.core.words import plural, read_period
 
 if TYPE_CHECKING:
     from expunge.evidence import KeyDraw
+    from expunge.folder import DurableDeployment
 
 
 @app.command()
@@ -71,6 +73,86 @@ def rekey(
         _tell(f"The log says that it was renewed {key.reason} ({key.at}){_committed(key)}")
         if source is not None:
             _tell("A witness had a part in it: `expunge audit recompute` checks that.")
+
+
+@app.command()
+def retrain(
+    folder: Folder,
+    learner: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What trains a shard's model from now on, as for `create`.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
+    ] = None,
+    slices: Annotated[
+        int | None, typer.Option(min=1, help="How many slices a shard's training can resume from.  [default: 1]")
+    ] = None,
+    shards: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many shards from now on.")] = None,
+    jobs: Jobs = None,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train everything again by another recipe: another learner, other options, or another number of shards.
+
+    The records, the requests, the log and the keyed hashes of what was deleted stay. The log tells the new recipe, and
+    every certificate from then on compares with it. It draws a new key, and needs the exact promise; no request may be
+    pending.
+
+    Example: `expunge retrain churn/ --learner boosting --shards 5`
+    """
+    from expunge.cli.costs import TrainingClock, keep_costs
+
+    if learner is None and shards is None and not settings and slices is None:
+        raise InputError("say what to change: --learner, --set, --slices or --shards")
+    before = None
+    try:
+        with opened(folder, trust=trust, jobs=jobs) as deployment:
+            before = deployment.inside_key
+            made, kept = _another_learner(deployment, folder, learner, settings or [], slices)
+            with progress("training everything again", shards or deployment.status.num_shards) as advance:
+                clock = TrainingClock(advance)
+                deployment.redeclare(learner=made, n_shards=shards, provenance=kept, advance=clock.advance)
+            with progress("measuring what a deletion costs", 1):
+                keep_costs(deployment, clock.seconds)
+            found, key = deployment.schema, deployment.inside_key
+            name = deployment.provenance.get("learner")
+    except Interrupted:
+        raise Interrupted(what_is_left(folder, before)) from None
+    told = {"learner": found["learner"].words, "shards": found["shards"].value, "key_since": key.at}
+    if as_json:
+        show_json(told | {"commitment": key.commitment})
+    else:
+        _tell(f"Trained everything again: {name or told['learner']}, {plural(told['shards'], 'shard')}.")
+        _tell(f"The log tells the new recipe and its key ({key.at}){_committed(key)}")
+
+
+def _another_learner(
+    deployment: DurableDeployment, folder: Path, name: str | None, settings: list[str], slices: int | None
+) -> tuple[Any, dict[str, Any]]:
+    """The new learner, or None, and what is kept with the deployment about it."""
+    kept: dict[str, Any] = {"report": None, "costs": None}  # they were measured with the recipe before
+    before = deployment.provenance
+    if name is None and not settings and slices is None:
+        return None, kept
+    name = name or before.get("learner")
+    if name is None:
+        raise InputError(f"{folder} was created from Python: name the learner with --learner")
+    options = read_settings(settings) if settings or name != before.get("learner") else before.get("options", {})
+    from expunge.training.learners import AbstainingLearner
+
+    number = slices or (before.get("slices", 1) if name == before.get("learner") else 1)
+    abstains = isinstance(deployment.inside.state.learner, AbstainingLearner)
+    made, _ = make_learner(
+        name,
+        options=options,
+        schema=schema_of(deployment, folder),
+        features=None,
+        slices=number,
+        allow_missing=deployment.schema["gaps"].value,
+        on_failure="abstain" if abstains else "raise",
+    )
+    return made, kept | {"learner": name, "options": options, "slices": number}
 
 
 def _tell(line: str) -> None:

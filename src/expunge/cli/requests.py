@@ -1,19 +1,20 @@
-"""`expunge add`, `delete`, `apply`, `cancel`, `requests` and `forget`.
+"""`expunge add`, `delete`, `correct`, `apply` and `cancel`.
 
 A request is accepted first, and then applied if it is due. Its id is printed even if applying it fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from expunge.cli.app import Interrupted, app, without_shard
-from expunge.cli.folders import opened, read_columns, schema_of, settle
+from expunge.cli.costs import costs_of
+from expunge.cli.folders import opened, read_columns, schema_of
 from expunge.cli.output import (
     AsJson,
     Data,
@@ -23,23 +24,25 @@ from expunge.cli.output import (
     Trust,
     When,
     console,
+    is_seen,
     progress,
     show_json,
-    show_table,
 )
 from expunge.core.errors import ExpungeError, InputError, UnknownRecordError
-from expunge.core.words import plural, read_period
+from expunge.core.words import plural, spell_time
 
 if TYPE_CHECKING:
+    from expunge.core.corrections import Correct
     from expunge.core.records import Records, Update
     from expunge.folder import DurableDeployment, Request
-    from expunge.tables import Schema
+    from expunge.serving.deployment import Preview
+    from expunge.tables import Schema, Table
     from expunge.tables.keys import KeyKind
 
 
 def submit_request(
     deployment: DurableDeployment,
-    updates: Sequence[Update],
+    updates: Sequence[Update] | Correct,
     *,
     key: str | None,
     readmit: bool = False,
@@ -66,11 +69,11 @@ def submit_request(
     return deployment.request(request.request)
 
 
-def show_receipt(request: Request, folder: Path, *, as_json: bool) -> None:
+def show_receipt(request: Request, folder: Path, *, as_json: bool, **more: Any) -> None:
     """Print what a requester may know: the request and its state."""
     state = request.public_state
     if as_json:
-        show_json({"request": request.request, "state": state})
+        show_json({"request": request.request, "state": state, **more})
         return
     console.print(f"Request {request.request}: {state}.", markup=False, soft_wrap=True)
     if state == "pending":
@@ -78,10 +81,75 @@ def show_receipt(request: Request, folder: Path, *, as_json: bool) -> None:
         console.print(words, markup=False, soft_wrap=True)
 
 
+def tell(line: str) -> None:
+    """Print one line as it is."""
+    console.print(line, markup=False, soft_wrap=True)
+
+
 def _tell_pending(request: str, error: str, *, as_json: bool) -> None:
     if as_json:
         found: dict[str, Any] = {"request": request, "state": "pending", "error": error}
         show_json(found)
+
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only check it, and say what would be trained again and how long that takes.")
+]
+Inside = Annotated[
+    bool,
+    typer.Option("--inside", help="With --dry-run under (α,β,γ): say it also in a pipe. For operators only."),
+]
+
+
+def tell_preview(
+    deployment: DurableDeployment,
+    asked: Sequence[Update] | Correct | None,
+    *,
+    readmit: bool = False,
+    inside: bool,
+    as_json: bool,
+    **more: Any,
+) -> None:
+    """Say what applying a request would do. Under (α,β,γ) what it trains again is for the operator alone."""
+    from dataclasses import asdict
+
+    found, pending = deployment.preview(asked, readmit=readmit), deployment.status.pending
+    told: dict[str, Any] = {name: value for name, value in asdict(found).items() if name in _COUNTED}
+    told |= {"dry_run": True, "pending": pending, **more}
+    if shown := deployment.is_exact or inside or (not as_json and is_seen()):
+        told |= asdict(found) | {"seconds": _seconds(deployment, found)}
+    if as_json:
+        show_json(told)
+        return
+    parts = [f"{words} {plural(told[name], 'record')}" for name, words in _COUNTED.items() if told[name]]
+    what = f"{', '.join(parts[:-1])}{' and ' if parts[1:] else ''}{parts[-1]}" if parts else "change nothing"
+    waiting = pending if asked is None else 0
+    others = f", together with {plural(pending, 'pending request')}" if pending and not waiting else ""
+    tell(f"Nothing was changed (--dry-run). It would {what}{others}.")
+    if not shown:
+        tell("What it would train again is for the operator alone under this promise: --inside shows it.")
+        return
+    if not deployment.is_exact:
+        tell("inside, for operators only; showing this to a requester voids the (α,β,γ) guarantee:")
+    whole = " with a new key, because the generation is used up" if found.retrains_everything else ""
+    took = "" if told["seconds"] is None else f": about {spell_time(told['seconds'])} of processor time"
+    tell(
+        f"It would train {found.touched:,} of {plural(found.num_shards, 'model')} again{whole}, on "
+        f"{plural(found.records, 'record')}{took}."
+    )
+
+
+_COUNTED = {"deletions": "delete", "additions": "add", "corrections": "correct"}
+
+
+def _seconds(deployment: DurableDeployment, found: Preview) -> float | None:
+    """How long it would take, by what was measured when the recipe was first trained."""
+    costs = costs_of(deployment.provenance)
+    if costs is None:
+        return None
+    if not costs.models_retrained:  # it unlearns exactly: nothing is trained
+        return costs.deletion * (found.deletions + found.additions + 2 * found.corrections)
+    return costs.deletion / costs.models_retrained * found.touched
 
 
 @app.command()
@@ -96,6 +164,8 @@ def add(
     ] = False,
     key: Key = None,
     when: When = None,
+    dry_run: DryRun = False,
+    inside: Inside = False,
     jobs: Jobs = None,
     trust: Trust = None,
     as_json: AsJson = False,
@@ -117,6 +187,9 @@ def add(
             subjects=records.subjects,  # type: ignore[arg-type]
             weights=records.weights,
         )
+        if dry_run:
+            tell_preview(deployment, [batch], readmit=readmit, inside=inside, as_json=as_json)
+            return
         request = submit_request(
             deployment, [batch], key=key, readmit=readmit, when=when, words="adding", as_json=as_json
         )
@@ -150,13 +223,21 @@ def delete(
         str | None,
         typer.Option(help="Their column in the file.  [default: as at creation, or the only one]"),
     ] = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Delete those that are there, and say which are not, and why.")
+    ] = False,
     key: Key = None,
     when: When = None,
+    dry_run: DryRun = False,
+    inside: Inside = False,
     jobs: Jobs = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete records by id or by subject, as one request, all or nothing. Prints the request's id.
+
+    An unknown id is an error that says, as far as is known, which request deleted it. With --skip-unknown the others
+    are deleted, and all that are not there are listed.
 
     Example: `expunge delete churn/ --id 17 --id 23`
     """
@@ -171,31 +252,61 @@ def delete(
         if (subject or subjects_file) and schema.subject is None:
             option = "--subject" if subject else "--subjects-file"
             raise InputError(f"{option}: the records of {folder} have no subjects, as it was created without --subject")
-        ids = _read_names(id, "--id", ids_file, column or schema.id, schema.id_kind, given=column is not None)
-        subjects = _read_names(
-            subject, "--subject", subjects_file, column or schema.subject, schema.subject_kind, given=column is not None
-        )
-        batch: list[Update] = [*map(Delete, ids), *map(DeleteSubject, subjects)]
+        ids = _read_names(id, "id", ids_file, column, schema)
+        subjects = _read_names(subject, "subject", subjects_file, column, schema)
+        skipped = deployment.unknown(ids, subjects) if skip_unknown else []
+        gone = {(what, name) for what, name, _ in skipped}
+        batch: list[Update] = [Delete(each) for each in ids if ("record", each) not in gone]
+        batch += [DeleteSubject(each) for each in subjects if ("subject", each) not in gone]
+        told = [{"what": what, "name": name, "why": why or _NEVER} for what, name, why in skipped]
+        more: dict[str, Any] = {"skipped": told} if skip_unknown else {}
         try:
-            request = submit_request(deployment, batch, key=key, when=when, words="deleting", as_json=as_json)
+            request = None
+            if dry_run and batch:
+                tell_preview(deployment, batch, inside=inside, as_json=as_json, **more)
+            elif batch:
+                request = submit_request(deployment, batch, key=key, when=when, words="deleting", as_json=as_json)
         except UnknownRecordError as error:
             raise InputError(f"{error}{_others(ids, subjects, deployment.records)}; nothing was deleted") from None
-    show_receipt(request, folder, as_json=as_json)
+    if not as_json:
+        _tell_skipped(told)
+    if request is not None:
+        show_receipt(request, folder, as_json=as_json, **more)
+    elif not batch and as_json:
+        show_json({"request": None, "state": "nothing to delete", **more})
+    elif not batch:
+        tell("None of them is there: nothing was deleted.")
+
+
+def _tell_skipped(skipped: Sequence[Mapping[str, Any]]) -> None:
+    """List what was not there."""
+    for each in skipped[:_SHOWN]:
+        kind = "id" if each["what"] == "record" else "subject"
+        tell(f"skipped: the {kind} {each['name']!r} {each['why']}")
+    if len(skipped) > _SHOWN:
+        tell(f"and {len(skipped) - _SHOWN:,} more, all of them with --json")
+
+
+_SHOWN = 20
+_NEVER = "was never there, as far as is known"
 
 
 def _read_names(
-    texts: Sequence[str] | None, option: str, path: Path | None, column: str | None, kind: KeyKind, *, given: bool
+    texts: Sequence[str] | None, role: Literal["id", "subject"], path: Path | None, column: str | None, schema: Schema
 ) -> list[Any]:
     """The ids or subjects from the command line and from the file, each once."""
     from expunge.tables import match_key
 
-    found: list[Any] = [match_key(text, kind=kind, what=option) for text in texts or ()]
+    own = schema.roles.get(role)
+    kind = schema.id_kind if role == "id" else schema.subject_kind
+    whose = f"the {role}s (column {own!r})" if own is not None else f"the {role}s"
+    found: list[Any] = [match_key(text, kind=kind, what=f"--{role}", whose=whose) for text in texts or ()]
     if path is not None:
-        found += _from_file(path, column, kind, given=given)
+        found += _from_file(path, column or own, kind, given=column is not None, whose=whose)
     return list(dict.fromkeys(found))
 
 
-def _from_file(path: Path, column: str | None, kind: KeyKind, *, given: bool) -> list[Any]:
+def _from_file(path: Path, column: str | None, kind: KeyKind, *, given: bool, whose: str) -> list[Any]:
     from expunge.tables import match_keys, read_table
 
     table = read_table(path, as_text="all")
@@ -206,7 +317,7 @@ def _from_file(path: Path, column: str | None, kind: KeyKind, *, given: bool) ->
     values = table.column(name)
     if not len(values):
         raise InputError(f"{path} has no rows")
-    keys: list[Any] = match_keys(values, f"column {name!r} of {path}", kind=kind).tolist()
+    keys: list[Any] = match_keys(values, f"column {name!r} of {path}", kind=kind, whose=whose).tolist()
     return keys
 
 
@@ -218,11 +329,82 @@ def _others(ids: Sequence[Any], subjects: Sequence[Any], records: Records) -> st
 
 
 @app.command()
+def correct(
+    folder: Folder,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A column of ids, and the columns to correct: CSV, Parquet, Arrow or NPZ."),
+    ] = None,
+    id: Annotated[str | None, typer.Option(metavar="ID", help="One record, with --set instead of --data.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="COLUMN=VALUE", help="What it says from now on; repeatable.")
+    ] = None,
+    key: Key = None,
+    when: When = None,
+    dry_run: DryRun = False,
+    inside: Inside = False,
+    jobs: Jobs = None,
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Correct what records say (features, label, subject, weight) under the ids that they have, as one request.
+
+    Columns that are not given stay as they are. What was there before is erased, as a deleted record is, and the models
+    are those that training on the corrected records gives.
+
+    Example: `expunge correct churn/ --id 17 --set age=41 --set churned=no`
+    """
+    from expunge.core.corrections import Correct
+
+    if (data is None) == (id is None) or (id is None) != (not values):
+        raise InputError("say what to correct: --data FILE, or --id ID with --set COLUMN=VALUE")
+    with opened(folder, trust=trust, jobs=jobs) as deployment:
+        schema = schema_of(deployment, folder)
+        table = read_columns(data, schema) if data is not None else _typed(schema, str(id), values or [])
+        asked = Correct(**schema.corrections(table, deployment.classes))
+        try:
+            if dry_run:
+                tell_preview(deployment, asked, inside=inside, as_json=as_json)
+                return
+            request = submit_request(deployment, asked, key=key, when=when, words="correcting", as_json=as_json)
+        except UnknownRecordError as error:
+            raise InputError(f"{error}; nothing was corrected") from None
+    show_receipt(request, folder, as_json=as_json)
+
+
+def _typed(schema: Schema, record: str, values: Sequence[str]) -> Table:
+    """One record as it was typed, read as a CSV file of one row."""
+    import csv
+    import io
+
+    from expunge.tables import Table
+    from expunge.tables.formats import read_csv
+
+    if schema.id is None:
+        raise InputError("the deployment was created without a column of ids: correct its records from Python")
+    fields = {schema.id: record}
+    for value in values:
+        name, mark, told = value.partition("=")
+        if not mark:
+            raise InputError(f"--set must be COLUMN=VALUE, got {value!r}")
+        if name in fields:
+            raise InputError(f"--set {name} is given twice" if name != schema.id else f"--set cannot change {name!r}")
+        fields[name] = told
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([fields.keys(), fields.values()])
+    texts = frozenset(feature.name for feature in schema.features if feature.kind not in ("number", "boolean"))
+    content, exact = io.BytesIO(text.getvalue().encode()), frozenset(schema.roles.values())
+    return Table("--set", "csv", read_csv(content, "--set", as_text=exact, text_features=texts, numbers="float64"))
+
+
+@app.command()
 def apply(
     folder: Folder,
     if_due: Annotated[
         bool, typer.Option("--if-due", help="Only if the deployment's own rule says that they are due.")
     ] = False,
+    dry_run: DryRun = False,
+    inside: Inside = False,
     jobs: Jobs = None,
     trust: Trust = None,
     as_json: AsJson = False,
@@ -232,6 +414,9 @@ def apply(
     Example: `expunge apply churn/ --if-due`
     """
     with opened(folder, trust=trust, jobs=jobs) as deployment:
+        if dry_run:
+            tell_preview(deployment, None, inside=inside, as_json=as_json)
+            return
         waiting = deployment.status.pending
         if waiting and (deployment.is_due or not if_due):
             with progress("applying", deployment.status.num_shards) as advance:
@@ -262,89 +447,3 @@ def cancel(
         show_json({"request": request, "state": "cancelled"})
     else:
         console.print(f"Request {request}: cancelled.", markup=False, soft_wrap=True)
-
-
-@app.command()
-def requests(
-    folder: Folder,
-    state: Annotated[
-        str | None, typer.Option(metavar="STATE", help="Only those that are pending, applied or cancelled.")
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many, the newest.  [default: 20; all with --json]")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the requests of a deployment, newest last. It only reads, so it works while another process serves it.
-
-    Example: `expunge requests churn/ --state pending`
-    """
-    from expunge.folder import open_view
-
-    if state not in (None, *STATES):
-        raise InputError(f"--state must be one of {', '.join(STATES)}, got {state!r}")
-    settle(folder)
-    with open_view(folder) as view:
-        found = [request_facts(each) for each in view.requests() if state in (None, each.public_state)]
-    most = last if last is not None or as_json else _SHOWN
-    shown = found[-most:] if most else found
-    if as_json:
-        show_json(shown)
-    elif not found:
-        console.print(f"There are no {'requests' if state is None else f'{state} requests'}.")
-    else:
-        columns = ("request", "state", "deletes", "adds", "accepted", "applied by", "round")
-        rows = [
-            [each["request"], each["state"], each["deletions"], each["additions"], each["accepted_at"]]
-            + ["" if each[name] is None else each[name] for name in ("applied_by", "round")]
-            for each in shown
-        ]
-        more = len(found) - len(shown)
-        show_table(None, columns, rows, caption=f"and {more:,} before these: --last {len(found)}" if more else "")
-
-
-STATES = ("pending", "applied", "cancelled")
-_SHOWN = 20
-
-
-def request_facts(request: Request) -> dict[str, Any]:
-    """What a requester may know about a request, as plain data."""
-    is_applied = request.public_state == "applied"
-    return {
-        "request": request.request,
-        "state": request.public_state,
-        "kind": request.kind,
-        "deletions": request.deletions,
-        "additions": request.additions,
-        "accepted_at": request.accepted_at,
-        "applied_by": request.applied_by if is_applied else None,
-        "round": request.round if is_applied else None,
-    }
-
-
-@app.command()
-def forget(
-    folder: Folder,
-    older_than: Annotated[
-        str,
-        typer.Option(
-            "--older-than", metavar="TIME", help="How long ago they were applied or cancelled: 365d, 12h, 30m."
-        ),
-    ],
-    trust: Trust = None,
-    as_json: AsJson = False,
-) -> None:
-    """Forget old requests: what they asked for, and the salts that open their entries in the log.
-
-    Their certificates can no longer be issued. Those that were issued still verify. Deleted records still cannot come
-    back unnoticed.
-
-    Example: `expunge forget churn/ --older-than 365d`
-    """
-    read_period("--older-than", older_than)
-    with opened(folder, trust=trust) as deployment:
-        forgotten = deployment.forget_requests(older_than=older_than)
-    if as_json:
-        show_json({"forgotten": forgotten})
-    else:
-        console.print(f"Forgot {plural(forgotten, 'request')}.", markup=False)

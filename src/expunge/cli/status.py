@@ -14,10 +14,10 @@ from rich.markup import escape
 from expunge.cli.app import app
 from expunge.cli.costs import costs_of, tell_costs
 from expunge.cli.create import advice_for, count_shards, tell_promise
+from expunge.cli.desk import request_facts
 from expunge.cli.folders import opened, settle
 from expunge.cli.output import AsJson, Folder, Trust, console, say, show_json
 from expunge.cli.report import tell_figures, tell_report
-from expunge.cli.requests import request_facts
 from expunge.core.words import plural
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "budget": None if facts.budget is None else _budget(facts.budget),
         "promise": [each.to_dict() for each in view.promise],
         "environment": view.origins(trust=trust).to_dict(),
+        "key_is_from_system": view.key_is_from_system,
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
         "report": view.provenance.get("report"),
@@ -133,12 +134,14 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
     else:
         say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
     _tell_environment(view.origins(trust=trust))
+    if not view.key_is_from_system:
+        say("the recipe key follows from a fixed seed: this deployment is for tests, not for people's data")
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
     tell_report(view.provenance.get("report"), as_of=", as measured when the folder was created")
     tell_figures(view.figures)
     costs = costs_of(view.provenance) if shows_costs else None
     if costs is not None:
-        console.print("\n[bold]What a deletion costs[/bold], as measured when the folder was created")
+        console.print("\n[bold]What a deletion costs[/bold], as measured when this recipe was first trained")
         tell_costs(costs, num_shards=facts.num_shards, is_exact=view.promise_name == "exact")
 
 
@@ -179,7 +182,7 @@ def _show_request(request: Request, *, as_json: bool) -> None:
     applied = f" by {request.applied_by}, in round {request.round}" if facts["applied_by"] else ""
     console.print(
         f"Request {request.request}: {request.public_state}{applied}; accepted {request.accepted_at}, "
-        f"{request.deletions:,} deletions, {request.additions:,} additions.",
+        f"{request.deletions:,} deletions, {request.additions:,} additions, {request.corrections:,} corrections.",
         markup=False,
         soft_wrap=True,
     )

@@ -6,7 +6,8 @@
     │   │   ├── MissingExtraError         an optional package is not installed (also ImportError)
     │   │   └── NotPublishedError         (also AttributeError) the promise in force does not allow this to be published
     │   └── RecordError                   one record of a batch is at fault, and is named
-    │       ├── UnknownRecordError        a deletion of an id (or subject) that is not there
+    │       ├── UnknownRecordError        a deletion of an id that is not there
+    │       │   └── UnknownSubjectError   or of a subject
     │       └── DuplicateRecordError      an addition of an id that is there already
     ├── TrainingError                     a shard's learner failed; the shard is named (inside the boundary)
     ├── AccountingError
@@ -64,6 +65,10 @@ class RecordError(InputError):
 
 class UnknownRecordError(RecordError):
     """A deletion names an id (or a subject) that is not in the dataset."""
+
+
+class UnknownSubjectError(UnknownRecordError):
+    """A deletion names a subject that has no record in the dataset; `record` is the subject."""
 
 
 class DuplicateRecordError(RecordError):

@@ -25,6 +25,7 @@ from expunge.core.files import overwrite, write_all
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _ROOT: Final = 0  # the user number of the system's administrator
+_FILE_SYSTEMS_OWN: Final = "lost+found"  # of root, on each volume of ext4; only root can read it
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _KINDS: Final = (
     (stat.S_ISFIFO, "a pipe"),
@@ -181,7 +182,8 @@ class Place:
     def require_sound(self, *, deep: bool = True) -> None:
         """Raise an error unless this is a folder of real folders and of files that pass all checks, all the way down.
 
-        Nothing is opened but folders.
+        Nothing is opened but folders. The folder that belongs to a file system itself is left alone: `keys` may be a
+        volume of its own.
 
         Parameters
         ----------
@@ -195,7 +197,7 @@ class Place:
                     found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                     if not stat.S_ISDIR(found.st_mode):
                         child._require_file(found)
-                    elif deep:
+                    elif deep and not (name == _FILE_SYSTEMS_OWN and found.st_uid == _ROOT):
                         child.require_sound()
 
     # Files.

@@ -33,7 +33,7 @@ from expunge.core.blocks import (
     pick_rows,
     require_id,
 )
-from expunge.core.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
+from expunge.core.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError, UnknownSubjectError
 from expunge.core.features import (
     Features,
     as_features,
@@ -399,7 +399,7 @@ class Records:
         """Return the slots of a subject's records, in order; an unknown subject raises `UnknownRecordError`."""
         live = tuple(slot for slot in self.subjects.find(subject) if not self.index.is_gone(slot))
         if not live:
-            raise UnknownRecordError(f"no record belongs to the subject {subject!r:.200}", subject)
+            raise UnknownSubjectError(f"no record belongs to the subject {subject!r:.200}", subject)
         return live
 
     def live_slots(self) -> NDArray[np.int64]:
@@ -758,7 +758,7 @@ class _Batch:
         came = dict.fromkeys(self.arrivals.pop(subject, ()))
         fresh = [record for record in came if record in self.pending and self._subject(record) == subject]
         if not settled and not fresh:
-            raise UnknownRecordError(f"no record belongs to the subject {subject!r:.200}", subject)
+            raise UnknownSubjectError(f"no record belongs to the subject {subject!r:.200}", subject)
         self.removed.update(slots)
         for record in fresh:
             del self.pending[record]

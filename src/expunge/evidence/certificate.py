@@ -428,7 +428,8 @@ def _check_request(request: RequestFacts, certificate: Certificate) -> Iterator[
 def _check_entries(request: RequestFacts, about: list[Shown]) -> Iterator[str]:
     """There is one entry for each thing that happened to the request, and it says the same as the request."""
     records = {"records": digest_of_hashes(request.id_hashes)} if request.id_hashes else {}
-    asked = {"num_deletions": request.num_deletions, "num_additions": request.num_additions, **records}
+    counts = ("num_deletions", "num_additions", "num_corrections")
+    asked = {**{name: getattr(request, name) for name in counts}, **records}
     generation = {} if request.generation is None else {"generation": request.generation}
     expected: dict[str, tuple[str | None, dict[str, Any]]] = {
         "accepted": (request.accepted_at, asked),

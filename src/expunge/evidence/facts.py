@@ -27,7 +27,7 @@ from expunge.evidence.canonical import INFINITY, LARGEST_INTEGER
 MOST_SHARDS: Final = 2**31
 
 State = Literal["pending", "applied", "cancelled"]
-Kind = Literal["deletion", "addition", "mixed"]
+Kind = Literal["deletion", "addition", "correction", "mixed"]
 PromiseName = Literal["exact", "consensus", "router", "student", "noise", "unguarded"]
 Numerics = Literal["strict", "lenient"]
 
@@ -125,8 +125,8 @@ class RequestFacts:
     ----------
     request_id
         The request's id, as in its acknowledgement.
-    num_deletions, num_additions
-        The number of records to delete and to add.
+    num_deletions, num_additions, num_corrections
+        The number of records to delete, to add, and to correct: what these say is replaced, under the same ids.
     accepted_at
         When the request was accepted.
     state
@@ -144,6 +144,7 @@ class RequestFacts:
     request_id: str
     num_deletions: int
     num_additions: int
+    num_corrections: int = 0
     accepted_at: str
     state: State
     applied_by: str | None = None
@@ -156,6 +157,7 @@ class RequestFacts:
         _set(self, "request_id", checks.text("request_id", self.request_id))
         _set(self, "num_deletions", checks.count("num_deletions", self.num_deletions))
         _set(self, "num_additions", checks.count("num_additions", self.num_additions))
+        _set(self, "num_corrections", checks.count("num_corrections", self.num_corrections))
         if not self.num_records:
             raise ParameterError("a request must ask for at least one record")
         checks.moment("accepted_at", self.accepted_at)
@@ -187,15 +189,17 @@ class RequestFacts:
 
     @property
     def num_records(self) -> int:
-        """The number of records to delete and to add."""
-        return self.num_deletions + self.num_additions
+        """The number of records to delete, to add and to correct."""
+        return self.num_deletions + self.num_additions + self.num_corrections
 
     @property
     def kind(self) -> Kind:
-        """What was asked: deletion, addition, or both."""
-        if not self.num_additions:
+        """What was asked: deletion, addition, correction, or several of these."""
+        if not self.num_additions and not self.num_corrections:
             return "deletion"
-        return "mixed" if self.num_deletions else "addition"
+        if self.num_deletions or (self.num_additions and self.num_corrections):
+            return "mixed"
+        return "correction" if self.num_corrections else "addition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ RENEWALS: Final[Mapping[Reason, str]] = MappingProxyType(
 )
 #: The events that commit to the key in force. A `round` entry, under a consensus, does not say when it was drawn.
 KEY_EVENTS: Final = frozenset({"created", "generation", "round"})
+_RECIPE: Final = frozenset({"learner", "num_shards", "sampler", "promise"})
 _ENOUGH: Final = 1000  # factors of a probability that are multiplied to the end
 _SMALL: Final = Fraction(1, 10**9)
 
@@ -136,6 +137,11 @@ class RecomputationFacts:
         )
 
 
+def is_recipe(entry: Entry) -> bool:
+    """Whether an entry tells of another recipe: another learner, or another number of shards."""
+    return entry.event == "schema" and "learner" in entry.facts
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """What entries say about the key in force and about recomputations.
@@ -149,6 +155,8 @@ class History:
     disagreement
         A recomputation that found other models than the recipe gives, since which the entries show neither a full
         retraining nor that every shard was found to agree; None if there is none.
+
+    A recomputation of models by an earlier recipe (another learner or number of shards) is left out.
 
     Examples
     --------
@@ -187,6 +195,8 @@ class History:
                 if entry.event in KEY_EVENTS:
                     key = KeyDraw.of(entry)
                     disagreement = disagreement if entry.event == "round" else None
+                elif is_recipe(entry):
+                    last = disagreement = None
                 elif entry.event == "recomputed":
                     last = RecomputationFacts.of(entry)
                     if not last.agrees:
@@ -218,7 +228,7 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     >>> telling_entries([], num_shards=10)
     []
     """
-    recipe: list[Entry] = []
+    recipe: dict[str, Entry] = {}
     key: list[Entry] = []
     retrained: list[Entry] = []
     last: list[Entry] = []
@@ -227,8 +237,9 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
     for entry in entries:
         if entry.event == "committed":
             commitments[entry.sequence] = entry
-        if "learner" in entry.facts:
-            recipe = [entry]
+        recipe |= dict.fromkeys(_RECIPE & entry.facts.keys(), entry)
+        if is_recipe(entry):
+            last, disagreement = [], []
         if entry.event in KEY_EVENTS:
             key = [entry]
         if entry.event in KEY_EVENTS - {"round"}:
@@ -241,7 +252,7 @@ def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]
                 disagreement = []
     settled = retrained if last and not last[0].facts.get("agrees") and not disagreement else []
     committed = [commitments[number] for each in key if (number := each.facts.get("committed")) in commitments]
-    chosen = {entry.sequence: entry for entry in (*recipe, *committed, *key, *settled, *last, *disagreement)}
+    chosen = {entry.sequence: entry for entry in (*recipe.values(), *committed, *key, *settled, *last, *disagreement)}
     return [chosen[number] for number in sorted(chosen)]
 
 

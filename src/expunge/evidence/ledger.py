@@ -58,7 +58,9 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "generation": frozenset(
             {"generation", "round", "reason", "key_commitment", "witness", "nonce", "committed", "unused"}
         ),
-        "schema": frozenset({"generation", "round", "changed", "num_classes", "allow_missing"}),
+        "schema": frozenset(
+            {"generation", "round", "changed", "num_classes", "allow_missing", "learner", "num_shards"}
+        ),
         "round": frozenset({"round", "key_commitment"}),
         "recomputed": frozenset(
             {"generation", "round", "num_checked", "num_different", "agrees", "chosen_by", "checkpoint", "models"}
@@ -69,7 +71,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 #: The facts about a request that an entry commits to, by event.
 HIDDEN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        "accepted": frozenset({"request", "num_deletions", "num_additions", "records"}),
+        "accepted": frozenset({"request", "num_deletions", "num_additions", "num_corrections", "records"}),
         "applied": frozenset({"request", "generation", "round"}),
         "cancelled": frozenset({"request"}),
     }

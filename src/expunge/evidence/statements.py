@@ -207,6 +207,8 @@ def describe_request(request: RequestFacts) -> str:
         parts.append(f"delete {plural(request.num_deletions, 'record')}")
     if request.num_additions:
         parts.append(f"add {plural(request.num_additions, 'record')}")
+    if request.num_corrections:
+        parts.append(f"correct {plural(request.num_corrections, 'record')}")
     return f"to {' and '.join(parts)}"
 
 
@@ -259,6 +261,12 @@ def _about_request(request: RequestFacts, deployment: DeploymentFacts) -> list[s
         sentences.append(
             "The models in service from that round on were trained without the deleted "
             f"{'record' if request.num_deletions == 1 else 'records'}, unless a later request added them again."
+        )
+    if request.num_corrections:
+        sentences.append(
+            "The models in service from that round on were trained on what the request put into the corrected "
+            f"{'record' if request.num_corrections == 1 else 'records'}, and not on what was there before, unless a "
+            "later request changed them again."
         )
     return sentences
 

@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.blocks import listed
 from expunge.core.checks import require_text
+from expunge.core.corrections import Correct
 from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
@@ -34,10 +35,10 @@ from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
-from expunge.folder.store.requests import Request
+from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
 from expunge.serving.card import make_card
-from expunge.serving.deployment import Deployment, Receipt, Status
+from expunge.serving.deployment import Deployment, Preview, Receipt, Status
 from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, StudentRound
@@ -161,6 +162,11 @@ class DurableDeployment:
             self._store.write_fact("provenance", {**self.provenance, **facts})
 
     @property
+    def key_is_from_system(self) -> bool:
+        """Whether the operating system drew the recipe key. One that follows from a seed is for tests."""
+        return bool(self._store.fact("is_system"))
+
+    @property
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""
         base = self._deployment.status
@@ -248,7 +254,7 @@ class DurableDeployment:
 
     def update(
         self,
-        batch: Iterable[Update],
+        batch: Iterable[Update] | Correct,
         *,
         key: str | None = None,
         readmit: bool = False,
@@ -263,7 +269,7 @@ class DurableDeployment:
         Parameters
         ----------
         batch
-            Additions and deletions, in order.
+            Additions and deletions, in order; or a `Correct`.
         key
             Makes the request idempotent: the same key again returns the first request's receipt.
         readmit
@@ -324,9 +330,107 @@ class DurableDeployment:
         batch = [AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)]
         return self.update(batch, key=key, readmit=readmit, apply=apply, advance=advance)
 
-    def submit(self, batch: Iterable[Update], *, key: str | None = None, readmit: bool = False) -> Request:
+    def correct(
+        self,
+        ids: Sequence[RecordId] | NDArray[Any],
+        X: Features | None = None,
+        y: ArrayLike | None = None,
+        *,
+        columns: Sequence[Any] | None = None,
+        subjects: Sequence[RecordId | None] | None = None,
+        weights: ArrayLike | None = None,
+        key: str | None = None,
+        apply: bool | None = None,
+        advance: Advance = ignore_progress,
+    ) -> Receipt:
+        """Replace what records say, under the ids that they have, as one request. See `update`.
+
+        What is not given stays as it is. Afterwards the models are those that the recipe gives on the corrected
+        records, and what was there before is erased as a deleted record is.
+
+        Parameters
+        ----------
+        ids
+            The records to correct, each once.
+        X, y
+            Their new features, one row each, and their new labels.
+        columns
+            Which columns `X` holds: names of a data frame's columns, or positions in an array. All if None.
+        subjects, weights
+            The people that they belong to from now on, and their new weights.
+        key, apply, advance
+            As for `update`.
+
+        Returns
+        -------
+        Receipt
+            As `update`.
+
+        Raises
+        ------
+        InputError
+            If a record is unknown or named twice, or what is given does not fit. Nothing is changed.
+        """
+        asked = Correct(ids=ids, features=X, labels=y, columns=columns, subjects=subjects, weights=weights)
+        return self.update(asked, key=key, apply=apply, advance=advance)
+
+    def unknown(
+        self, ids: Iterable[RecordId] = (), subjects: Iterable[RecordId] = ()
+    ) -> list[tuple[Literal["record", "subject"], RecordId, str]]:
+        """Which of these records and subjects are not there, or will not be once the pending requests are applied.
+
+        Parameters
+        ----------
+        ids, subjects
+            The names to look for.
+
+        Returns
+        -------
+        list of tuple
+            "record" or "subject", the name, and by which request it was deleted; empty if it never was, as far as is
+            known.
+        """
+        names: list[Name] = [("record", each) for each in listed(ids, "ids")]
+        names += [("subject", each) for each in listed(subjects, "subjects")]
+        self._keeper.require_open()
+        return [(*name, why) for name, why in self._inbox.unknown(names, self.records).items()]
+
+    def preview(self, batch: Iterable[Update] | Correct | None = None, *, readmit: bool = False) -> Preview:
+        """Say what applying a request would do, together with all pending ones. Nothing is written.
+
+        Parameters
+        ----------
+        batch
+            What would be asked for; None for the pending requests alone.
+        readmit
+            As for `update`.
+
+        Returns
+        -------
+        Preview
+            What would be deleted, added, corrected and trained again. Under (α,β,γ) this is for operators only.
+
+        Raises
+        ------
+        InputError
+            As `update`.
+        """
+        self._keeper.require_open()
+        with self._deployment.hold():
+            if batch is None:
+                return self._deployment.preview(self._inbox.pending_updates(self.records))
+            asked = batch if isinstance(batch, Correct) else as_batch(batch)
+            return self._deployment.preview(self._inbox.check(asked, self.records, readmit=readmit))
+
+    def submit(
+        self,
+        batch: Iterable[Update] | Correct,
+        *,
+        key: str | None = None,
+        readmit: bool = False,
+    ) -> Request:
         """Check a request against everything accepted before it, and write it to the disk as pending."""
-        updates = as_batch(batch)
+        updates = batch if isinstance(batch, Correct) else as_batch(batch)
         if key is not None:
             require_text("key", key)
         self._keeper.require_open()
@@ -544,13 +648,31 @@ class DurableDeployment:
         allow_missing: bool = False,
         allow_weights: bool = False,
         learner: Any = None,
+        n_shards: int | None = None,
         provenance: Mapping[str, Any] | None = None,
         advance: Advance = ignore_progress,
     ) -> None:
-        """Change the schema and retrain everything; the log says so. See `Deployment.redeclare`.
+        """Change the schema or the recipe, and retrain everything; the log says so. See `Deployment.redeclare`.
 
-        Requests that are pending were checked against the schema in force. So there must be none. `provenance` is kept
-        as by `add_provenance`, if the schema is changed.
+        Requests that are pending were checked against the schema in force. So there must be none.
+
+        Parameters
+        ----------
+        add_classes, drop_classes, allow_missing, allow_weights, learner
+            As for `Deployment.redeclare`.
+        n_shards
+            The number of shards from now on; the same as before if it is None.
+        provenance
+            Plain data to keep with the deployment from then on, as by `add_provenance`.
+        advance
+            Called with the progress of the training.
+
+        Raises
+        ------
+        RequestError
+            If requests are pending.
+        ParameterError
+            If nothing is to be changed, or the promise is not the exact one.
         """
         made = None if learner is None else as_learner(learner)
         encoded = None if made is None else encode(made, trusted=self._keeper.trusted)
@@ -562,6 +684,7 @@ class DurableDeployment:
                 "add_classes": listed(add_classes, "add_classes"),
                 "drop_classes": listed(drop_classes, "drop_classes"),
                 "allow_missing": allow_missing,
+                "num_shards": None if n_shards == self.inside.state.num_shards else n_shards,
                 "allow_weights": allow_weights,
             }
             with self._keeper.redeclaring(Redeclared.of(changes, encoded, provenance or {})):

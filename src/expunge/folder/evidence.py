@@ -30,7 +30,10 @@ from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
 from expunge.training.environment import describe_environments
 
-_TELLING = "WHERE json_extract(entry, '$.event') IN ('created', 'committed', 'generation', 'round', 'recomputed')"
+_TELLING = (
+    "WHERE json_extract(entry, '$.event') "
+    "IN ('created', 'committed', 'generation', 'round', 'schema', 'recomputed', 'restored')"
+)
 _SIGNING_KEY, PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 KEY_FILES = (_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY)
 _MOST_KEY = 10_000  # bytes of a key's file
@@ -478,7 +481,11 @@ class Evidence:
         with store.explain_errors():
             hash_key = read_key_file(store, _HASH_KEY)
         self.requests = RequestBook(store, hash_key)
-        self._num_shards: int = store.fact("settings")["n_shards"]
+
+    @property
+    def _num_shards(self) -> int:
+        found: int = self._store.fact("settings")["n_shards"]
+        return found
 
     @property
     def key(self) -> evidence.KeyDraw:
@@ -602,6 +609,7 @@ class Evidence:
             request_id=request.request,
             num_deletions=request.deletions,
             num_additions=request.additions,
+            num_corrections=request.corrections,
             accepted_at=request.accepted_at,
             state=request.public_state,  # type: ignore[arg-type]
             applied_by=request.applied_by if applied else None,

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from expunge.core.errors import ExpungeError, InputError, RequestError, StoreError
+from expunge.core.blocks import listed
+from expunge.core.corrections import Correct
+from expunge.core.errors import (
+    ExpungeError,
+    InputError,
+    RequestError,
+    StoreError,
+    UnknownRecordError,
+    UnknownSubjectError,
+)
 from expunge.core.records import Records, Update
 from expunge.evidence import digest_of_hashes
 from expunge.folder.evidence import Evidence
@@ -20,12 +29,15 @@ from expunge.serving.publishing import Front
 _NOTHING = "a request must name at least one record"
 _AT_ONCE = 256  # requests that are written in one transaction
 
+#: What a request asks for. A correction keeps what it does not replace, as it is when the request is accepted.
+Asked = list[Update] | Correct
+
 
 @dataclass(eq=False)
 class _Submission:
     """What somebody asks for, and the answer: a request or an error."""
 
-    updates: list[Update]
+    asked: Asked
     key: str | None
     readmit: bool
     now: str
@@ -80,14 +92,14 @@ class Inbox:
             return [(one, requests.batch_of(one.request)) for one in requests.in_state("pending")]
 
     def submit(
-        self, updates: list[Update], read_current: Callable[[], Records], *, key: str | None, readmit: bool, now: str
+        self, asked: Asked, read_current: Callable[[], Records], *, key: str | None, readmit: bool, now: str
     ) -> Request:
         """Write a request to the disk as pending since `now`.
 
         Requests that come at the same time are written in one transaction, by the thread that is first: the disk takes
         as long for many as for one. `read_current` is called under the lock, and gives the dataset in force.
         """
-        own = _Submission(updates, key, readmit, now)
+        own = _Submission(asked, key, readmit, now)
         self._waiting.append(own)
         try:
             with self.lock:
@@ -130,7 +142,7 @@ class Inbox:
             try:
                 known = None if one.key is None else self._evidence.requests.by_key(one.key)
                 if known is not None:
-                    one.request = self._repeated(known, one.updates)
+                    one.request = self._repeated(known, one.asked, current)
                     continue
                 asked, following = self._check(one, expected, current, leaving)
             except Exception as error:
@@ -166,10 +178,16 @@ class Inbox:
         self, one: _Submission, expected: Records, current: Records, leaving: set[Name]
     ) -> tuple[Batch, Records]:
         """Check a request. Return it as it will be stored, and the dataset after it."""
-        if not one.updates:
-            raise InputError(_NOTHING)
-        following, _ = expected.apply(one.updates)
-        asked = Batch.dump(one.updates, expected)
+        try:
+            updates = _updates_on(one.asked, expected)
+            if not updates:
+                raise InputError(_NOTHING)
+            following, _ = expected.apply(updates)
+        except UnknownRecordError as error:
+            what: Name = ("subject" if isinstance(error, UnknownSubjectError) else "record", error.record)  # type: ignore[assignment]
+            why = self._why_gone(what)
+            raise type(error)(f"{error}: it {why}" if why else str(error), error.record) from None
+        asked = Batch.dump(updates, expected)
         if not asked.records:
             raise InputError(_NOTHING)
         if asked.block is not None and len(asked.block):
@@ -177,6 +195,44 @@ class Inbox:
         if not one.readmit:
             self._refuse_return(asked, leaving)
         return asked, following
+
+    def check(self, asked: Asked, current: Records, *, readmit: bool) -> list[Update]:
+        """Check a request as `submit` does, and write nothing. Return all updates that would be applied with it."""
+        with self.lock:
+            self.catch_up(current)
+            one = _Submission(asked, None, readmit, "")
+            mine, _ = self._check(one, self.expected, current, set())
+            return [*self._pending_updates(current), *mine.updates(current.classes)]
+
+    def pending_updates(self, current: Records) -> list[Update]:
+        """All updates of the pending requests, in order."""
+        with self.lock:
+            self.catch_up(current)
+            return self._pending_updates(current)
+
+    def _pending_updates(self, current: Records) -> list[Update]:
+        requests = self._evidence.requests
+        asked = [requests.batch_of(one.request) for one in requests.in_state("pending")]
+        return [update for each in asked for update in each.updates(current.classes)]
+
+    def unknown(self, names: Iterable[Name], current: Records) -> dict[Name, str]:
+        """Which of these will not be there after the pending requests, and why as far as that is known."""
+        with self.lock:
+            self.catch_up(current)
+            here = self.expected
+            return {name: self._why_gone(name) for name in dict.fromkeys(names) if not _is_there(name, here)}
+
+    def _why_gone(self, name: Name) -> str:
+        """By which request a record or a subject was deleted, as the end of a sentence; empty if that is not known."""
+        requests = self._evidence.requests
+        if name in self._leaving:
+            for one in requests.in_state("pending"):
+                if name in requests.batch_of(one.request).deleted:
+                    return f"is being deleted by request {one.request} of {one.accepted_at}"
+        was_deleted, by = requests.deleted_by(*name)
+        if by is not None:
+            return f"was already deleted by request {by.request} on {by.applied_by or by.accepted_at}"
+        return "was already deleted by a request that was forgotten since" if was_deleted else ""
 
     def _write(self, passed: list[tuple[_Submission, Batch]]) -> list[Request]:
         """Write requests to the disk, all or none."""
@@ -193,6 +249,7 @@ class Inbox:
                             "request": each.request,
                             "num_deletions": each.deletions,
                             "num_additions": each.additions,
+                            "num_corrections": each.corrections,
                             "records": digest_of_hashes(requests.hashes_of(each.request)),
                         },
                     )
@@ -203,9 +260,18 @@ class Inbox:
             raise
         return made
 
-    def _repeated(self, known: Request, updates: list[Update]) -> Request:
+    def _repeated(self, known: Request, asked: Asked, current: Records) -> Request:
         """Return the request that already has the key, if it asked for the same."""
-        if not self._evidence.requests.is_same(known.request, Batch.dump(updates, self.expected)):
+        requests = self._evidence.requests
+        if isinstance(asked, Correct) and known.state != "pending":  # nothing is kept of it but keyed hashes of the ids
+            is_same = known.kind == "correction" and requests.names(known.request, listed(asked.ids, "ids"))
+        else:
+            records = self.expected
+            if isinstance(asked, Correct):
+                before = requests.in_state("pending")
+                records = self._with_all(current, before[: [one.request for one in before].index(known.request)])[0]
+            is_same = requests.is_same(known.request, Batch.dump(_updates_on(asked, records), records))
+        if not is_same:
             raise RequestError("the idempotency key was used for another request")
         return known
 
@@ -234,6 +300,7 @@ class Inbox:
         if alone is None:
             try:
                 pending = [one for one in requests.in_state("pending") if one.request != request]
+                self._refuse_baked_in(request, pending)
                 after = self._with_all(current, pending)
             except InputError as error:
                 message = f"request {request} cannot be cancelled, a later one builds on it: {error}"
@@ -254,6 +321,17 @@ class Inbox:
         with self._store.explain_errors():
             self._store.sweep()  # its records, and what an attempt to apply it left behind
         self._store.database.checkpoint()
+
+    def _refuse_baked_in(self, request: str, pending: list[Request]) -> None:
+        """Refuse to cancel what a pending correction has read: it keeps what it does not replace."""
+        try:
+            names = _names(self._evidence.requests.batch_of(request))
+        except ExpungeError:  # its file is damaged: it can be cancelled, and only so
+            return
+        for one in pending:
+            for _, record in self._evidence.requests.batch_of(one.request).corrected if one.corrections else ():
+                if ("record", record) in names:
+                    raise InputError(f"{one.request} corrects record {record!r:.80}")
 
     def _alone(self, request: str) -> set[Name] | None:
         """What a pending request names, if no other one names any of it. Then no other one builds on it."""
@@ -278,6 +356,17 @@ class Inbox:
             named.update(_names(asked))
             updates += asked.updates(records.classes)
         return expected.apply(updates)[0], leaving, named
+
+
+def _is_there(name: Name, records: Records) -> bool:
+    what, value = name
+    if what == "record":
+        return value in records
+    return any(not records.index.is_gone(slot) for slot in records.subjects.find(value))
+
+
+def _updates_on(asked: Asked, records: Records) -> list[Update]:
+    return asked.updates_on(records) if isinstance(asked, Correct) else asked
 
 
 def _names(asked: Batch) -> set[Name]:

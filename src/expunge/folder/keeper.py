@@ -152,7 +152,7 @@ class FolderKeeper:
         self.require_open()
         self._alignment.require(present)
         staged = self._staged(following.state)
-        keep_readable(present.state, staged.trained)
+        keep_readable(present.state, staged)
         if staged.state is not following.state:
             following = replace(following, state=staged.state, serving=following.serving.moved(staged.state))
         self._switch(present, following, staged)
@@ -168,7 +168,7 @@ class FolderKeeper:
     def _switch(self, present: RoundState, following: RoundState, staged: StagedEnsemble) -> None:
         store, evidence, state = self._store, self._evidence, following.state
         requests, generation, round_ = evidence.requests, following.generation, following.round
-        keep_readable(present.state, staged.trained)
+        keep_readable(present.state, staged)
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
         learned = encode_round(self._front, following.serving, state, self.trusted)
         draw = None if self._drawing is None else self._drawing.made
@@ -189,7 +189,10 @@ class FolderKeeper:
             for one, _ in self.under_way:
                 requests.mark_switched(one.request, generation=generation, round=round_)
             requests.readmit(back)
-            requests.remember(gone)  # last: a record may come and go in one round
+            for (one, _), names in zip(
+                self.under_way, gone, strict=True
+            ):  # last: a record may come and go in one round
+                requests.remember(names, one.request)
         move_models(store, present.state, staged)
         report_step("switch.done")
 

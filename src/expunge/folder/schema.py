@@ -16,7 +16,7 @@ import numpy as np
 
 from expunge.core.words import plural
 from expunge.folder.codec import Encoded
-from expunge.folder.configuration import load_settings
+from expunge.folder.configuration import describe_learner, load_settings
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
 from expunge.folder.store.columns import Form
@@ -143,6 +143,7 @@ class Redeclared:
             "gaps": changes["allow_missing"],
             "weights": changes["allow_weights"],
             "learner": learner is not None,
+            "shards": changes["num_shards"] is not None,
         }
         return cls(tuple(name for name, has_changed in names.items() if has_changed), learner, provenance)
 
@@ -155,6 +156,12 @@ class Redeclared:
         if self.provenance:
             store.write_fact("provenance", {**store.fact("provenance"), **self.provenance})
         store.write_fact("redeclared", store.fact("redeclared") | dict.fromkeys(self.changed, at))
+        recipe = {}
+        if {"learner", "shards"} & set(self.changed):
+            recipe = {"learner": describe_learner(following.state.learner), "num_shards": following.state.num_shards}
+            store.write_fact("learner", recipe["learner"])
+            store.write_fact("settings", {**store.fact("settings"), "n_shards": recipe["num_shards"]})
+            store.write_fact("taken", [each for each in store.fact("taken") if each not in self.changed])
         if self.learner is not None:
             store.put_object("learner", self.learner.format, self.learner.data)
         evidence.ledger.write(
@@ -165,6 +172,7 @@ class Redeclared:
             changed=list(self.changed),
             num_classes=records.num_classes,
             allow_missing=records.allow_missing,
+            **recipe,
         )
 
 

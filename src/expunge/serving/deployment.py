@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from expunge.core.checks import require_count
+from expunge.core.corrections import Correct
 from expunge.core.errors import BudgetExhaustedError, InputError, NotPublishedError, ParameterError
 from expunge.core.features import Features, as_features, conform, missing_rows, num_rows, row_keys, take
 from expunge.core.guarantee import Guarantee
@@ -50,7 +51,16 @@ from expunge.serving.publishing import (
     RoundContext,
     StudentRound,
 )
-from expunge.training.ensemble import Advance, EnsembleState, StateWriter, UpdateReport, ignore_progress, learn, update
+from expunge.training.ensemble import (
+    Advance,
+    EnsembleState,
+    StateWriter,
+    UpdateReport,
+    ignore_progress,
+    learn,
+    touched_shards,
+    update,
+)
 from expunge.training.environment import Numerics, Origins
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import (
@@ -116,6 +126,33 @@ class Status:
     num_records: int
     num_shards: int
     budget: BudgetStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an update would do, without doing it. Under (α,β,γ) it is for operators: it depends on secrets.
+
+    Attributes
+    ----------
+    deletions, additions, corrections
+        How many records the update deletes for good, adds, and corrects.
+    touched
+        How many shards it trains again.
+    num_shards
+        k.
+    records
+        How many records lie in these shards before it.
+    retrains_everything
+        Whether everything is retrained with a new key, because the generation is used up.
+    """
+
+    deletions: int
+    additions: int
+    corrections: int
+    touched: int
+    num_shards: int
+    records: int
+    retrains_everything: bool
 
 
 class Deployment:
@@ -612,6 +649,78 @@ class Deployment:
         batch = [AddMany(ids=ids, features=X, labels=y, subjects=subjects, weights=weights)]
         return self.update(batch, advance=advance)
 
+    def preview(self, batch: Iterable[Update]) -> Preview:
+        """Say what `update` would do with a batch. Nothing is changed.
+
+        Parameters
+        ----------
+        batch
+            The updates.
+
+        Returns
+        -------
+        Preview
+            What would be deleted, added and trained again. Under (α,β,γ) this is for operators only.
+
+        Raises
+        ------
+        InputError
+            As `update`.
+        """
+        batch = as_batch(batch)
+        with self.hold():
+            state, is_full = self._present.state, self._must_retrain
+            records, change = state.records.apply(batch)
+            touched = range(state.num_shards) if is_full else touched_shards(state, batch)
+            removed = state.records.ids_of(change.removed).tolist()
+            corrected = sum(record in records for record in removed)
+            return Preview(
+                deletions=len(removed) - corrected,
+                additions=len(change.added) - corrected,
+                corrections=corrected,
+                touched=len(touched),
+                num_shards=state.num_shards,
+                records=sum(len(state.members[shard]) for shard in touched),
+                retrains_everything=is_full,
+            )
+
+    def correct(
+        self,
+        ids: RecordIds,
+        X: Features | None = None,
+        y: ArrayLike | None = None,
+        *,
+        columns: Sequence[Any] | None = None,
+        subjects: Subjects | None = None,
+        weights: ArrayLike | None = None,
+    ) -> Receipt:
+        """Replace what records say, under the ids that they have, as one batch. What is not given stays as it is.
+
+        Parameters
+        ----------
+        ids
+            The records to correct, each once.
+        X, y
+            Their new features, one row each, and their new labels.
+        columns
+            Which columns `X` holds: names of a data frame's columns, or positions in an array. All if None.
+        subjects, weights
+            The people that they belong to from now on, and their new weights.
+
+        Returns
+        -------
+        Receipt
+            As `update`. The models are then those that the recipe gives on the corrected records.
+
+        Raises
+        ------
+        InputError
+            If a record is unknown or named twice, or what is given does not fit. Nothing is changed.
+        """
+        asked = Correct(ids=ids, features=X, labels=y, columns=columns, subjects=subjects, weights=weights)
+        with self.hold():
+            return self.update(asked.updates_on(self.records))
+
     def rekey(
         self,
         *,
@@ -665,9 +774,10 @@ class Deployment:
         allow_missing: bool = False,
         allow_weights: bool = False,
         learner: Any = None,
+        num_shards: int | None = None,
         advance: Advance = ignore_progress,
     ) -> None:
-        """Change the schema, and retrain everything on the records that are there, with a new key.
+        """Change the schema or the recipe, and retrain everything on the records that are there, with a new key.
 
         The schema is part of the recipe. This starts a new generation within the same round.
 
@@ -681,6 +791,8 @@ class Deployment:
             True lets records have weights from now on; those that are there weigh 1. False changes nothing.
         learner
             What trains a shard's model from now on; the same as before if it is None.
+        num_shards
+            The number of shards k from now on; the same as before if it is None.
         advance
             Called with the progress of the training.
 
@@ -703,18 +815,20 @@ class Deployment:
             self._raise_background_error()
             if not self.is_exact:
                 raise ParameterError(
-                    "only the exact promise lets a schema be declared anew: noise, consensus, router and student are "
-                    "designed for the classes that there are; create the deployment anew"
+                    "only the exact promise lets a schema or a recipe be declared anew: noise, consensus, router and "
+                    "student are designed for the classes and shards that there are; create the deployment anew"
                 )
-            before = self._present.state.records
-            records = before.redeclared(**changes)
-            if learner is None and not any(changes.values()):
+            present = self._present.state
+            shards = present.num_shards if num_shards is None else require_count("num_shards", num_shards)
+            records = present.records.redeclared(**changes)
+            if learner is None and shards == present.num_shards and not any(changes.values()):
                 raise ParameterError(
-                    "nothing is to be changed: name classes to add or drop, allow gaps or weights, or a learner"
+                    "nothing is to be changed: name classes to add or drop, allow gaps or weights, a learner, or "
+                    "another number of shards"
                 )
             base, self._learner = self._learner, self._learner if learner is None else as_learner(learner)
             try:
-                self._make_round(partial(self._redeclared, records, advance))
+                self._make_round(partial(self._redeclared, records, shards, advance))
             except BaseException:
                 self._learner = base
                 raise
@@ -857,10 +971,17 @@ class Deployment:
         return replace(following, renewed=reason)
 
     def _redeclared(
-        self, records: Records, advance: Advance, present: RoundState, writer: StateWriter | None
+        self,
+        records: Records,
+        num_shards: int,
+        advance: Advance,
+        present: RoundState,
+        writer: StateWriter | None,
     ) -> RoundState:
-        """Retrain everything on the same records under another schema, in a new generation of the same round."""
-        following = self._fresh_generation(present, records, advance, present.rng.renewed())
+        """Retrain everything on the same records by another recipe, in a new generation of the same round."""
+        recipe = replace(present.state.recipe, num_shards=num_shards)
+        basis = replace(present, state=replace(present.state, recipe=recipe))
+        following = self._fresh_generation(basis, records, advance, present.rng.renewed())
         _hand_over(writer, following.state, None)
         return replace(following, renewed="by hand")
 

@@ -92,7 +92,9 @@ def read_keys(values: pd.Series[Any], where: str, *, missing: bool = False) -> N
     return _objects([None if value is None else next(present) for value in plain])
 
 
-def match_keys(values: pd.Series[Any], where: str, *, kind: KeyKind, missing: bool = False) -> NDArray[Any]:
+def match_keys(
+    values: pd.Series[Any], where: str, *, kind: KeyKind, missing: bool = False, whose: str = "the ids"
+) -> NDArray[Any]:
     """Read a column of ids as the kind of id that a deployment has.
 
     Parameters
@@ -105,6 +107,8 @@ def match_keys(values: pd.Series[Any], where: str, *, kind: KeyKind, missing: bo
         "int" for whole numbers, "str" for text.
     missing
         Whether an id may be missing.
+    whose
+        What the names are, for the message.
 
     Returns
     -------
@@ -127,12 +131,12 @@ def match_keys(values: pd.Series[Any], where: str, *, kind: KeyKind, missing: bo
         return found if kind == "int" else _objects([str(number) for number in found.tolist()])
     for row, value in enumerate(found.tolist(), 1):
         if kind == "int" and isinstance(value, str) and as_whole(value) is None:
-            raise InputError(f"row {row:,} of {where} is {value!r}; the ids of this deployment are whole numbers")
+            raise InputError(f"row {row:,} of {where} is {value!r}; {whose} of this deployment are whole numbers")
     matched = [value if value is None else match_key(str(value), kind=kind, what=where) for value in found.tolist()]
     return _objects(matched)
 
 
-def match_key(text: str, *, kind: KeyKind, what: str) -> int | str:
+def match_key(text: str, *, kind: KeyKind, what: str, whose: str = "the ids") -> int | str:
     """Read one id from the command line as the kind of id that a deployment has.
 
     Parameters
@@ -143,6 +147,8 @@ def match_key(text: str, *, kind: KeyKind, what: str) -> int | str:
         "int" for whole numbers, "str" for text.
     what
         The option's name, for the message.
+    whose
+        What the names are, such as "the subjects (column 'household')".
 
     Returns
     -------
@@ -163,7 +169,7 @@ def match_key(text: str, *, kind: KeyKind, what: str) -> int | str:
         return text
     number = as_whole(text.strip())
     if number is None:
-        raise InputError(f"{what} must be a whole number, as all of this deployment are; got {text!r}")
+        raise InputError(f"{what} {text!r}: {whose} of this deployment are whole numbers")
     return number
 
 

@@ -378,6 +378,64 @@ class Schema:
         labels = match_labels(label, where, classes) if len(classes) else _targets(label, where)
         return Labelled(features, labels, ids, subjects, weights)
 
+    def corrections(self, table: Table, classes: NDArray[Any]) -> dict[str, Any]:
+        """What a file says anew about records: their ids, and the columns that it has beside them.
+
+        Parameters
+        ----------
+        table
+            The file: a column of ids, and any of the columns of the deployment.
+        classes
+            The classes of the deployment; empty if it predicts numbers.
+
+        Returns
+        -------
+        dict
+            The arguments of `expunge.core.corrections.Correct`.
+
+        Raises
+        ------
+        InputError
+            If there is no column of ids or nothing else, a column is unknown, or a value is wrong.
+        """
+        if not len(table):
+            raise InputError(f"{table.name} has no rows")
+        if self.id is None:
+            raise InputError("the deployment was created without a column of ids: correct its records from Python")
+        where = place(table, self.name_in(table, "id"))
+        ids = match_keys(self._role(table, "id"), where, kind=self.id_kind)
+        refuse_duplicates(ids, where)
+        known = {feature.name: feature for feature in self.features}
+        strange = [name for name in table.frame.columns if name not in known.keys() | self._others()]
+        if strange and table.matrix is None:
+            raise InputError(f"{table.name} has {_columns(strange)}, which this deployment does not know")
+        found: dict[str, Any] = {"ids": ids}
+        if table.matrix is not None:
+            found["features"] = self._of_matrix(table)
+        elif given := tuple(feature for feature in self.features if feature.name in table):
+            is_frame = self.column_kinds is not None
+            found |= {
+                "features": _features(table, given, self.numbers, is_frame=is_frame),
+                "columns": self._places(given),
+            }
+        if (name := self.name_in(table, "label")) in table:
+            column, where = table.column(name), place(table, name)
+            found["labels"] = match_labels(column, where, classes) if len(classes) else _targets(column, where)
+        if self.subject is not None and (name := self.name_in(table, "subject")) in table:
+            column = table.column(name)
+            found["subjects"] = match_keys(column, place(table, name), kind=self.subject_kind, missing=True)
+        if self.weight is not None and (name := self.name_in(table, "weight")) in table:
+            found["weights"] = _weights(table.column(name), place(table, name))
+        if len(found) == 1:
+            raise InputError(f"{table.name} has no column beside the ids that says what to correct")
+        return found
+
+    def _places(self, given: tuple[Feature, ...]) -> list[Any]:
+        """Where features lie in the records: names in a data frame, positions in an array."""
+        columns = [column for feature in self.features for column in feature.columns]
+        names = [column for feature in given for column in feature.columns]
+        return names if self.column_kinds is not None else [columns.index(name) for name in names]
+
     def name_in(self, table: Table, role: Role) -> str:
         """The name of the role's column in this table: its own name, or the array's name if there is an array X."""
         own = self.roles.get(role, ARRAYS[role])
@@ -512,15 +570,15 @@ def _learned(table: Table, others: set[str], declared: Mapping[str, FeatureKind]
     return {"features": features, "numbers": numbers}
 
 
-def _features(table: Table, features: tuple[Feature, ...], numbers: str) -> Features:
-    """One array if every column holds numbers, a data frame otherwise."""
+def _features(table: Table, features: tuple[Feature, ...], numbers: str, *, is_frame: bool = False) -> Features:
+    """One array if every column holds numbers, a data frame otherwise, or if it has to be one."""
     import pandas as pd
 
     columns: dict[str, NDArray[Any]] = {}
     for feature in features:
         found = as_feature(table.frame[feature.name], feature.kind, numbers, place(table, feature.name))
         columns |= dict(zip(feature.columns, found.T if found.ndim == 2 else [found], strict=True))
-    if all(feature.kind not in WORDS for feature in features):
+    if not is_frame and all(feature.kind not in WORDS for feature in features):
         matrix = np.empty((len(table), len(columns)), dtype=numbers)
         for number, column in enumerate(columns.values()):
             matrix[:, number] = column

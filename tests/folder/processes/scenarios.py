@@ -56,6 +56,7 @@ def _pool() -> np.ndarray:
 SCENARIOS: dict[str, Scenario] = {
     # Every table model holds its shard's rows as they are, so that a model left over is found by the scan.
     "plain": Scenario(LookupTableLearner, options=_MAJORITY),
+    "exact": Scenario(LookupTableLearner, counts_every_row=False, options={"inclusion_probability": None}),
     "encrypted": Scenario(LookupTableLearner, ids="texts", dead_allowed=3, options={**_MAJORITY, "encrypt": True}),
     "noisy": Scenario(
         lambda: NearestTableLearner(50.0),

@@ -18,14 +18,23 @@ from scenarios import Scenario
 
 import expunge
 from expunge import AddMany, Delete, DeleteSubject
+from expunge.core.corrections import Correct
 from expunge.core.errors import BudgetExhaustedError, RequestError
+from expunge.training.learners import NearestTableLearner
 
 Tell = Callable[..., None]
 _ACTS = ["delete", "predict", "add", "predict", "correct", "delete subject", "cancel", "predict", "retrain", "return"]
 
 
-def updates_of(asked: dict[str, Any], scenario: Scenario) -> list[Any]:
+def updates_of(asked: dict[str, Any], scenario: Scenario) -> Any:
     """The updates that a plain description (numbers, versions) stands for."""
+    if asked.get("correct"):
+        changed = [Person(*pair) for pair in asked["add"]]
+        return Correct(
+            ids=[person.name(scenario.ids) for person in changed],
+            features=table_of(changed, scenario.table),
+            labels=[person.label for person in changed],
+        )
     batch: list[Any] = [Delete(Person(number).name(scenario.ids)) for number in asked.get("delete", [])]
     batch += [DeleteSubject(subject) for subject in asked.get("subjects", [])]
     people = [Person(*pair) for pair in asked.get("add", [])]
@@ -78,7 +87,8 @@ class Story:
 
     def _correct(self) -> None:
         numbers = self._some()
-        self._ask({"delete": numbers, "add": [(number, self.versions[number] + 1) for number in numbers]})
+        asked = {"delete": numbers, "add": [(number, self.versions[number] + 1) for number in numbers]}
+        self._ask(asked | ({"correct": True} if self.keys % 2 else {}))  # or by a deletion and an addition
 
     def _return(self) -> None:
         if self.gone:
@@ -155,6 +165,11 @@ class Story:
 
     def _retrain(self) -> None:
         self.deployment.rekey()
+        self.tell("retrained", generation=self.deployment.inside.generation)
+
+    def _another_recipe(self) -> None:
+        num_shards = 4 if self.deployment.status.num_shards == 6 else 6
+        self.deployment.redeclare(n_shards=num_shards, learner=NearestTableLearner(50.0))
         self.tell("retrained", generation=self.deployment.inside.generation)
 
     def _reopen(self) -> None:

@@ -78,15 +78,16 @@ def test_a_batch_does_the_same_after_the_disk(kind: str) -> None:
 def test_what_a_batch_is_about() -> None:
     asked = Batch.dump(updates_of("array"), records_of("array"))
     assert asked.kind == "mixed"
-    assert asked.num_added == 3
-    assert asked.num_deleted == 4  # 10, "twelve", 13 as the record of t, 20
+    assert asked.corrected == [("record", 10)]
+    assert asked.num_added == 2
+    assert asked.num_deleted == 3  # "twelve", 13 as the record of t, 20
     assert asked.deleted == [("record", 10), ("record", "twelve"), ("record", 13), ("record", 20), ("subject", "t")]
     assert asked.added == [
         *(("record", record) for record in ("new", 20, 10)),
         *(("subject", subject) for subject in ("s", "t")),
     ]
     assert asked.returning == [("record", "new"), ("subject", "s")]  # 10, 20 and t are corrected by the batch itself
-    assert len(asked.records) == asked.num_added + asked.num_deleted
+    assert len(asked.records) == asked.num_added + asked.num_deleted + asked.num_corrected
 
 
 def test_kinds() -> None:
@@ -94,6 +95,11 @@ def test_kinds() -> None:
     assert Batch.dump([Delete(10)], records).kind == "deletion"
     assert Batch.dump([DeleteSubject("s")], records).kind == "deletion"
     assert Batch.dump([Add(id=1, features=[0, 1], label="no")], records).kind == "addition"
+    change = [Delete(10), Add(id=10, features=[0, 1], label="no")]
+    assert Batch.dump(change, records).kind == "correction"
+    assert Batch.dump([*change, Delete(10)], records).kind == "mixed"
+    came_and_went = Batch.dump([Add(id=1, features=[0, 1], label="no"), Delete(1)], records)
+    assert (came_and_went.num_added, came_and_went.num_deleted, came_and_went.num_corrected) == (1, 1, 0)
 
 
 def test_a_record_named_twice_is_counted_once() -> None:
@@ -144,8 +150,8 @@ def test_what_a_round_takes_out_is_what_was_there() -> None:
     deletion = Batch.dump([DeleteSubject("s")], middle)
     after, _ = before.apply([DeleteSubject("s")])
     assert ("record", 20) in deletion.deleted  # as it was accepted
-    assert lasting_names([deletion], before, after)[0] == [("record", 10), ("record", "twelve"), ("subject", "s")]
-    assert ("record", 20) in lasting_names([addition, deletion], before, after)[0]
+    assert lasting_names([deletion], before, after)[0] == [[("record", 10), ("record", "twelve"), ("subject", "s")]]
+    assert ("record", 20) in lasting_names([addition, deletion], before, after)[0][1]
 
 
 def test_many_deletions_in_one_update_are_the_same_request_as_one_by_one() -> None:

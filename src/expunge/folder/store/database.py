@@ -27,7 +27,7 @@ from expunge.folder.store.files import (
 )
 from expunge.folder.store.tally import TALLY, Tally
 
-VERSION = 1
+VERSION = 1  # stays 1 until something is released: until then every folder is of the present code
 _SCHEMA = (
     # Facts of the deployment, as JSON. They are public, except perhaps `provenance`.
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -60,13 +60,15 @@ _SCHEMA = (
     "key BLOB UNIQUE, fingerprint BLOB NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, "
     "accepted_at TEXT NOT NULL, applied_by TEXT, "
     "generation INTEGER, round INTEGER, deletions INTEGER NOT NULL, additions INTEGER NOT NULL, "
+    "corrections INTEGER NOT NULL, "
     "file TEXT, start INTEGER, length INTEGER, cell INTEGER)",
     "CREATE INDEX requests_by_state ON requests (state, number)",
     # The keyed hashes of a request's records, in a table of their own: a change of the request's state does not write
     # them again.
     "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
-    # Keyed hashes of what was deleted on request, so that it does not come back unnoticed.
-    "CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID",
+    # Keyed hashes of what was deleted on request, so that it does not come back unnoticed; and by which request, as
+    # long as that is kept.
+    "CREATE TABLE forgotten (hash BLOB PRIMARY KEY, request INTEGER) WITHOUT ROWID",
     # The log of public facts: its entries, and the hash of each as a leaf of the tree.
     "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, leaf BLOB NOT NULL)",
     # What the log's entries about requests commit to. Without its salt an entry says nothing about any request.

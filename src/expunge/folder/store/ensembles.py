@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -307,6 +307,7 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
         (shard, *file[:-1], numbers[id(state.environments[shard])], file[-1]) for shard, file in staged.files.items()
     ]
     database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    database.execute("DELETE FROM shards WHERE shard >= ?", (state.num_shards,))  # another recipe may have fewer
     database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
 
 
@@ -404,10 +405,11 @@ def read_state(
         return EnsembleState(records, recipe, recipe.members(records), models, environments)
 
 
-def keep_readable(state: EnsembleState, shards: Iterable[int]) -> None:
-    """Read the models of these shards before their files are replaced: a prediction under way may still need them."""
+def keep_readable(state: EnsembleState, staged: StagedEnsemble) -> None:
+    """Read the models whose files are replaced before they are: a prediction under way may still need them."""
     if isinstance(state.models, StoredModels):
-        state.models.keep(shards)
+        is_same = state.num_shards == staged.state.num_shards  # else everything is trained anew
+        state.models.keep(staged.trained if is_same else range(state.num_shards))
 
 
 def move_models(store: Store, state: EnsembleState, staged: StagedEnsemble) -> None:

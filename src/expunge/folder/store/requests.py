@@ -122,19 +122,26 @@ class Batch:
 
     @property
     def num_deleted(self) -> int:
-        """How many records are deleted, each counted once. A subject counts with the records of `found_in`."""
-        return len(self._leaving)
+        """How many records are deleted for good, each counted once. A subject counts with those of `found_in`."""
+        return len(self._leaving) - self.num_corrected
 
     @property
     def num_added(self) -> int:
-        """How many records are added."""
-        return 0 if self.block is None else len(self.block)
+        """How many records are added, beside those that are corrected."""
+        return 0 if self.block is None else len(self.block) - self.num_corrected
+
+    @property
+    def num_corrected(self) -> int:
+        """How many records are deleted and then added again under the same id: what they say is replaced."""
+        return len(self._corrected)
 
     @property
     def kind(self) -> str:
-        """Either "deletion", "addition" or "mixed"."""
+        """Either "deletion", "addition", "correction" or "mixed"."""
         if self.block is None:
             return "deletion"
+        if self.num_corrected and not self.num_deleted and not self.num_added:
+            return "correction"
         return "addition" if all("rows" in part for part in self.content) else "mixed"
 
     @property
@@ -156,14 +163,38 @@ class Batch:
     def returning(self) -> list[Name]:
         """What is added and not deleted in the same batch: a correction is not a return."""
         coming = self.added
-        corrected = set(self.deleted) if coming else set()
-        return [name for name in coming if name not in corrected]
+        leaving = set(self.deleted) if coming else set()
+        return [name for name in coming if name not in leaving]
 
     @property
     def records(self) -> list[RecordId]:
-        """The id of each record that the request deletes or adds."""
+        """The id of each record that the request deletes, adds or corrects."""
         coming = [] if self.block is None or self.block.ids is None else self.block.ids.tolist()
-        return [*self._leaving, *coming]
+        return [*self._leaving, *(record for record in coming if record not in self._corrected)]
+
+    @property
+    def corrected(self) -> list[Name]:
+        """All records that are corrected."""
+        return [("record", record) for record in self._corrected]
+
+    @cached_property
+    def _corrected(self) -> dict[RecordId, None]:
+        """The records that are deleted first, and are there at the end."""
+        if self.block is None or self.block.ids is None or not self._leaving:
+            return {}
+        ids, leaving, first, last = self.block.ids.tolist(), set(self._leaving), dict[RecordId, bool](), set[RecordId]()
+        for part in self.content:
+            for name in ("ids", "holds"):
+                gone = part.get(name, ())
+                last.difference_update(gone)
+                for record in gone:
+                    first.setdefault(record, True)
+            start, count = part.get("rows", (0, 0))
+            for record in ids[start : start + count]:
+                if record in leaving:
+                    first.setdefault(record, False)
+                    last.add(record)
+        return {record: None for record, is_deleted in first.items() if is_deleted and record in last}
 
     @cached_property
     def _leaving(self) -> list[RecordId]:
@@ -222,22 +253,22 @@ def _all_plain(names: Iterable[RecordId]) -> list[RecordId]:
     return listed if {*map(type, listed)} == {int} else [_plain(name) for name in listed]
 
 
-def lasting_names(batches: list[Batch], before: Records, after: Records) -> tuple[list[Name], list[Name]]:
-    """Return what a round deletes for good, and what it adds.
+def lasting_names(batches: list[Batch], before: Records, after: Records) -> tuple[list[list[Name]], list[Name]]:
+    """Return what each batch of a round deletes for good, and what the round adds.
 
     A subject counts with the records that it has when its batch is applied: another request may have been cancelled
     after it was accepted.
     """
     batches = _found(batches, before)
     back = [name for batch in batches for name in batch.added]
-    asked: list[Name] = list(dict.fromkeys(chain.from_iterable(batch.deleted for batch in batches)))
+    asked = [list(dict.fromkeys(batch.deleted)) for batch in batches]
     if not back:
         return asked, back
-    records = [name for what, name in asked if what == "record"]
+    records = list(dict.fromkeys(name for each in asked for what, name in each if what == "record"))
     is_there = after.index.find_all(records) != NOWHERE
-    gone: list[Name] = [("record", name) for name, there in zip(records, is_there.tolist(), strict=True) if not there]
-    gone += [(what, name) for what, name in asked if what == "subject" and not _has_records(after, name)]
-    return gone, back
+    stays: set[Name] = {("record", name) for name, there in zip(records, is_there.tolist(), strict=True) if there}
+    stays |= {(what, name) for each in asked for what, name in each if what == "subject" and _has_records(after, name)}
+    return [[name for name in each if name not in stays] for each in asked], back
 
 
 def _found(batches: list[Batch], records: Records) -> list[Batch]:
@@ -330,7 +361,7 @@ class Request:
     request
         Its id.
     kind
-        "deletion", "addition" or "mixed".
+        "deletion", "addition", "correction" or "mixed".
     state
         "pending", "switched", "applied" or "cancelled"; see `public_state`.
     accepted_at
@@ -340,8 +371,8 @@ class Request:
     generation, round
         Where it was applied; None before that. Under a consensus requesters are not shown the generation: it would tell
         whether one failed.
-    deletions, additions
-        How many records it deletes and adds.
+    deletions, additions, corrections
+        How many records it deletes, adds and corrects.
     """
 
     request: str
@@ -353,6 +384,7 @@ class Request:
     round: int | None
     deletions: int
     additions: int
+    corrections: int = 0
 
     @property
     def public_state(self) -> str:
@@ -360,11 +392,12 @@ class Request:
         return "pending" if self.state == "switched" else self.state
 
 
-_COLUMNS = "request, kind, state, accepted_at, applied_by, generation, round, deletions, additions"
+_COLUMNS = "request, kind, state, accepted_at, applied_by, generation, round, deletions, additions, corrections"
 # One statement with one value for all hashes: there may be many.
 _REMEMBER = (
     "WITH RECURSIVE place(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) "
-    "INSERT OR IGNORE INTO forgotten SELECT substr(?1, 1 + 32 * i, 32) FROM place"
+    "INSERT OR REPLACE INTO forgotten SELECT substr(?1, 1 + 32 * i, 32), "
+    "(SELECT number FROM requests WHERE request = ?3) FROM place"
 )
 
 
@@ -401,18 +434,18 @@ class RequestBook:
         self, name: str, span: Span, cell: int | None, rows: bytes, batch: Batch, key: str | None, now: str
     ) -> Request:
         """Write one request, which lies in a file already."""
-        request = Request(name, batch.kind, "pending", now, None, None, None, batch.num_deleted, batch.num_added)
+        counts = batch.num_deleted, batch.num_added, batch.num_corrected
+        request = Request(name, batch.kind, "pending", now, None, None, None, *counts)
         self._store.database.execute(
             "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "file, start, length, cell) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?)",
+            "corrections, file, start, length, cell) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 name,
                 self._key(key),
                 self._fingerprint(batch.content, rows),
                 request.kind,
                 now,
-                request.deletions,
-                request.additions,
+                *counts,
                 *span,
                 cell,
             ),
@@ -452,9 +485,13 @@ class RequestBook:
         if row[0]:
             return hmac.compare_digest(bytes(row[0]), self.fingerprint(batch))
         known = self.get(request)
-        if (known.kind, known.additions) != (batch.kind, batch.num_added):
+        if (known.kind, known.additions, known.corrections) != (batch.kind, batch.num_added, batch.num_corrected):
             return False
         return batch.names_subjects or self.hashes_of(request) == self.hashes(request, batch)
+
+    def names(self, request: str, records: Iterable[RecordId]) -> bool:
+        """Return whether the request named these records and no others."""
+        return self.hashes_of(request) == hash_ids(request_key(self._hash_key, request), map(_plain, records))
 
     def by_key(self, key: str) -> Request | None:
         """Return the request with this idempotency key, or None."""
@@ -516,13 +553,13 @@ class RequestBook:
     def mark_switched(self, request: str, *, generation: int, round: int) -> None:
         """Mark a request as in force, and forget its file; inside the caller's transaction.
 
-        The fingerprint of an addition is erased too: the features of records that are deleted later could be guessed
-        with it.
+        The fingerprint of what adds or corrects records is erased too: the features of records that are deleted later
+        could be guessed with it.
         """
         self._store.database.execute(
             "UPDATE requests SET state = 'switched', generation = ?, round = ?, "
             "file = NULL, start = NULL, length = NULL, cell = NULL, "
-            "fingerprint = CASE WHEN additions > 0 THEN x'' ELSE fingerprint END "
+            "fingerprint = CASE WHEN additions + corrections > 0 THEN x'' ELSE fingerprint END "
             "WHERE request = ? AND state = 'pending'",
             (generation, round, request),
         )
@@ -553,13 +590,20 @@ class RequestBook:
         """
         query = "SELECT request FROM requests WHERE state IN ('applied', 'cancelled') AND applied_by < ?"
         found = [request for (request,) in self._store.database.rows(query, (before,))]
+        self._store.database.execute_many(
+            "UPDATE forgotten SET request = NULL WHERE request = (SELECT number FROM requests WHERE request = ?)",
+            [(request,) for request in found],
+        )
         for table in ("hashes", "requests"):
             rows = [(request,) for request in found]
             self._store.database.execute_many(f"DELETE FROM {table} WHERE request = ?", rows)
         return found
 
-    def remember(self, names: Iterable[Name]) -> None:
-        """Remember that these were deleted, so that they do not come back; inside the caller's transaction."""
+    def remember(self, names: Iterable[Name], request: str | None = None) -> None:
+        """Remember that these were deleted, and by which request; inside the caller's transaction.
+
+        So they do not come back, and whoever asks again is told when they were deleted.
+        """
         digest = self._digest
         hashes = [
             digest(b"record:i:%d" % name) if what == "record" and type(name) is int else self.hash_of(what, name)
@@ -567,7 +611,34 @@ class RequestBook:
         ]
         hashes.sort()  # in the table's order: neighbours share a page
         if hashes:
-            self._store.database.execute(_REMEMBER, (b"".join(hashes), len(hashes)))
+            self._store.database.execute(_REMEMBER, (b"".join(hashes), len(hashes), request))
+
+    def deleted_by(self, what: str, name: RecordId) -> tuple[bool, Request | None]:
+        """Whether a record or a subject was deleted on request, and the request; None if it was forgotten since."""
+        row = self._store.database.row("SELECT request FROM forgotten WHERE hash = ?", (self.hash_of(what, name),))
+        if row is None:
+            return False, None
+        found = self._store.database.row(f"SELECT {_COLUMNS} FROM requests WHERE number = ?", row)
+        return True, None if found is None else Request(*found)
+
+    def about(self, records: Iterable[RecordId], subjects: Iterable[RecordId]) -> list[Request]:
+        """The requests that name one of these records, or deleted one of these subjects, oldest first.
+
+        A pending request is read. Of the others keyed hashes are compared.
+        """
+        records, subjects = list(records), list(subjects)
+        names: set[Name] = {("record", name) for name in records} | {("subject", name) for name in subjects}
+        by = {found.request for name in names for _, found in [self.deleted_by(*name)] if found is not None}
+        return [each for each in self.all() if each.request in by or self._names_any(each, records, names)]
+
+    def _names_any(self, request: Request, records: list[RecordId], names: set[Name]) -> bool:
+        if request.state == "pending":
+            asked = self.batch_of(request.request)
+            return not names.isdisjoint({*asked.deleted, *asked.added})
+        if request.state == "cancelled":
+            return False  # what it asked for was erased
+        own = set(self.hashes_of(request.request))
+        return not own.isdisjoint(hash_ids(request_key(self._hash_key, request.request), records))
 
     def readmit(self, names: Iterable[Name]) -> None:
         """Forget that these were deleted, because they came back on purpose; inside the caller's transaction."""

@@ -184,11 +184,18 @@ class Tally:
 def _row_sum(table: str, row: Sequence[Any]) -> int:
     """The sum of one row, which tells types and places of values apart.
 
-    A keyed hash that is alone in its row is not hashed again: a deletion of many records writes one for each. One
-    changed bit changes its sum for certain, and anything else but with a chance of about 2^-128.
+    A keyed hash with nothing but a number beside it is not hashed again: a deletion of many records writes one for
+    each. One changed bit of it changes the sum for certain, and anything else but with a chance of about 2^-128, also
+    if rows exchange their numbers. The numbers of requests begin at 1.
     """
-    if len(row) == 1 and type(row[0]) is bytes and len(row[0]) == 2 * _BYTES:
-        return int.from_bytes(row[0][:_BYTES], "little") + 3 * int.from_bytes(row[0][_BYTES:], "little")
+    if (
+        len(row) == 2
+        and type(row[0]) is bytes
+        and len(row[0]) == 2 * _BYTES
+        and (row[1] is None or type(row[1]) is int)
+    ):
+        factor = 1 if row[1] is None else 2 * row[1] + 1
+        return factor * int.from_bytes(row[0][:_BYTES], "little") + 3 * int.from_bytes(row[0][_BYTES:], "little")
     told = [
         ("long", blake2b(value).digest()) if isinstance(value, bytes) and len(value) > _SHORT else value
         for value in row

@@ -13,6 +13,9 @@ A learner may also have the following attributes. They are optional and found by
 - `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
+- `reads_names`, if true, lets `fit` get the records' names as `names=`: 16 bytes each, which ids decide. The parts of
+  `refit` have them too. Such a learner's seed is the shard's own and does not depend on the shard's contents, so that a
+  coin for a record stays as it is when others come and go.
 - `for_classes(classes)` returns the learner that trains on the labels themselves instead of their codes.
 - `check_weights()` raises a `ParameterError` if the learner cannot take weights. It is asked before training.
 - `environment()` names what else the bits of its models depend on, as texts by name: for example a device. See
@@ -35,7 +38,7 @@ trains a slice of many shards in one call, from a checkpoint and a `ShardData` f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -230,7 +233,8 @@ class Voter(Protocol):
 
     A voter may also have `mean_probabilities(X)`: what `mean_opinion` says of probabilities, for all shards together;
     None if it has none for these rows or models. A row's answer does not depend on the rows asked about with it, as far
-    as the models' own answers do not.
+    as the models' own answers do not. And it may have `with_changed(models)`: the voter for the same models but for
+    these, by shard, to the bit the one that `make_voter` would make; or None, and it is made anew.
     """
 
     def count(self, X: Features) -> NDArray[np.int64]:
@@ -252,6 +256,8 @@ class ShardData:
         Features, class codes and weights of its records; `weights` is None if the records carry none.
     seed
         The integer from which all randomness of the training is derived.
+    names
+        16 bytes for each record, which its id decides, if the learner `reads_names`.
     """
 
     shard: int
@@ -259,6 +265,7 @@ class ShardData:
     y: Codes
     weights: Weights | None
     seed: int
+    names: NDArray[np.uint8] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,11 +377,17 @@ def _fit_together(learner: Any, filled: list[ShardData | SharedShard]) -> list[M
 
 def _fit_one(learner: Learner, data: ShardData | SharedShard) -> Model:
     try:
-        return learner.fit(data.X, data.y, data.seed, weights=data.weights)
+        return learner.fit(data.X, data.y, data.seed, weights=data.weights, **names_for(data))
     except Exception as error:
         why = " ".join(str(error).split())
         why = why if len(why) <= _LONGEST else f"{why[:_LONGEST]}…"  # some quote the rows
         raise TrainingError(f"training shard {data.shard} failed: {type(error).__name__}: {why}", data.shard) from error
+
+
+def names_for(data: ShardData | SharedShard) -> dict[str, Any]:
+    """The names of a shard's records as an argument of `fit`, for a learner that reads them."""
+    names = getattr(data, "names", None)
+    return {} if names is None else {"names": names}
 
 
 def make_voter(learner: Learner, models: Sequence[Model], num_classes: int) -> Voter:
@@ -407,6 +420,10 @@ class OneByOneVoter:
             voting = codes >= 0
             counts[rows[voting], codes[voting]] += 1
         return counts
+
+    def with_changed(self, models: Mapping[int, Model]) -> OneByOneVoter:
+        """The same voter with some models replaced."""
+        return OneByOneVoter(replaced(self._models, models), self._num_classes)
 
     def votes(self, X: Features) -> Codes:
         """Every model's vote."""
@@ -546,6 +563,16 @@ def _median(tables: Floats) -> Floats:
 def predicts_values(learner: Any) -> bool:
     """Whether a learner learns numbers, and not classes."""
     return bool(getattr(learner, "predicts_values", False))
+
+
+def replaced(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequence[Model]:
+    """The models with those of some shards replaced. Others that are on the disk stay there."""
+    if hasattr(models, "with_changed"):
+        return cast("Sequence[Model]", models.with_changed(changed))
+    found = list(models)
+    for shard, model in changed.items():
+        found[shard] = model
+    return tuple(found)
 
 
 def for_classes(learner: Learner, classes: NDArray[Any]) -> Learner:
