@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from expunge.cli.folders import make_learner, predicts_numbers, read_records
+from expunge.cli.folders import make_fallback, make_learner, predicts_numbers, read_records
 from expunge.cli.output import console, progress, say, show_json, show_table
 from expunge.cli.report import about_answers, kinds_of, show_scores, tell_method
 from expunge.core.errors import ExpungeError, ParameterError
@@ -309,8 +309,13 @@ def _plan_consensus(
     from expunge.serving.rehearsal import rehearse
     from expunge.training.comparison import compare
 
-    kind = Router if wishes.promise == "router" else Consensus
-    promise = kind(target=wishes.target, max_predictions=wishes.max_predictions, max_generations=wishes.generations)
+    limits: Any = {
+        "target": wishes.target,
+        "max_predictions": wishes.max_predictions,
+        "max_generations": wishes.generations,
+    }
+    asks_router = wishes.promise == "router"
+    promise = Router(fallback=make_fallback("ridge", kinds), **limits) if asks_router else Consensus(**limits)
     num_shards, chance = _sizes(wishes, records)
     one = _measured(
         wishes,
