@@ -107,7 +107,10 @@ def test_columns_as_people_have_them(tmp_path, expunge):
 
 
 def test_wrong_options_of_learners_and_columns(tmp_path, expunge):
-    data = write_letters(tmp_path / "letters.csv", ",")
+    commas = write_letters(tmp_path / "commas.csv", ",")
+    done = expunge("create", tmp_path / "a", "--data", commas, "--label", "churned", code=2)
+    assert re.search(r"column 'spend' of \S*commas.csv holds numbers written as '[0-9]+,[0-9]+'", done.err)
+    data = write_letters(tmp_path / "letters.csv", ";")
     for options, message in {
         ("--set", "C"): "--set must be NAME=VALUE, got 'C'",
         ("--set", "C=1", "--set", "C=2"): "--set C is given twice",
