@@ -156,11 +156,17 @@ def test_a_seed_repeats_the_models_and_is_told(tmp_path, files, expunge):
 
     first, one, commitment = models("a", "--seed", "7")
     assert "the recipe key follows from --seed 7" in first.err
+    seeded = "the recipe key follows from a fixed seed: this deployment is for tests, not for people's data"
     assert commitment is None  # who knows the seed knows the key
     assert models("b", "--seed", "7")[1] == one
     assert models("c", "--seed", "8")[1] != one
     fresh, other, commitment = models("d")
     assert (other != one, fresh.err, commitment is not None) == (True, "", True)
+    for name, is_fresh in (("a", False), ("d", True)):
+        assert (seeded in expunge("status", tmp_path / name).words) is not is_fresh
+        assert expunge("status", tmp_path / name, "--json").json["key_is_from_system"] is is_fresh
+        with library.open(tmp_path / name) as deployment:
+            assert deployment.key_is_from_system is is_fresh
 
 
 def test_options_reach_the_deployment(tmp_path, files, expunge):
@@ -463,7 +469,7 @@ SHORT = ("--generations", "3", "--max-predictions", "5000")
 
 
 @pytest.fixture(scope="module")
-def churn(tmp_path_factory):
+def leavers(tmp_path_factory):
     """Two thousand customers with gaps, a date and categories, one in ten of whom leaves; and public ones."""
     folder = tmp_path_factory.mktemp("churn")
     for name, rows, seed in (("train", 2000, 0), ("pool", 600, 1)):
@@ -473,13 +479,13 @@ def churn(tmp_path_factory):
     return folder
 
 
-def test_a_student_that_would_collapse_is_refused_and_leaves_nothing(tmp_path, churn, expunge):
-    options = (*CHURN, *GATED, *SHORT, "--promise", "student", "--pool", churn / "pool.csv")
-    done = create(expunge, tmp_path / "a", churn / "train.csv", *options, "--learner", "tree", code=2)
+def test_a_student_that_would_collapse_is_refused_and_leaves_nothing(tmp_path, leavers, expunge):
+    options = (*CHURN, *GATED, *SHORT, "--promise", "student", "--pool", leavers / "pool.csv")
+    done = create(expunge, tmp_path / "a", leavers / "train.csv", *options, "--learner", "tree", code=2)
     assert re.search(r"the student would be of no use: it answers 'no' to all 600 points of the pool", done.err)
     assert not (tmp_path / "a").exists()
     chosen = ("--learner", "ridge", "--set", "class_weight=balanced")
-    done = create(expunge, tmp_path / "b", churn / "train.csv", *options, *chosen)
+    done = create(expunge, tmp_path / "b", leavers / "train.csv", *options, *chosen)
     assert "It learned from" in done.words
     assert "It agrees with the shards on" in done.words
     told = expunge("status", tmp_path / "b", "--json").json["student"]
@@ -490,16 +496,16 @@ def test_a_student_that_would_collapse_is_refused_and_leaves_nothing(tmp_path, c
     assert "It learned from" in expunge("status", tmp_path / "b").words
 
 
-def test_a_router_reads_a_mixed_table_and_says_if_it_asks_the_ensemble_nothing(tmp_path, churn, expunge):
+def test_a_router_reads_a_mixed_table_and_says_if_it_asks_the_ensemble_nothing(tmp_path, leavers, expunge):
     options = (*CHURN, *GATED, *SHORT, "--learner", "tree", "--promise", "router")
-    done = create(expunge, tmp_path / "a", churn / "train.csv", *options, "--fallback", "naive-bayes")
+    done = create(expunge, tmp_path / "a", leavers / "train.csv", *options, "--fallback", "naive-bayes")
     assert "The fallback answers everything" in done.words
     assert "use --learner naive-bayes-exact with the exact promise" in done.words
     assert "The fallback answers everything" in expunge("status", tmp_path / "a").words
-    answers = expunge("predict", tmp_path / "a", "--data", churn / "pool.csv").out.split()
+    answers = expunge("predict", tmp_path / "a", "--data", leavers / "pool.csv").out.split()
     assert len(answers) == 601
     assert {line.rpartition(",")[2] for line in answers[1:]} == {"no", "yes"}
-    wrong = create(expunge, tmp_path / "b", churn / "train.csv", *options, "--fallback", "oracle", code=2)
+    wrong = create(expunge, tmp_path / "b", leavers / "train.csv", *options, "--fallback", "oracle", code=2)
     assert "--fallback must be one of ridge, naive-bayes, neighbours, got 'oracle'" in wrong.err
-    wrong = create(expunge, tmp_path / "b", churn / "train.csv", *CHURN, "--fallback", "ridge", code=2)
+    wrong = create(expunge, tmp_path / "b", leavers / "train.csv", *CHURN, "--fallback", "ridge", code=2)
     assert "--fallback is not for --promise exact" in wrong.err

@@ -102,7 +102,8 @@ def test_numbers_that_were_never_asked_for_are_not_shown(office):
 def test_the_ledger_is_readable_in_a_narrow_window(office):
     source = render_page(office.issue())
     assert ".entries th, .entries td:first-child" in source  # headings are not broken into letters
-    assert ".entries td:last-child { min-width: 16rem; }" in source
+    assert ".entries td { display: inline; border: 0; } .entries td:last-child { display: block; }" in source  # stacked
+    assert "p, li { overflow-wrap: anywhere; }" in source  # a hash in a sentence does not widen the page
 
 
 def test_a_wrong_certificate_says_so_on_top(office):

@@ -22,10 +22,11 @@ KILL, HALF = -1, -2
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, HALF)
 # Of every scenario: what a process does, and how many errors, kills and losses of power it meets.
 LIVES: dict[str, tuple[list[str], int, int, int]] = {
-    "plain": (["delete", "correct", "reopen", "predict"], 80, 30, 15),
-    "objects": (["add", "delete subject", "cancel"], 80, 30, 15),
+    "plain": (["delete", "correct", "reopen", "predict"], 70, 25, 15),
+    "objects": (["add", "delete subject", "cancel"], 70, 25, 10),
     "noisy": (["add", "predict", "delete", "reopen"], 60, 20, 10),
     "gate": (["add", "predict", "delete", "predict"], 60, 20, 10),
+    "encrypted": (["delete", "add", "reopen"], 20, 10, 5),
     "sparse": (["return", "correct", "retrain"], 40, 10, 10),
 }
 SECONDS = float(os.environ.get("EXPUNGE_FUZZ_SECONDS", "0"))

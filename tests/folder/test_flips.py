@@ -42,6 +42,10 @@ OTHERS = 100  # of each kind of table: files cut off, exchanged, put back, repla
 SECONDS = float(os.environ.get("EXPUNGE_FUZZ_SECONDS", "0"))
 
 
+def test_there_are_enough() -> None:
+    assert FLIPS * len(TABLES) >= 2_000
+
+
 class Numbered(LookupTableLearner):
     """Learns how many rows there are: any table will do."""
 

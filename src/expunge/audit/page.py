@@ -307,9 +307,13 @@ def _reading(report: AuditReport) -> str:
     )
 
 
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _repeat(report: AuditReport, command: str) -> str:
     settings = "".join(
-        f"<tr><td>{escape(str(name))}</td><td>{escape(str(value))}</td></tr>"
+        f"<tr><td>{escape(str(name))}</td><td>{escape(_short(value))}</td></tr>"
         for name, value in report.parameters.items()
     )
     guarantee = "" if math.isinf(report.alpha_certified) else f"<p>Certificate: {escape(str(report.guarantee))}.</p>"

@@ -96,6 +96,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "budget": None if facts.budget is None else _budget(facts.budget),
         "promise": [each.to_dict() for each in view.promise],
         "environment": view.origins(trust=trust).to_dict(),
+        "key_is_from_system": view.key_is_from_system,
         "guarantee": guarantee.to_dict(),
         "advice": advice_for(guarantee, view.provenance),
         "report": view.provenance.get("report"),
@@ -133,6 +134,8 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
     else:
         say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
     _tell_environment(view.origins(trust=trust))
+    if not view.key_is_from_system:
+        say("the recipe key follows from a fixed seed: this deployment is for tests, not for people's data")
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
     tell_report(view.provenance.get("report"), as_of=", as measured when the folder was created")
     tell_figures(view.figures)

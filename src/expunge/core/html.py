@@ -31,6 +31,7 @@ h1 { margin: 0.1rem 0 0.8rem; font-size: 2rem; line-height: 1.2; }
 h2 { margin: 2.2rem 0 0.6rem; font-size: 1.25rem; border-bottom: 1px solid var(--line); padding-bottom: 0.25rem; }
 h3 { margin: 1.6rem 0 0.4rem; font-size: 1rem; }
 li { margin: 0.35rem 0; }
+p, li { overflow-wrap: anywhere; }
 ul { padding-left: 1.3rem; margin: 0.4rem 0; }
 dl { display: grid; grid-template-columns: minmax(8rem, max-content) 1fr; gap: 0.25rem 1.4rem; margin: 0.6rem 0; }
 dl > div { display: contents; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -42,9 +43,12 @@ _STYLE: Final = """
 .appendix dd, .entries td:last-child, .hashes { font-family: ui-monospace, "SFMono-Regular", Consolas, monospace;
   font-size: 0.92em; overflow-wrap: anywhere; }
 @media (max-width: 40rem) {
-  .entries { display: block; overflow-x: auto; } .entries td:last-child { min-width: 16rem; } }
+  .entries thead { display: none; } .entries tbody { display: block; }
+  .entries tr { display: block; border-bottom: 1px solid var(--line); padding: 0.4rem 0; }
+  .entries td { display: inline; border: 0; } .entries td:last-child { display: block; } }
 @media print { .warning { break-inside: avoid; } .promise h2, .promise .compares { break-after: avoid; }
-  body { font-size: 9.5pt; line-height: 1.4; } h2 { margin-top: 1.2rem; } .promise { margin: 0.9rem 0; }
+  body { font-size: 9.5pt; line-height: 1.4; } h2 { margin-top: 1.2rem; }
+  .promise { margin: 0.9rem 0; -webkit-box-decoration-break: clone; box-decoration-break: clone; }
   .appendix { break-before: page; font-size: 8.5pt; } }
 """
 _MOST_ENTRIES: Final = 100
@@ -278,7 +282,7 @@ def _assumptions(certificate: Certificate) -> str:
 def _log(certificate: Certificate) -> str:
     log = certificate.log
     rows = [
-        (f"{each.entry.sequence:,}", each.entry.at, each.entry.event, write_canonical(_facts(each)).decode("utf-8"))
+        (f"{each.entry.sequence:,}", each.entry.at, each.entry.event, _facts(each))
         for each in log.shown[:_MOST_ENTRIES]
     ]
     more = len(log.shown) - len(rows)
@@ -298,9 +302,10 @@ def _log(certificate: Certificate) -> str:
     )
 
 
-def _facts(shown: Shown) -> dict[str, object]:
-    """The facts of an entry, with those that it commits to."""
-    return {**shown.entry.facts, **({} if shown.opening is None else shown.opening.facts)}
+def _facts(shown: Shown) -> str:
+    """The facts of an entry, with those that it commits to, as JSON with spaces, at which lines are folded."""
+    facts = {**shown.entry.facts, **({} if shown.opening is None else shown.opening.facts)}
+    return json.dumps(facts, sort_keys=True, ensure_ascii=False)
 
 
 def _earlier(checkpoint: Checkpoint) -> str:

@@ -162,6 +162,11 @@ class DurableDeployment:
             self._store.write_fact("provenance", {**self.provenance, **facts})
 
     @property
+    def key_is_from_system(self) -> bool:
+        """Whether the operating system drew the recipe key. One that follows from a seed is for tests."""
+        return bool(self._store.fact("is_system"))
+
+    @property
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""
         base = self._deployment.status

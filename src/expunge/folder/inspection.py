@@ -86,6 +86,12 @@ class DeploymentView:
 
     @property
     @_explained
+    def key_is_from_system(self) -> bool:
+        """Whether the operating system drew the recipe key. One that follows from a seed is for tests."""
+        return bool(self._store.fact("is_system"))
+
+    @property
+    @_explained
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""
         with self._store.database.snapshot():

@@ -92,7 +92,9 @@ def _learner(deployment: Any) -> str:
     """The name of what trains a shard."""
     learner = deployment.inside.state.learner
     learner = getattr(learner, "learner", learner)  # one that may abstain stands before another
-    return type(getattr(learner, "estimator", learner)).__name__
+    estimator = getattr(learner, "estimator", learner)
+    steps = getattr(estimator, "steps", None)  # of a Pipeline: the last one predicts
+    return type(steps[-1][1] if steps else estimator).__name__
 
 
 def _cost(deployment: Any, seconds_to_train: float | None) -> str:
