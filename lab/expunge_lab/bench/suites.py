@@ -20,6 +20,7 @@ from expunge_lab.bench import (
     plan,
     predict,
     sampling,
+    shards,
 )
 from expunge_lab.bench.environment import Environment
 from expunge_lab.bench.measurement import Line, Progress, one_thread
@@ -70,6 +71,11 @@ SUITES: dict[str, Suite] = {
     ),
     "predict": Suite(
         "Plain majority of linear models, against asking one model after another and counting.", predict.run
+    ),
+    "shards": Suite(
+        "Many small shards of 20 features, with models that are not linear: the mean of their probabilities, against "
+        "scikit-learn asked about one model after another, and against the same without its checks.",
+        shards.run,
     ),
     "growth": Suite("How each of these grows with n and k.", growth.run),
     "sampling": Suite("Drawing independent shards with p = 1/k, both directions of the index included.", sampling.run),

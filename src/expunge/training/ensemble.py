@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, cast
@@ -181,13 +181,39 @@ class EnsembleState:
     @cached_property
     def has_probabilities(self) -> bool:
         """Whether every model has probabilities."""
+        before = self._before
+        if before is not None and before.has_probabilities:
+            return all(hasattr(self.models[shard], "probabilities") for shard in before.changed)
         return all(hasattr(model, "probabilities") for model in self.models)
 
     @cached_property
     def voter(self) -> Voter:
-        """All models made ready to vote together, when first asked."""
+        """All models made ready to vote together, when first asked; only the changed ones if a state before had one."""
         with voting():
+            before = self._before
+            if before is not None and hasattr(before.voter, "with_changed"):
+                changed: Voter | None = before.voter.with_changed({n: self.models[n] for n in sorted(before.changed)})
+                if changed is not None:
+                    return changed
             return protocol.make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
+
+    @property
+    def _before(self) -> _Before | None:
+        return cast("_Before | None", self.__dict__.get("_derived"))
+
+    def _follow(self, state: EnsembleState, changed: Iterable[int]) -> EnsembleState:
+        """Itself; what is derived from all models is derived from what `state` has, which differs in some shards."""
+        known, before = state.__dict__, state._before
+        shards = frozenset(changed)
+        if "voter" in known:
+            derived = _Before(known["voter"], known.get("has_probabilities"), shards)
+        elif before is not None:
+            derived = replace(before, changed=before.changed | shards)
+        else:
+            return self
+        if len(derived.changed) <= self.num_shards // 2:
+            self.__dict__["_derived"] = derived  # not a field: the state is the same without it
+        return self
 
     def require_votes(self) -> EnsembleState:
         """Itself; an error if every shard abstains though some have records: the learner is broken."""
@@ -205,6 +231,15 @@ class EnsembleState:
         """A pickled state holds no trace of deleted records, and no derived tables."""
         state = self if self.records.num_live == self.records.num_slots else self.compacted()
         return {name: getattr(state, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What a state before had derived from its models, and the shards that have other models since."""
+
+    voter: Voter
+    has_probabilities: bool | None
+    changed: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +405,7 @@ def update(
         advance(1)
     rest = [shard for shard in touched if shard not in refitted]
     trained = _train(blank, rest, [firsts[shard] for shard in rest], executor or Serial(), advance, writer)
-    models = _with_changed(state.models, {**refitted, **dict(zip(rest, trained, strict=True))})
+    models = protocol.replaced(state.models, {**refitted, **dict(zip(rest, trained, strict=True))})
     report = UpdateReport(
         touched=touched,
         slices_trained=sum(recipe.num_slices - first for first in firsts.values()),
@@ -381,7 +416,8 @@ def update(
     environments = list(state.environments)
     for shard in touched:
         environments[shard] = recipe.environment
-    return replace(blank, models=models, environments=tuple(environments)), report
+    following = replace(blank, models=models, environments=tuple(environments))
+    return following._follow(state, touched), report
 
 
 def touched_shards(state: EnsembleState, batch: Iterable[Update]) -> tuple[int, ...]:
@@ -469,13 +505,6 @@ def retrain(
     """
     blank = replace(state, models=())
     return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)
-
-
-def _with_changed(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequence[Model]:
-    """The models with those of some shards replaced. Others that are on the disk stay there."""
-    if hasattr(models, "with_changed"):
-        return cast("Sequence[Model]", models.with_changed(changed))
-    return tuple(changed.get(shard, model) for shard, model in enumerate(models))
 
 
 def refit_without(state: EnsembleState, shard: int) -> Model | None:

@@ -173,7 +173,7 @@ def test_spec_is_plain_json_and_makes_the_same_learner(table):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named_learner("logistics"), "unknown learner 'logistics': use one of logistic, "),
+        (lambda: named_learner("logistics"), "unknown learner 'logistics': did you mean logistic?"),
         (lambda: named_learner("logistic", c=1), "learner 'logistic' has no option 'c': it has C, "),
         (lambda: named_learner("logistic", random_state=1), "has no option 'random_state'"),
         (lambda: named_learner("logistic", C=-1.0), "learner 'logistic': The 'C' parameter"),

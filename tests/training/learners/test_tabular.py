@@ -20,6 +20,7 @@ from expunge.core.features import take
 from expunge.training.learners import Abstainer, ConstantModel, ScikitLearner, tabular
 from expunge.training.learners.named import AsText, column_kinds, learner_names, named_learner
 from expunge.training.learners.protocol import OneByOneVoter, ShardData, fit_many, mean_opinion
+from expunge.training.learners.stacked import FEW_ROWS
 from expunge.training.learners.tabular import PerShardVoter, TableVoter
 
 LINEAR = ["logistic", "linear-svm", "ridge", "sgd"]
@@ -85,19 +86,24 @@ def test_their_rows_are_what_their_pipelines_make(name):
         np.testing.assert_array_equal(*(m.toarray() if scipy.sparse.issparse(m) else m for m in (found, expected)))
 
 
+class OwnTree(DecisionTreeClassifier):
+    """A tree of another class, which is asked by itself."""
+
+
 def test_a_classifier_that_fails_abstains_on_that_row(monkeypatch):
     """Whether it fails depends on the contents of its shard, which no error may reveal."""
     frame, y = make_table()
-    learner = named_learner("tree", columns=column_kinds(frame))
+    pipeline = named_learner("tree", columns=column_kinds(frame)).estimator
+    learner = ScikitLearner(pipeline.set_params(classifier=OwnTree()))
     models = train(learner, frame, y)
     expected = learner.make_voter(models, 3).votes(frame)
 
-    def predict(tree, X, ask=DecisionTreeClassifier.predict):
+    def predict(tree, X, ask=OwnTree.predict):
         if tree is models[3].estimator[-1] and (X[:, 0] == frame["age"][5]).any():
             raise ValueError("never seen that")
         return ask(tree, X)
 
-    monkeypatch.setattr(DecisionTreeClassifier, "predict", predict)
+    monkeypatch.setattr(OwnTree, "predict", predict)
     votes = learner.make_voter(models, 3).votes(frame)
     fails = (frame["age"] == frame["age"][5]).to_numpy()
     assert (votes[fails, 3] == -1).all()
@@ -236,12 +242,13 @@ def test_a_classifier_that_fails_on_a_row_has_no_probabilities_there(monkeypatch
     assert_same_probabilities(learner, models, frame[:50].reset_index(drop=True), 3)
 
 
-def test_few_rows_are_asked_of_all_trees_at_once(monkeypatch):
-    """No tree is asked, and the leaves are those that the trees find; more rows are asked of one tree after another."""
+@pytest.mark.parametrize("rows", [FEW_ROWS, FEW_ROWS + 1])
+def test_trees_are_walked_together_or_asked_without_checks(rows, monkeypatch):
+    """No method of scikit-learn's trees is called, and the leaves are those that the trees find."""
     frame, y = make_table()
     learner = named_learner("tree", columns=column_kinds(frame))
     models = train(learner, frame, y)
-    queries, _ = make_table(tabular._FEW_ROWS + 1, towns=9, seed=5)
+    queries, _ = make_table(rows, towns=9, seed=5)
     single = OneByOneVoter(models, 3)
     votes, opinion = single.votes(queries), mean_opinion(models, queries, 3, "probabilities")
 
@@ -252,10 +259,8 @@ def test_few_rows_are_asked_of_all_trees_at_once(monkeypatch):
         patched.setattr(DecisionTreeClassifier, "predict", refuse)
         patched.setattr(DecisionTreeClassifier, "predict_proba", refuse)
         voter = learner.make_voter(models, 3)
-        np.testing.assert_array_equal(voter.votes(queries[1:]), votes[1:])
-        np.testing.assert_array_equal(voter.mean_probabilities(queries[1:]), opinion[1:])
-        assert (voter.votes(queries)[:, 2:] == -1).all()  # these are asked, and each refusal is an abstention
-    np.testing.assert_array_equal(learner.make_voter(models, 3).votes(queries), votes)
+        np.testing.assert_array_equal(voter.votes(queries), votes)
+        np.testing.assert_array_equal(voter.mean_probabilities(queries), opinion)
 
 
 def test_trees_of_categories_alone_and_numbers_that_are_too_large_for_them():

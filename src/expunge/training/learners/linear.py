@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,34 @@ class LinearVoter:
                 _stacked([w[code] for w, _ in full], [b[code] for _, b in full], num_features)
                 for code in range(num_classes)
             ]
+
+    def with_changed(self, shards: Mapping[int, LinearVote]) -> Self | None:
+        """The same voter with other votes for some shards; None if one of them begins or ceases to abstain."""
+        if any((vote is not None) != self._is_voting[shard] for shard, vote in shards.items()):
+            return None
+        changed = copy(self)
+        changed._is_known = self._is_known.copy()
+        changed._weights = [weights.copy() for weights in self._weights]
+        num_features = len(self._weights[0]) - 1
+        for shard, vote in shards.items():
+            if vote is None:
+                continue
+            place = np.count_nonzero(self._is_voting[:shard])
+            changed._is_known[:, place] = False
+            changed._is_known[vote if isinstance(vote, int) else vote[2], place] = True
+            if self._num_classes == 2:
+                numbers, intercept = _binary(vote, num_features)
+                changed._weights[0][:, place] = [*numbers, intercept]
+                continue
+            table, intercepts = _full(vote, self._num_classes, num_features)
+            for weights, row, own in zip(changed._weights, table, intercepts, strict=True):
+                weights[:, place] = [*row, own]
+        return changed
+
+    @property
+    def link(self) -> Link | None:
+        """How scores become probabilities."""
+        return self._link
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, Self, get_args
 
@@ -309,9 +310,11 @@ def named_learner(
         return _make_exact(name, columns, fills_gaps, options)
     recipe = _RECIPES.get(name) or _REGRESSORS.get(name)
     if recipe is None:
-        known = ", ".join([*_RECIPES, *_EXACT, *_REGRESSORS])
+        known = [*_RECIPES, *_EXACT, *_REGRESSORS]
+        meant = get_close_matches(name, known, n=1)
+        words = f"did you mean {meant[0]}? There are" if meant else "use one of"
         raise ParameterError(
-            f"unknown learner {name!r}: use one of {known}, or package.module:factory for one of your own"
+            f"unknown learner {name!r}: {words} {', '.join(known)}, or package.module:factory for one of your own"
         )
     classifier = _configure(name, recipe.classifier(), options)
     if columns is None or set(columns.values()) == {"number"}:

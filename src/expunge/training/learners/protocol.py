@@ -35,7 +35,7 @@ trains a slice of many shards in one call, from a checkpoint and a `ShardData` f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -230,7 +230,8 @@ class Voter(Protocol):
 
     A voter may also have `mean_probabilities(X)`: what `mean_opinion` says of probabilities, for all shards together;
     None if it has none for these rows or models. A row's answer does not depend on the rows asked about with it, as far
-    as the models' own answers do not.
+    as the models' own answers do not. And it may have `with_changed(models)`: the voter for the same models but for
+    these, by shard, to the bit the one that `make_voter` would make; or None, and it is made anew.
     """
 
     def count(self, X: Features) -> NDArray[np.int64]:
@@ -408,6 +409,10 @@ class OneByOneVoter:
             counts[rows[voting], codes[voting]] += 1
         return counts
 
+    def with_changed(self, models: Mapping[int, Model]) -> OneByOneVoter:
+        """The same voter with some models replaced."""
+        return OneByOneVoter(replaced(self._models, models), self._num_classes)
+
     def votes(self, X: Features) -> Codes:
         """Every model's vote."""
         return np.stack([_codes(model, X).astype(np.int32) for model in self._models], axis=1)
@@ -546,6 +551,16 @@ def _median(tables: Floats) -> Floats:
 def predicts_values(learner: Any) -> bool:
     """Whether a learner learns numbers, and not classes."""
     return bool(getattr(learner, "predicts_values", False))
+
+
+def replaced(models: Sequence[Model], changed: Mapping[int, Model]) -> Sequence[Model]:
+    """The models with those of some shards replaced. Others that are on the disk stay there."""
+    if hasattr(models, "with_changed"):
+        return cast("Sequence[Model]", models.with_changed(changed))
+    found = list(models)
+    for shard, model in changed.items():
+        found[shard] = model
+    return tuple(found)
 
 
 def for_classes(learner: Learner, classes: NDArray[Any]) -> Learner:

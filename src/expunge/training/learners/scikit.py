@@ -275,8 +275,7 @@ class ScikitLearner:
 
     def is_plain(self, model: Model) -> bool:
         """Whether the model, if it holds an estimator, was trained on the learner's own labels."""
-        own = getattr(model, "classes", None)
-        return own is self.classes or own is None or np.array_equal(own, self.classes)  # type: ignore[arg-type]
+        return is_plain(model, self.classes)
 
     def check_weights(self) -> None:
         """Raise a `ParameterError` if the estimator does not take weights."""
@@ -296,7 +295,13 @@ class ScikitLearner:
             return table_voter(fitted, self.classes, num_classes, single) or single
         link = common_link([model.estimator for model in models if isinstance(model, ScikitModel)])
         linear = LinearVoter([s for s in shards if not isinstance(s, _Other)], num_classes, widths.pop(), link)
-        return _FrameTolerantVoter(linear)
+        return _FrameTolerantVoter(linear, self.classes, next(s[0].shape[1] for s in shards if isinstance(s, tuple)))
+
+
+def is_plain(model: Model, classes: NDArray[Any] | None) -> bool:
+    """Whether a model, if it holds an estimator, was trained on these labels; None stands for the class codes."""
+    own = getattr(model, "classes", None)
+    return own is classes or own is None or np.array_equal(own, classes)  # type: ignore[arg-type]
 
 
 def _steps(estimator: Any) -> list[Any]:
@@ -309,8 +314,23 @@ def _steps(estimator: Any) -> list[Any]:
 class _FrameTolerantVoter:
     """Turn a numeric data frame into an array for a linear voter."""
 
-    def __init__(self, voter: LinearVoter) -> None:
-        self._voter = voter
+    def __init__(self, voter: LinearVoter, classes: NDArray[Any] | None, num_features: int) -> None:
+        self._voter, self._classes, self._num_features = voter, classes, num_features
+
+    def with_changed(self, models: Mapping[int, Model]) -> _FrameTolerantVoter | None:
+        """The same voter with some models replaced; None if it is to be made anew."""
+        votes: dict[int, LinearVote] = {}
+        for shard, model in models.items():
+            vote = _linear_vote(model, self._classes)
+            if isinstance(vote, _Other) or not is_plain(model, self._classes):
+                return None
+            if isinstance(vote, tuple):
+                is_same = common_link([getattr(model, "estimator", None)]) == self._voter.link
+                if vote[0].shape[1] != self._num_features or not is_same:
+                    return None
+            votes[shard] = vote
+        changed = self._voter.with_changed(votes)
+        return None if changed is None else _FrameTolerantVoter(changed, self._classes, self._num_features)
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""

@@ -5,14 +5,15 @@ coding of a row holds its numbers, which of them are missing, and the place of e
 all shards. What each shard's pipeline makes of a coded row is read from the fitted pipeline.
 
 For linear models a shard's preprocessing is linear in the common coding. So it goes into the weights, and all shards
-vote in one matrix product. Any other classifier gets the rows that its own pipeline would make, in 64 bits. Decision
-trees are walked together when few rows are asked about.
+vote in one matrix product. Any other classifier gets the rows that its own pipeline would make, in 64 bits. Those of
+one kind are asked together (`stacked`), others one after another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -23,7 +24,6 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.tree import DecisionTreeClassifier
 
 from expunge.core.features import Features, codes_of, is_frame, is_sparse, num_rows, take
 from expunge.training.learners.linear import (
@@ -35,14 +35,13 @@ from expunge.training.learners.linear import (
     scaler_factors,
 )
 from expunge.training.learners.named import AsText, ZerosForNothing
-from expunge.training.learners.protocol import ABSTAIN, Codes, Voter, count_votes
-from expunge.training.learners.scikit import ScikitModel
-from expunge.training.learners.trees import Trees
+from expunge.training.learners.protocol import ABSTAIN, Codes, Model, Voter, count_votes
+from expunge.training.learners.scikit import ScikitModel, is_plain
+from expunge.training.learners.stacked import Stack, may_stack, stack_of
 
 Floats = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 13
-_FEW_ROWS = 16  # up to so many it is faster to walk all trees together
 _PARTS = [["numbers"], ["categories"], ["numbers", "categories"]]
 _UNKNOWN = -1
 
@@ -58,23 +57,38 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
-    """One shard's preprocessing: fill and scale the numbers, then add a column for every category that it knows."""
+    """One shard's preprocessing: fill and scale the numbers, then add a column for every category that it knows.
+
+    Gaps that stay are filled with NaN.
+    """
 
     layout: Layout
     fill: Floats
     scalers: tuple[StandardScaler, ...]
     texts: tuple[tuple[str, ...], ...]
     is_sparse: bool
+    takes_infinity: bool = False  # no step refuses an infinite number
 
     @classmethod
-    def of(cls, steps: Sequence[Any]) -> Self | None:
-        """Read it from the fitted steps in front of a classifier; None if they do anything else."""
-        if not steps:
-            return None
-        if type(steps[0]) is ColumnTransformer:
+    def of(cls, steps: Sequence[Any], num_columns: int | None = None) -> Self | None:
+        """Read it from the fitted steps in front of a classifier; None if they do anything else.
+
+        `num_columns` says how many the classifier has, where a table may have no preprocessing.
+        """
+        if steps and type(steps[0]) is ColumnTransformer:
             return cls._of_columns(steps[0]) if len(steps) == 1 else None
-        found = _read_number_steps(steps)
-        return None if found is None else cls(Layout(len(found[0]), None, ()), *found, (), is_sparse=False)
+        if steps and type(steps[0]) in (SimpleImputer, ZerosForNothing):
+            found = _read_number_steps(steps)
+            return None if found is None else cls(Layout(len(found[0]), None, ()), *found, (), is_sparse=False)
+        if num_columns is None or any(type(scaler) is not StandardScaler for scaler in steps):
+            return None
+        layout, fill = Layout(num_columns, None, ()), np.full(num_columns, np.nan)
+        return cls(layout, fill, tuple(steps), (), is_sparse=False, takes_infinity=not steps)
+
+    @property
+    def fills_gaps(self) -> bool:
+        """Whether all gaps are filled."""
+        return not np.isnan(self.fill).any()
 
     @classmethod
     def _of_columns(cls, table: ColumnTransformer) -> Self | None:
@@ -103,10 +117,13 @@ class CodedRows(NamedTuple):
     places: NDArray[np.int64]
     is_valid: NDArray[np.bool_]
 
+    def part(self, rows: slice) -> CodedRows:
+        """Some of the rows."""
+        return CodedRows(self.numbers[rows], self.gaps[rows], self.places[rows], self.is_valid[rows])
+
     def single_rows(self) -> list[CodedRows]:
         """Each row as a table of its own."""
-        rows = [slice(at, at + 1) for at in range(len(self.numbers))]
-        return [CodedRows(self.numbers[row], self.gaps[row], self.places[row], self.is_valid[row]) for row in rows]
+        return [self.part(slice(at, at + 1)) for at in range(len(self.numbers))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +132,17 @@ class RowCoder:
 
     layout: Layout
     vocabulary: tuple[dict[str, int], ...]
+    takes_infinity: bool = False
 
     @classmethod
     def of(cls, shards: Sequence[Preprocessing]) -> Self | None:
         """The coder of these shards; None if their layouts differ."""
-        if len({each.layout for each in shards}) != 1:
+        if len({(each.layout, each.takes_infinity) for each in shards}) != 1:
             return None
         layout = shards[0].layout
         columns = [{text for each in shards for text in each.texts[at]} for at in range(len(layout.categories))]
-        return cls(layout, tuple({text: at for at, text in enumerate(sorted(column))} for column in columns))
+        vocabulary = tuple({text: at for at, text in enumerate(sorted(column))} for column in columns)
+        return cls(layout, vocabulary, shards[0].takes_infinity)
 
     @property
     def num_categories(self) -> int:
@@ -154,6 +173,8 @@ class RowCoder:
                 return np.zeros((1, self.layout.num_numbers)), np.zeros(1, dtype=np.bool_)
             single = [self._numbers(take(rows, np.array([row]))) for row in range(num_rows(rows))]
             return np.concatenate([numbers for numbers, _ in single]), np.concatenate([ok for _, ok in single])
+        if self.takes_infinity:
+            return table, np.ones(len(table), dtype=np.bool_)
         is_valid = np.asarray(~np.isinf(table).any(axis=1))
         return table if is_valid.all() else np.where(is_valid[:, np.newaxis], table, 0.0), is_valid
 
@@ -254,11 +275,11 @@ Shard = tuple[Preprocessing, Any] | int | None  # preprocessing and a fitted cla
 
 
 def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes: int, single: Voter) -> Voter | None:
-    """A voter for fitted pipelines, constant class codes and Nones (⊥); None if anything else is among the shards.
+    """A voter for fitted classifiers, constant class codes and Nones (⊥); None if they are to be asked by `single`.
 
     Rows of a sparse matrix may be very wide, so `single` votes on them.
     """
-    found = [_read_pipeline(shard) if isinstance(shard, Pipeline) else shard for shard in shards]
+    found = [_read(shard) for shard in shards]
     if not all(shard is None or isinstance(shard, int | tuple) for shard in found):
         return None
     coder = RowCoder.of([shard[0] for shard in found if isinstance(shard, tuple)])
@@ -268,117 +289,184 @@ def table_voter(shards: Sequence[Any], classes: NDArray[Any] | None, num_classes
     return linear or PerShardVoter(found, coder, classes, num_classes, single)
 
 
-def _read_pipeline(pipeline: Pipeline) -> tuple[Preprocessing, Any] | Pipeline:
-    *before, classifier = [step for _, step in pipeline.steps if step not in (None, "passthrough")]
-    preprocessing = Preprocessing.of(before)
-    return pipeline if preprocessing is None else (preprocessing, classifier)
+def _read(shard: Any) -> Any:
+    """Preprocessing and classifier; constants, and what cannot be read so, as they are."""
+    if shard is None or isinstance(shard, int):
+        return shard
+    steps = [step for _, step in shard.steps] if isinstance(shard, Pipeline) else [shard]
+    *before, classifier = [step for step in steps if step not in (None, "passthrough")]
+    # Others gain nothing without a table to prepare.
+    preprocessing = Preprocessing.of(before, classifier.n_features_in_ if may_stack(classifier) else None)
+    return shard if preprocessing is None else (preprocessing, classifier)
 
 
-class TableTrees:
-    """The decision trees of shards, for coded rows: which leaves they reach, and what the leaves say.
+class OwnRows:
+    """What the pipelines of some shards make of coded rows: (shards, rows, columns), as wide as the widest needs.
 
-    Parameters
-    ----------
-    shards
-        The columns and the classifier of each shard.
-    coder
-        The common coding.
-    classes
-        The labels that class codes stand for; None if the trees were trained on the codes.
-    num_classes
-        The number of classes.
+    If they make nothing of them, rows are (1, rows, columns).
     """
 
-    def __init__(
-        self,
-        shards: Sequence[tuple[ShardColumns, Any]],
-        coder: RowCoder,
-        classes: NDArray[Any] | None,
-        num_classes: int,
-    ) -> None:
-        self._coder = coder
-        self._fill = np.stack([columns.preprocessing.fill for columns, _ in shards])
-        self._scalers = list(zip(*(columns.preprocessing.scalers for columns, _ in shards), strict=True))
-        size = max(1, coder.layout.num_numbers)
-        fitted = [classifier for _, classifier in shards]
-        own = [_common_places(columns, size) for columns, _ in shards]
-        self._trees = Trees.join([classifier.tree_ for classifier in fitted], own, size)
-        tables = [classifier.tree_.value[:, 0, : classifier.n_classes_] for classifier in fitted]
-        self._votes: Codes = np.concatenate(
-            [
-                _as_codes(classifier.classes_.take(np.argmax(table, axis=1)), classes)
-                for classifier, table in zip(fitted, tables, strict=True)
-            ]
+    def __init__(self, columns: Sequence[ShardColumns], num_categories: int) -> None:
+        preprocessing = [each.preprocessing for each in columns]
+        first = preprocessing[0]
+        self._is_common = first.takes_infinity  # nothing is done
+        self._fill = np.stack([each.fill for each in preprocessing])[:, np.newaxis]
+        self._scales: list[tuple[Floats | None, Floats | None]] = [
+            (
+                np.stack([scaler.mean_ for scaler in scalers])[:, np.newaxis] if scalers[0].with_mean else None,
+                np.stack([scaler.scale_ for scaler in scalers])[:, np.newaxis] if scalers[0].with_std else None,
+            )
+            for scalers in zip(*(each.scalers for each in preprocessing), strict=True)
+        ]
+        # For every column behind the numbers the category that it marks; the last one for none.
+        width = max(each.width for each in columns) - len(first.fill)
+        self._marks = np.full((len(columns), width), num_categories)
+        for marks, each in zip(self._marks, columns, strict=True):
+            start = 0
+            for known in each.columns:
+                has_one = np.flatnonzero(known[:-1] != _UNKNOWN)
+                marks[known[has_one] - len(first.fill)] = start + has_one
+                start += len(known) - 1
+        self._num_categories = num_categories
+        self.width = 0 if self._is_common else len(first.fill) + width  # numbers of a row that a shard has for itself
+
+    def with_changed(self, columns: Mapping[int, ShardColumns]) -> Self | None:
+        """The same for shards some of which have other columns; None if one needs what the others did not."""
+        made = type(self)([*columns.values()], self._num_categories)
+        if made._is_common != self._is_common or made.width > self.width:
+            return None
+        if self._is_common:
+            return self
+        changed, places = copy(self), list(columns)
+        changed._fill = _with_rows(self._fill, places, made._fill)
+        changed._scales = [
+            (
+                None if means is None else _with_rows(means, places, new_means),
+                None if scales is None else _with_rows(scales, places, new_scales),
+            )
+            for (means, scales), (new_means, new_scales) in zip(self._scales, made._scales, strict=True)
+        ]
+        changed._marks = _with_rows(self._marks, places, self._num_categories)
+        changed._marks[places, : made._marks.shape[1]] = made._marks
+        return changed
+
+    def make(self, coder: RowCoder, coded: CodedRows) -> Floats:
+        """The rows of each shard."""
+        numbers = coded.numbers[np.newaxis]
+        if self._is_common:
+            return numbers
+        shape = (len(self._fill), *coded.numbers.shape)
+        found = (
+            np.where(coded.gaps, self._fill, numbers) if coded.gaps.any() else np.broadcast_to(numbers, shape).copy()
         )
-        self._tables = np.concatenate(
-            [
-                ScikitModel(classifier, classes).spread(table, num_classes)
-                for classifier, table in zip(fitted, tables, strict=True)
-            ]
-        )
+        for mean, scale in self._scales:
+            if mean is not None:
+                found -= mean
+            if scale is not None:
+                found /= scale
+        if not self._marks.shape[1]:
+            return found
+        marks = np.zeros((len(coded.numbers), self._num_categories + 1))
+        marks[coder.known_categories(coded)] = 1.0
+        return np.concatenate([found, marks.T[self._marks].swapaxes(1, 2)], axis=2)
+
+
+def _with_rows(table: NDArray[Any], places: list[int], rows: Any) -> NDArray[Any]:
+    changed = table.copy()
+    changed[places] = rows
+    return changed
+
+
+def _scaling(preprocessing: Preprocessing) -> Hashable:
+    """Shards that are stacked scale in the same way."""
+    return tuple((each.with_mean, each.with_std) for each in preprocessing.scalers)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Shards whose classifiers stack: their places, their rows, and the codes of each classifier's classes."""
+
+    places: NDArray[np.intp]
+    rows: OwnRows
+    stack: Stack
+    codes: NDArray[np.int64]
+
+    @cached_property
+    def place_of(self) -> dict[int, int]:
+        """The place of each shard among those of the group."""
+        return {shard: place for place, shard in enumerate(self.places.tolist())}
+
+    def rows_at_once(self, num_classes: int) -> int:
+        """How many rows are asked about at a time."""
+        return self.stack.rows_at_once(len(self.places), self.rows.width, num_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """All shards, grouped: those that stack, those that are asked one by one, and those with one answer."""
+
+    stacked: tuple[Group, ...]
+    rest: tuple[int, ...]
+    constants: NDArray[np.int64]  # a class code, ABSTAIN for an empty shard, -2 for a fitted one
 
     @classmethod
-    def of(
-        cls,
-        shards: Sequence[tuple[ShardColumns, Any]],
-        coder: RowCoder,
-        classes: NDArray[Any] | None,
-        num_classes: int,
+    def of(cls, shards: Sequence[Shard], coder: RowCoder, classes: NDArray[Any] | None) -> Self:
+        """Group them."""
+        found: dict[Hashable, list[int]] = {}
+        rest, constants = [], np.full(len(shards), _FITTED, dtype=np.int64)
+        for place, shard in enumerate(shards):
+            if not isinstance(shard, tuple):
+                constants[place] = ABSTAIN if shard is None else shard
+                continue
+            if stack_of(shard[1]) is None:
+                rest.append(place)
+            else:
+                found.setdefault(_kind(shard), []).append(place)
+        stacked = []
+        for places in found.values():
+            fitted = [shard for shard in map(shards.__getitem__, places) if isinstance(shard, tuple)]
+            kind, _ = stack_of(fitted[0][1]) or (None, None)
+            assert kind is not None
+            rows = OwnRows([coder.columns_of(preprocessing) for preprocessing, _ in fitted], coder.num_categories)
+            codes = np.stack([_as_codes(classifier.classes_, classes) for _, classifier in fitted])
+            stack = kind.of([classifier for _, classifier in fitted])
+            stacked.append(Group(np.array(places), rows, stack, codes.astype(np.int64)))
+        return cls(tuple(stacked), tuple(rest), constants)
+
+    def with_changed(
+        self, shards: Mapping[int, tuple[Preprocessing, Any]], coder: RowCoder, classes: NDArray[Any] | None
     ) -> Self | None:
-        """The trees of these shards; None if a classifier is something else, or their scalers are of several kinds."""
-        if not shards or not all(
-            type(fitted) is DecisionTreeClassifier and fitted.n_outputs_ == 1 for _, fitted in shards
-        ):
-            return None
-        scalers = {
-            tuple((each.with_mean, each.with_std) for each in columns.preprocessing.scalers) for columns, _ in shards
-        }
-        return cls(shards, coder, classes, num_classes) if len(scalers) == 1 else None
-
-    def leaves(self, coded: CodedRows) -> NDArray[np.int64] | None:
-        """The leaf of every row in every tree; None if a tree would refuse a row, or has its own way with a gap."""
-        numbers = np.where(coded.gaps[:, np.newaxis], self._fill, coded.numbers[:, np.newaxis])
-        for scalers in self._scalers:
-            if scalers[0].with_mean:
-                numbers -= np.stack([scaler.mean_ for scaler in scalers])
-            if scalers[0].with_std:
-                numbers /= np.stack([scaler.scale_ for scaler in scalers])
-        with np.errstate(over="ignore"):
-            own = numbers.astype(np.float32) if numbers.shape[2] else np.zeros((*numbers.shape[:2], 1), np.float32)
-        if not np.isfinite(own).all():
-            return None
-        marks = np.zeros((len(own), max(1, self._coder.num_categories)), dtype=np.float32)
-        marks[self._coder.known_categories(coded)] = 1.0
-        return self._trees.leaves(own, marks)
-
-    def votes(self, leaves: NDArray[np.int64]) -> Codes:
-        """The votes at these leaves."""
-        return self._votes[leaves]
-
-    def probabilities(self, leaves: NDArray[np.int64]) -> Floats:
-        """The probabilities at these leaves, by class code."""
-        return self._tables[leaves]
+        """The same groups with some shards replaced, all of the kinds that they were."""
+        stacked = list(self.stacked)
+        for at, group in enumerate(self.stacked):
+            own = [place for place in shards if place in group.place_of]
+            if not own:
+                continue
+            places = [group.place_of[place] for place in own]
+            fitted = [shards[place] for place in own]
+            columns = [coder.columns_of(preprocessing) for preprocessing, _ in fitted]
+            rows = group.rows.with_changed(dict(zip(places, columns, strict=True)))
+            stack = group.stack.with_changed({n: each for n, (_, each) in zip(places, fitted, strict=True)})
+            if rows is None or stack is None:
+                return None
+            codes = _with_rows(group.codes, places, np.stack([_as_codes(each.classes_, classes) for _, each in fitted]))
+            stacked[at] = replace(group, rows=rows, stack=stack, codes=codes)
+        return replace(self, stacked=tuple(stacked))
 
 
-def _common_places(columns: ShardColumns, num_numbers: int) -> NDArray[np.int64]:
-    """For each column of a shard its place in the common coding: numbers first, then all categories."""
-    own = columns.preprocessing.layout.num_numbers
-    places = np.arange(max(1, columns.width))
-    start = num_numbers
-    for known in columns.columns:
-        has_one = known[:-1] != _UNKNOWN
-        places[known[:-1][has_one]] = start + np.flatnonzero(has_one)
-        start += len(known) - 1
-    assert own <= num_numbers
-    return places
+def _kind(shard: Shard) -> Hashable:
+    """Shards of the same kind stack."""
+    return (stack_of(shard[1]), _scaling(shard[0])) if isinstance(shard, tuple) else shard
 
 
-def _as_codes(labels: NDArray[Any], classes: NDArray[Any] | None) -> Codes:
-    return np.asarray(labels) if classes is None else codes_of(labels, classes)
+_FITTED = -2
 
 
 class PerShardVoter:
-    """Asks the classifiers of the shards one after another, each about the rows as its own pipeline would make them."""
+    """Asks the classifiers of the shards about the rows as their own pipelines would make them.
+
+    Those that stack are asked together, others one after another.
+    """
 
     def __init__(
         self, shards: Sequence[Shard], coder: RowCoder, classes: NDArray[Any] | None, num_classes: int, single: Voter
@@ -387,25 +475,28 @@ class PerShardVoter:
         self._coder = coder
         self._classes = classes
         self._num_classes = num_classes
-        self._shards = [
-            (coder.columns_of(shard[0]), shard[1]) if isinstance(shard, tuple) else shard for shard in shards
-        ]
+        self._shards = shards
+        self._groups = Groups.of(shards, coder, classes)
 
-    @cached_property
-    def _is_fitted(self) -> NDArray[np.bool_]:
-        return np.array([isinstance(shard, tuple) for shard in self._shards])
-
-    @cached_property
-    def _trees(self) -> TableTrees | None:
-        """The classifiers, if all of them are trees."""
-        fitted = [shard for shard in self._shards if isinstance(shard, tuple)]
-        return TableTrees.of(fitted, self._coder, self._classes, self._num_classes)
-
-    def _leaves(self, coded: CodedRows) -> NDArray[np.int64] | None:
-        """The leaves of a few rows in the trees of all shards; None if the shards are to be asked one by one."""
-        if len(coded.numbers) > _FEW_ROWS or not coded.is_valid.all() or self._trees is None:
+    def with_changed(self, models: Mapping[int, Model]) -> Self | None:
+        """The same voter with some models replaced; None if it is to be made anew."""
+        fitted = _fitted_again(models, self._shards, self._coder, self._classes)
+        if fitted is None or not hasattr(self._single, "with_changed"):
             return None
-        return self._trees.leaves(coded)
+        groups = self._groups.with_changed(fitted, self._coder, self._classes)
+        if groups is None:
+            return None
+        changed = copy(self)
+        changed._shards, changed._groups = _with_shards(self._shards, fitted), groups
+        changed._single = self._single.with_changed(models)
+        return changed
+
+    @property
+    def _rest(self) -> Iterator[tuple[int, ShardColumns, Any]]:
+        """Those that are asked one by one: place, columns and classifier."""
+        for place in self._groups.rest:
+            if isinstance(shard := self._shards[place], tuple):
+                yield place, self._coder.columns_of(shard[0]), shard[1]
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
@@ -413,22 +504,46 @@ class PerShardVoter:
 
     def votes(self, X: Features) -> Codes:
         """Every shard's vote."""
-        if is_sparse(X):
+        if not self._is_table(X):
             return self._single.votes(X)
-        table = np.full((num_rows(X), len(self._shards)), ABSTAIN, dtype=np.int32)
-        first = 0
+        return np.concatenate([self._votes(coded) for coded in self._pieces(X)])
+
+    def _is_table(self, X: Features) -> bool:
+        """Whether these are rows of the table, in 64 bits where their pipelines compute; else the models are asked."""
+        if is_sparse(X) or X.ndim != 2:
+            return False
+        if self._coder.layout.numbers is not None:
+            return True
+        is_wide = is_frame(X) or X.dtype.kind in "iub" or X.dtype == np.float64
+        is_narrow = not is_wide and X.dtype == np.float32 and self._coder.takes_infinity  # nothing is computed
+        return bool(X.shape[1] == self._coder.layout.num_numbers and (is_wide or is_narrow))
+
+    def _pieces(self, X: Features) -> Iterator[CodedRows]:
+        at_once = min((group.rows_at_once(self._num_classes) for group in self._groups.stacked), default=_ROWS_AT_ONCE)
         for coded in self._coder.chunks(X):
-            last = first + len(coded.numbers)
-            leaves = self._leaves(coded)
-            if leaves is not None and self._trees is not None:
-                table[first:last, self._is_fitted] = self._trees.votes(leaves)
-            for at, shard in enumerate(self._shards):
-                if isinstance(shard, int):
-                    table[first:last, at] = shard
-                elif shard is not None and last > first and leaves is None:
-                    table[first:last, at] = np.where(coded.is_valid, self._ask(*shard, coded), ABSTAIN)
-            first = last
-        return table
+            for first in range(0, max(1, len(coded.numbers)), at_once):
+                yield coded.part(slice(first, first + at_once))
+
+    def _ask_together(self, group: Group, coded: CodedRows) -> tuple[Floats, NDArray[np.bool_] | None]:
+        """The scores of a group, (shards, rows, numbers), and the rows that each classifier fails on."""
+        rows = group.rows.make(self._coder, coded)
+        refused = group.stack.refused(rows)
+        if not coded.is_valid.all():
+            refused = ~coded.is_valid[np.newaxis] if refused is None else refused | ~coded.is_valid
+        if refused is not None:
+            rows = np.where(refused[:, :, np.newaxis], 0.0, rows)
+        return group.stack.scores(rows), refused
+
+    def _votes(self, coded: CodedRows) -> Codes:
+        constants = self._groups.constants
+        table = np.repeat(np.where(constants == _FITTED, ABSTAIN, constants)[:, np.newaxis], len(coded.numbers), axis=1)
+        for group in self._groups.stacked if len(coded.numbers) else ():
+            scores, refused = self._ask_together(group, coded)
+            votes = np.take_along_axis(group.codes, group.stack.winners(scores), axis=1)
+            table[group.places] = votes if refused is None else np.where(refused, ABSTAIN, votes)
+        for place, columns, classifier in self._rest if len(coded.numbers) else ():
+            table[place] = np.where(coded.is_valid, self._ask(columns, classifier, coded), ABSTAIN)
+        return np.ascontiguousarray(table.T, dtype=np.int32)
 
     def _ask(self, columns: ShardColumns, classifier: Any, coded: CodedRows) -> Codes:
         """The classifier's votes; ⊥ on every row on which it fails, as with any other learner."""
@@ -442,30 +557,38 @@ class PerShardVoter:
 
     def mean_probabilities(self, X: Features) -> Floats | None:
         """The mean of the shards' probabilities; None if a classifier has none."""
-        fitted = [shard[1] for shard in self._shards if isinstance(shard, tuple)]
-        if is_sparse(X) or not all(hasattr(classifier, "predict_proba") for classifier in fitted):
+        if not self._is_table(X) or not all(hasattr(classifier, "predict_proba") for _, _, classifier in self._rest):
             return None
-        return np.concatenate([self._mean_probabilities(coded) for coded in self._coder.chunks(X)])
+        return np.concatenate([self._mean_probabilities(coded) for coded in self._pieces(X)])
 
     def _mean_probabilities(self, coded: CodedRows) -> Floats:
-        total, count = np.zeros((len(coded.numbers), self._num_classes)), np.zeros(len(coded.numbers))
-        leaves = self._leaves(coded)
-        if leaves is not None and self._trees is not None:
-            found = iter(np.moveaxis(self._trees.probabilities(leaves), 1, 0))
-        for shard in self._shards:  # in their order: a sum depends on it
-            if isinstance(shard, int):
-                total[:, shard] += 1.0
-                count += 1
-            elif shard is not None and leaves is not None:
-                total += next(found)
-                count += 1
-            elif shard is not None and len(total):
-                table = self._probabilities(*shard, coded)
-                has_one = coded.is_valid & ~np.isnan(table).any(axis=1)
-                total[has_one] += table[has_one]
-                count += has_one
+        num_rows = len(coded.numbers)
+        constants = self._groups.constants
+        table = np.zeros((len(constants), num_rows, self._num_classes))
+        counts = np.repeat((constants != ABSTAIN)[:, np.newaxis], num_rows, axis=1)
+        fixed = np.flatnonzero(constants >= 0)
+        table[fixed, :, constants[fixed]] = 1.0
+        for group in self._groups.stacked if num_rows else ():
+            scores, refused = self._ask_together(group, coded)
+            found = group.stack.probabilities(scores)
+            if refused is not None or np.isnan(found.max(initial=0.0)):
+                no_opinion = np.asarray(np.isnan(found).any(axis=2))
+                no_opinion |= False if refused is None else refused
+                found = np.where(no_opinion[:, :, np.newaxis], 0.0, found)
+                counts[group.places] &= ~no_opinion
+            if len(group.places) == len(table) and np.array_equal(group.codes[0], np.arange(self._num_classes)):
+                table = found
+            else:
+                table[group.places[:, np.newaxis], :, group.codes] = found.swapaxes(1, 2)
+        for place, columns, classifier in self._rest if num_rows else ():
+            found = self._probabilities(columns, classifier, coded)
+            has_one = coded.is_valid & ~np.isnan(found).any(axis=1)
+            table[place, has_one], counts[place] = found[has_one], has_one
+        total = np.add.reduce(
+            np.ascontiguousarray(table), axis=0
+        )  # one shard after another: the sum of a row is the same among any others
         with np.errstate(invalid="ignore"):
-            return np.asarray(total / count[:, np.newaxis])
+            return np.asarray(total / counts.sum(axis=0)[:, np.newaxis])
 
     def _probabilities(self, columns: ShardColumns, classifier: Any, coded: CodedRows) -> Floats:
         """The classifier's probabilities; NaN on every row on which it fails, as it votes ⊥ there."""
@@ -478,17 +601,70 @@ class PerShardVoter:
         return ScikitModel(classifier, self._classes).spread(found, self._num_classes)
 
 
+def _as_codes(labels: NDArray[Any], classes: NDArray[Any] | None) -> Codes:
+    return np.asarray(labels) if classes is None else codes_of(labels, classes)
+
+
+def _fitted_again(
+    models: Mapping[int, Model], shards: Sequence[Shard], coder: RowCoder, classes: NDArray[Any] | None
+) -> dict[int, tuple[Preprocessing, Any]] | None:
+    """Preprocessing and classifiers of models that take the place of others of their kind; None if one is otherwise."""
+    found: dict[int, tuple[Preprocessing, Any]] = {}
+    for place, model in models.items():
+        new, old = _read(getattr(model, "estimator", None)), shards[place]
+        if not isinstance(new, tuple) or not isinstance(old, tuple) or not is_plain(model, classes):
+            return None
+        of_coder = (new[0].layout, new[0].takes_infinity) == (coder.layout, coder.takes_infinity)
+        if not of_coder or new[0].texts != old[0].texts or _kind(new) != _kind(old):
+            return None
+        found[place] = new
+    return found
+
+
+def _with_shards(shards: Sequence[Shard], changed: Mapping[int, Shard]) -> list[Shard]:
+    copied = list(shards)
+    for place, shard in changed.items():
+        copied[place] = shard
+    return copied
+
+
 class TableVoter:
     """Computes the scores of all shards in one product; shards that are `is_fixed` give every row the same vote."""
 
     def __init__(
-        self, coder: RowCoder, voter: LinearVoter, is_fixed: NDArray[np.bool_], num_classes: int, single: Voter
+        self,
+        coder: RowCoder,
+        voter: LinearVoter,
+        shards: Sequence[Shard],
+        classes: NDArray[Any] | None,
+        num_classes: int,
+        single: Voter,
     ) -> None:
+        self._shards, self._classes = shards, classes
         self._single = single
         self._coder = coder
         self._voter = voter
-        self._is_fixed = is_fixed
+        self._is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
         self._num_classes = num_classes
+
+    def with_changed(self, models: Mapping[int, Model]) -> Self | None:
+        """The same voter with some models replaced; None if it is to be made anew."""
+        fitted = _fitted_again(models, self._shards, self._coder, self._classes)
+        if fitted is None or not hasattr(self._single, "with_changed"):
+            return None
+        votes: dict[int, LinearVote] = {}
+        for place, (preprocessing, classifier) in fitted.items():
+            scores = linear_scores(classifier, self._classes)
+            if scores is None or common_link([classifier]) != self._voter.link:
+                return None
+            votes[place] = _fold_preprocessing(preprocessing, scores, self._coder)
+        voter = self._voter.with_changed(votes)
+        if voter is None:
+            return None
+        changed = copy(self)
+        changed._voter, changed._shards = voter, _with_shards(self._shards, fitted)
+        changed._single = self._single.with_changed(models)
+        return changed
 
     def count(self, X: Features) -> NDArray[np.int64]:
         """Votes for each class."""
@@ -547,12 +723,11 @@ def _linear_voter(
             votes.append(shard)
             continue
         scores = linear_scores(shard[1], classes)
-        if scores is None:
+        if scores is None or not shard[0].fills_gaps:
             return None
         votes.append(_fold_preprocessing(shard[0], scores, coder))
-    is_fixed = np.array([not isinstance(shard, tuple) for shard in shards])
     link = common_link([shard[1] for shard in shards if isinstance(shard, tuple)])
-    return TableVoter(coder, LinearVoter(votes, num_classes, width, link), is_fixed, num_classes, single)
+    return TableVoter(coder, LinearVoter(votes, num_classes, width, link), shards, classes, num_classes, single)
 
 
 def _fold_preprocessing(preprocessing: Preprocessing, scores: LinearScores, coder: RowCoder) -> LinearScores:
