@@ -117,15 +117,16 @@ _MOST_SHARDS = 10_000_000  # every shard is a model and a file
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
     *("tree", "forest", "extra-trees", "boosting", "mlp", "svm", "xgboost", "lightgbm", "catboost"),
-    *("ridge-exact", "naive-bayes-exact", "neighbours-exact"),
+    *("ridge-exact", "naive-bayes-exact", "neighbours-exact", "forest-exact"),
 )
-_UNLEARN_EXACTLY = LEARNERS[-3:]
 REGRESSORS = (
     *("linear-regression", "ridge-regression", "forest-regression", "boosting-regression", "sgd-regression"),
     *("linear-svm-regression", "svm-regression", "neighbours-regression", "tree-regression"),
     *("extra-trees-regression", "mlp-regression"),
     *("xgboost-regression", "lightgbm-regression", "catboost-regression"),
+    "forest-exact-regression",
 )
+_UNLEARN_EXACTLY = (*LEARNERS[-4:], REGRESSORS[-1])
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
 FALLBACKS = ("ridge", "naive-bayes", "neighbours")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")

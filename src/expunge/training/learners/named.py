@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, Self, get_args
@@ -54,11 +54,13 @@ from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner
+from expunge.training.learners.forest import UnlearningForest
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
 
 ColumnKind = Literal["number", "category", "text"]
 _MISSING = "(missing)"
+_GIVEN = ("is_regression", "num_classes", "categories", "has_gaps")  # fields of a forest that are no options
 _WORD_COLUMNS = 1 << 14  # how many columns the words of a text are hashed into
 _FEW_WORD_COLUMNS = 1 << 8  # for classifiers that need dense tables
 
@@ -146,6 +148,13 @@ _EXACT: Mapping[str, tuple[Callable[..., Any], str]] = {
     "ridge-exact": (partial(RidgeFallback, is_scaled=True), "least squares with a penalty, from exact sums"),
     "naive-bayes-exact": (GaussianNaiveBayes, "naive Bayes, from exact sums and counts"),
     "neighbours-exact": (partial(NearestNeighbours, num_neighbours=15), "the fifteen nearest neighbours"),
+    "forest-exact": (UnlearningForest, "a randomised forest; a deletion regrows only what it changes"),
+}
+_EXACT_REGRESSORS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "forest-exact-regression": (
+        partial(UnlearningForest, is_regression=True),
+        "a randomised forest, for numbers; a deletion regrows only what it changes",
+    ),
 }
 
 
@@ -160,7 +169,7 @@ def exact_names() -> dict[str, str]:
     Examples
     --------
     >>> [*exact_names()]
-    ['ridge-exact', 'naive-bayes-exact', 'neighbours-exact']
+    ['ridge-exact', 'naive-bayes-exact', 'neighbours-exact', 'forest-exact']
     """
     return {name: words for name, (_, words) in _EXACT.items()}
 
@@ -178,23 +187,27 @@ def regressor_names() -> dict[str, str]:
     >>> "ridge-regression" in regressor_names(), "ridge" in regressor_names()
     (True, False)
     """
-    return {name: recipe.words for name, recipe in _REGRESSORS.items()}
+    exact = {name: words for name, (_, words) in _EXACT_REGRESSORS.items()}
+    return {name: recipe.words for name, recipe in _REGRESSORS.items()} | exact
 
 
 def _make_exact(
     name: str, columns: Mapping[str, ColumnKind] | None, fills_gaps: bool, options: Mapping[str, Any]
-) -> ExactLearner:
-    kind = _EXACT[name][0]
+) -> ExactLearner | UnlearningForest:
+    kind = {**_EXACT, **_EXACT_REGRESSORS}[name][0]
     for column in [column for column, each in (columns or {}).items() if each == "text"]:
         raise ParameterError(f"learner {name!r} cannot read text in words: leave out column {column!r}")
     categories = tuple(column for column, each in (columns or {}).items() if each == "category")
+    has_gaps = fills_gaps or bool(categories)
     try:
         made = kind(**options)
     except TypeError:
-        known = [each.name for each in fields(kind())]
+        known = [each.name for each in fields(kind()) if each.name not in _GIVEN]
         wrong = next(option for option in options if option not in known)
         raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {', '.join(sorted(known))}") from None
-    return ExactLearner(made, categories=categories, has_gaps=fills_gaps or bool(categories))
+    if isinstance(made, UnlearningForest):
+        return replace(made, categories=categories, has_gaps=has_gaps)
+    return ExactLearner(made, categories=categories, has_gaps=has_gaps)
 
 
 def learner_names() -> dict[str, str]:
@@ -275,7 +288,7 @@ class LearnerSpec:
 
 def named_learner(
     name: str, *, columns: Mapping[str, ColumnKind] | None = None, fills_gaps: bool = False, **options: Any
-) -> ScikitLearner | ExactLearner:
+) -> ScikitLearner | ExactLearner | UnlearningForest:
     """Make the learner of a short name.
 
     Parameters
@@ -293,7 +306,7 @@ def named_learner(
 
     Returns
     -------
-    ScikitLearner or ExactLearner
+    ScikitLearner, ExactLearner or UnlearningForest
         The learner.
 
     Raises
@@ -306,11 +319,11 @@ def named_learner(
     >>> named_learner("logistic", C=0.1).estimator.steps[-1]
     ('logisticregression', LogisticRegression(C=0.1, max_iter=1000))
     """
-    if name in _EXACT:
+    if name in _EXACT or name in _EXACT_REGRESSORS:
         return _make_exact(name, columns, fills_gaps, options)
     recipe = _RECIPES.get(name) or _REGRESSORS.get(name)
     if recipe is None:
-        known = [*_RECIPES, *_EXACT, *_REGRESSORS]
+        known = [*_RECIPES, *_EXACT, *regressor_names()]
         meant = get_close_matches(name, known, n=1)
         words = f"did you mean {meant[0]}? There are" if meant else "use one of"
         raise ParameterError(
@@ -379,7 +392,7 @@ def takes_gaps(learner: Learner | SlicedLearner) -> bool:
     >>> takes_gaps(named_learner("boosting")), takes_gaps(named_learner("ridge"))
     (True, False)
     """
-    if isinstance(learner, ExactLearner):
+    if isinstance(learner, ExactLearner | UnlearningForest):
         return learner.has_gaps
     if not isinstance(learner, ScikitLearner):
         return False
