@@ -230,3 +230,19 @@ def test_a_template_of_ones_own(plain, asked, tmp_path, expunge):
         "must end in .txt or .html"
         in expunge("letter", plain, "--request", asked[0], "--out", tmp_path / "a.doc", code=2).err
     )
+
+
+def test_a_back_up_is_restored_without_those_who_left_since(plain, tmp_path, expunge):
+    expunge("backup", plain, tmp_path / "old.backup")
+    expunge("delete", plain, "--subject", "h20")
+    expunge("correct", plain, "--id", "17", "--set", "age=20")
+    assert "It has no records" in expunge("backup", plain, tmp_path / "log.backup", "--log-only").words
+    words = ("restore", tmp_path / "old.backup", tmp_path / "again")
+    assert "give --newer, or say --without-newer" in expunge(*words, code=2).err
+    told = expunge(*words, "--newer", tmp_path / "log.backup", "--json").json
+    assert (sorted(told["deleted"]), told["changed"], told["num_records"]) == ([60, 61, 62], [17], 296)
+    assert "already deleted by request" in expunge("delete", tmp_path / "again", "--subject", "h20", code=2).err
+    assert expunge("check", tmp_path / "again")
+    assert "restored" in expunge("log", "entries", tmp_path / "again").out
+    told = expunge("restore", tmp_path / "old.backup", tmp_path / "third", "--newer", plain).words
+    assert "1 were corrected, or deleted and added again" in told

@@ -13,7 +13,8 @@ try:
     from expunge.cli.app import app, main
 
     _names = (
-        "demo plan create predict requests desk letter rekey status check schema certificate log witness export audit"
+        "demo plan create predict requests desk letter rekey status check schema certificate backup log witness export "
+        "audit"
     )
     for _name in [*_names.split(), "audit"]:  # `expunge --help` lists the commands in this order
         import_module(f"expunge.cli.{_name}")
