@@ -32,7 +32,7 @@ from expunge.core.errors import StoreError
 from expunge.core.place import Place
 from expunge.folder.store import Store, steps
 from expunge.folder.store.slabs import RecordFolder
-from expunge.training.learners import LookupTableLearner
+from expunge.training.learners import LookupTableLearner, UnlearningForest
 
 NUM_PEOPLE = 40
 OPTIONS = {"n_shards": 5, "inclusion_probability": 1.0, "promise": "unguarded"}
@@ -86,6 +86,11 @@ def as_stored_and_as_learned(scanning: Any, row: np.ndarray) -> list[bytes]:
 KINDS = {
     "float64": Kind(
         lambda numbers: np.array([draw(n, 4) for n in numbers]), lambda s, n: as_stored_and_as_learned(s, draw(n, 4))
+    ),
+    "float64, in a forest": Kind(
+        lambda numbers: np.array([draw(n, 4) for n in numbers]),
+        lambda s, n: as_stored_and_as_learned(s, draw(n, 4)),
+        lambda: UnlearningForest(num_trees=3, num_candidates=2),
     ),
     "float32": Kind(
         lambda numbers: np.array([draw(n, 6) for n in numbers], dtype=np.float32),

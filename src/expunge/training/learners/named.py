@@ -54,7 +54,7 @@ from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner
-from expunge.training.learners.forest import UnlearningForest
+from expunge.training.learners.forest import UnlearningForest, require_numba
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
 
@@ -206,6 +206,7 @@ def _make_exact(
         wrong = next(option for option in options if option not in known)
         raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {', '.join(sorted(known))}") from None
     if isinstance(made, UnlearningForest):
+        require_numba()
         return replace(made, categories=categories, has_gaps=has_gaps)
     return ExactLearner(made, categories=categories, has_gaps=has_gaps)
 
