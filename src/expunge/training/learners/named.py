@@ -49,7 +49,7 @@ from sklearn.utils import get_tags
 
 from expunge.core.checks import require_choice
 from expunge.core.errors import MissingExtraError, ParameterError
-from expunge.core.features import Features, is_frame
+from expunge.core.features import Features, is_frame, pandas_form
 from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
@@ -59,10 +59,11 @@ from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
 
 ColumnKind = Literal["number", "category", "text"]
-_MISSING = "(missing)"
+_MISSING, _RARE = "(missing)", "(rare)"
 _GIVEN = ("is_regression", "num_classes", "categories", "has_gaps")  # fields of a forest that are no options
 _WORD_COLUMNS = 1 << 14  # how many columns the words of a text are hashed into
 _FEW_WORD_COLUMNS = 1 << 8  # for classifiers that need dense tables
+_FEW_CATEGORIES = 1 << 8  # of one column, for these classifiers; the rarer ones become one
 
 
 @dataclass(frozen=True)
@@ -368,7 +369,11 @@ def _make_transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> Col
     of = {wanted: [column for column, kind in columns.items() if kind == wanted] for wanted in get_args(ColumnKind)}
     parts = [
         ("numbers", numbers, of["number"]),
-        ("categories", make_pipeline(AsText(), encoder), of["category"]),
+        (
+            "categories",
+            make_pipeline(AsText(None if recipe.takes_sparse else _FEW_CATEGORIES), encoder),
+            of["category"],
+        ),
         *((f"words of {column}", make_pipeline(words, TfidfTransformer()), [column]) for column in of["text"]),
     ]
     threshold = 0.3 if recipe.takes_sparse else 0.0
@@ -418,23 +423,56 @@ def _make_imputer() -> SimpleImputer:
 
 
 class AsText(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn every value into text, and gaps into a text of their own, so that mixed types can be sorted."""
+    """Turn every value into text, and gaps into a text of their own, so that mixed types can be sorted.
+
+    With a limit, a column with more texts than that keeps the most frequent of those that it is fitted to (the first in
+    order among equals), and all others become one. It does not look at labels, and learns from the shard alone.
+
+    Parameters
+    ----------
+    most
+        How many texts a column may have; None for any number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
 
     def fit(self, X: Features, y: Any = None) -> Self:
-        """Return itself: it learns nothing."""
+        """Find the most frequent texts of the columns that have too many; without a limit it learns nothing."""
+        if self.most is not None:
+            self.kept_ = [_most_frequent(column, self.most) for column in _texts(X).T]
         return self
 
     def transform(self, X: Features) -> NDArray[Any]:
         """The values as texts."""
-        import pandas as pd
-
-        values = X.astype(object).to_numpy() if is_frame(X) else np.asarray(X, dtype=object)
-        texts: NDArray[Any] = np.frompyfunc(str, 1, 1)(values)
-        texts[pd.isna(values)] = _MISSING
+        texts = _texts(X)
+        for place, kept in enumerate(self.kept_ if self.most is not None else ()):
+            if kept is not None:
+                texts[~np.isin(texts[:, place].astype(str), kept), place] = _RARE
         return texts
 
+    @property
+    def groups_texts(self) -> bool:
+        """Whether a column had too many texts."""
+        return self.most is not None and any(kept is not None for kept in self.kept_)
+
     def __sklearn_is_fitted__(self) -> bool:
-        return True
+        return self.most is None or hasattr(self, "kept_")
+
+
+def _texts(X: Features) -> NDArray[Any]:
+    import pandas as pd
+
+    values = X.astype(object).to_numpy() if is_frame(X) else np.asarray(X, dtype=object)
+    texts: NDArray[Any] = np.frompyfunc(str, 1, 1)(values)
+    texts[pd.isna(values)] = _MISSING
+    return texts
+
+
+def _most_frequent(texts: NDArray[Any], most: int) -> NDArray[Any] | None:
+    """The most frequent texts, in order; None if there are not too many."""
+    found, counts = np.unique(texts.astype(str), return_counts=True)
+    return None if len(found) <= most else np.sort(found[np.argsort(-counts, kind="stable")[: most - 1]])
 
 
 class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -506,7 +544,7 @@ def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
     Parameters
     ----------
     frame
-        A data frame, or an array.
+        A data frame of pandas or Polars, a table of Arrow, or an array.
 
     Returns
     -------
@@ -524,6 +562,7 @@ def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
     >>> column_kinds(pd.DataFrame({"age": [31, 45], "region": ["north", "south"]}))
     {'age': 'number', 'region': 'category'}
     """
+    frame = pandas_form(frame)
     if not is_frame(frame):
         return None
     from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype
