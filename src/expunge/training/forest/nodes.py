@@ -31,15 +31,13 @@ def prepare() -> None:
     """Compile everything once in a process, so that no deletion waits for it."""
     rng = np.random.default_rng(0)
     names = np.stack([np.zeros(80, np.uint64), np.arange(80, dtype=np.uint64)], axis=1)
-    part = rng.random((80, 2)), rng.integers(0, 2, 80), names
-    first, rest = (tuple(each[which] for each in part) for which in (slice(0, 8), slice(8, None)))
-    options = ForestOptions(2, 1.0, 2)
-    forest = KeptForest.grown(np.zeros(2, np.uint64), *rest, options, 2)
+    table, codes, options = rng.random((80, 2)), rng.integers(0, 2, 80), ForestOptions(2, 1.0, 2)
+    forest = KeptForest.grown(np.zeros(2, np.uint64), table[8:], codes[8:], names[8:], options, 2)
     forest = KeptForest.loaded(forest.dump(), options, 2)
     forest._storage.kept[:] = -(10**9)  # so that the next change makes a copy
-    changed = forest.changed(rest, first)
+    changed = forest.changed((table[8:], codes[8:], names[8:]), (table[:8], codes[:8], names[:8]))
     assert changed is not None
-    changed.probabilities(part[0])
+    changed.probabilities(table)
 
 
 class _Storage:
