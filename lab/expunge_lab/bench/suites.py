@@ -19,6 +19,7 @@ from expunge_lab.bench import (
     mechanisms,
     plan,
     predict,
+    program,
     sampling,
     shards,
 )
@@ -77,6 +78,7 @@ SUITES: dict[str, Suite] = {
         "scikit-learn asked about one model after another, and against the same without its checks.",
         shards.run,
     ),
+    "program": Suite("The processor time until the program's first words, the start of Python included.", program.run),
     "growth": Suite("How each of these grows with n and k.", growth.run),
     "sampling": Suite("Drawing independent shards with p = 1/k, both directions of the index included.", sampling.run),
     "mechanisms": Suite("Releasing answers from given vote counts, with noise from the system.", mechanisms.run),
