@@ -352,6 +352,28 @@ def test_what_is_accepted_during_a_sweep_stays(folder, monkeypatch):
     deployment.close()
 
 
+def test_the_scan_finds_what_a_plain_search_finds(scanning):
+    """Pieces of the files and of nothing, whole or with the last byte changed, of any length."""
+    chance = random.Random(3)
+    files = {Path(f"file {size}"): chance.randbytes(size) for size in (0, 1, 7, 8, 9, 300, 5000)}
+    patterns = [b"nothing of the kind", b"short"]
+    for content in files.values():
+        for length in (1, 5, 7, 8, 9, 15, 16, 40):
+            for start in {0, max(0, len(content) - length), chance.randint(0, len(content))}:
+                piece = content[start : start + length]
+                patterns += [piece, piece[:-1] + bytes(each ^ 1 for each in piece[-1:])]
+    patterns = [pattern for pattern in patterns if pattern]
+    expected = [
+        f"{path.name} holds {pattern!r} at byte {content.index(pattern)}"
+        for pattern in patterns
+        for path, content in files.items()
+        if pattern in content
+    ]
+    assert len(expected) > 100
+    assert scanning.traces(files, patterns) == expected
+    assert [line for each in patterns for line in scanning.traces(files, [each])] == expected
+
+
 @pytest.mark.parametrize("broken", ["secure_delete", "rows", "files", "log"])
 def test_the_scan_finds_what_a_broken_erasure_leaves(folder, scanning, monkeypatch, broken):
     kind = KINDS["float64"]
