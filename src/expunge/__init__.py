@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from expunge.serving.promises import Consensus, Exact, Noise, Router, Student, Unguarded
     from expunge.theory.planning import Plan, plan
     from expunge.training.ensemble import EnsembleState, learn, update
+    from expunge.training.learners.forest import UnlearningForest
     from expunge.training.recipe import Recipe
     from expunge.training.sampling import IndependentSampler, PartitionSampler
 
@@ -49,6 +50,7 @@ _HOMES = {
     "Student": "serving.promises",
     "Unguarded": "serving.promises",
     "UnlearningClassifier": "serving.estimator",
+    "UnlearningForest": "training.learners.forest",
     "UnlearningRegressor": "serving.estimator",
     "create": "folder",
     "learn": "training.ensemble",
@@ -81,6 +83,7 @@ __all__ = [
     "Student",
     "Unguarded",
     "UnlearningClassifier",
+    "UnlearningForest",
     "UnlearningRegressor",
     "__version__",
     "create",

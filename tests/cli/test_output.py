@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +67,37 @@ def test_labels_and_names_of_files_are_shown_as_they_are(capfd):
     assert "a\\x1b[31m\\u202eb" in shown
     output.complain("evil\nname\x1b]0;title\x07 \udcff é")
     assert capfd.readouterr().err == "expunge: evil name\\x1b]0;title\\x07 \\udcff é\n"
+
+
+COMMANDS = {
+    "create": ("create {new} --data {train} {columns} --shards 7 --minutes 0", "training"),
+    "plan": ("plan --data {train} {columns} --minutes 0.02", "measuring"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_bar_on_a_terminal_and_nothing_in_a_pipe(files, tmp_path, command):
+    """In real processes: one whose standard error is a terminal (a pseudo-terminal), and one where it is a pipe."""
+    line, words = COMMANDS[command]
+
+    def arguments(folder):
+        columns = "--label churned --id customer_id --learner naive-bayes"
+        given = line.format(new=tmp_path / folder, train=files / "train.csv", columns=columns)
+        return [sys.executable, "-m", "expunge", *given.split()]
+
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        arguments("a"), stdout=subprocess.DEVNULL, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+    ) as process:
+        os.close(theirs)
+        told = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 4096):
+                told += part
+    os.close(ours)
+    assert process.returncode == 0, told
+    assert words.encode() in told
+    assert "━".encode() in told
+    piped = subprocess.run(arguments("b"), capture_output=True, check=True)
+    assert piped.stderr == b""
+    assert b"\x1b" not in piped.stdout

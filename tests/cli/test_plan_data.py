@@ -98,10 +98,12 @@ def test_votes_are_measured_for_consensus(churn, expunge):
     assert found["words"][0].startswith("Retrain one model")
 
 
-def test_a_router_on_a_mixed_table_is_refused_and_says_why(churn, expunge):
+def test_a_router_on_a_mixed_table_is_tried(churn, expunge):
     wanted = ("--promise", "router", "--shards", "40", "--alpha", "20", "--beta", "0.4", "--gamma", "0.4")
     done = expunge("plan", "--data", churn, *COLUMNS, *LESS, *QUICK, *wanted, "--max-predictions", "1000")
-    assert "There can be no router here" in done.words
+    assert "router" in done.words
+    assert "There can be no router here" not in done.words
+    assert "its fallback alone" in done.words
 
 
 def test_a_student_that_finds_nobody_is_not_recommended(churn, expunge):
@@ -153,3 +155,26 @@ def test_the_churn_table_is_what_it_says():
     assert table[["age", "income", "note"]].isna().any().all()
     assert table["household"].nunique() < 1000
     assert np.issubdtype(pd.to_datetime(table["joined"]).dtype, np.datetime64)
+
+
+def test_names_of_points_that_are_close_do_not_cover_each_other(monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from expunge.cli import trial
+
+    def covered(apart):
+        monkeypatch.setattr(trial, "_POINTS_APART", apart)
+        figure = Figure(figsize=(9, 5.6), dpi=100)
+        canvas, axes = FigureCanvasAgg(figure), figure.add_subplot()
+        axes.set_xscale("log")
+        axes.set_xlim(0.01, 10)
+        axes.set_ylim(0, 1)
+        trial._name_points(axes, [("k = 5", 0.1, 0.5), ("ridge-exact", 0.1, 0.4), ("k = 10", 0.105, 0.45)])
+        canvas.draw()
+        boxes = [each.get_window_extent() for each in axes.texts]
+        return any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
+
+    assert not covered(trial._POINTS_APART)
+    assert covered(0)  # what it was before

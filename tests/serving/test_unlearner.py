@@ -30,7 +30,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import expunge
 from expunge import Consensus, Noise, Randomness, Student, UnlearningClassifier, UnlearningRegressor
 from expunge.core.errors import InputError, NotPublishedError, ParameterError, VacuousPromiseWarning
+from expunge.folder.codec import encode_model
 from expunge.privacy.mechanisms import ExponentialMechanism
+from expunge.training.learners.named import column_kinds, named_learner
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +169,28 @@ class TestFramesOfOtherPackages:
         table = pa.table([[1.0], [2.0]], names=["a", "a"])
         with pytest.raises(InputError, match="'a' occurs twice"):
             expunge.Records.build(table, [0])
+
+    @pytest.mark.parametrize("column", ["age", "visits", "member", "town"])
+    @pytest.mark.parametrize("form", [pl.DataFrame, pa.table, lambda rows: pd.DataFrame(rows).convert_dtypes()])
+    def test_no_type_remembers_a_gap_that_was_deleted(self, form, column):
+        rng = np.random.default_rng(0)
+        rows = {
+            "age": rng.normal(size=60).tolist(),
+            "visits": rng.integers(5, size=60).tolist(),
+            "member": (rng.random(60) < 0.5).tolist(),
+            "town": rng.choice(["x", "y"], 60).tolist(),
+        }
+        y, rows[column][7] = np.arange(60) % 2, None
+        rest = [place for place in range(60) if place != 7]
+        model = UnlearningClassifier(n_shards=3, random_state=0)
+        kinds = {"age": "number", "visits": "number", "member": "category", "town": "category"}
+        model.set_params(estimator=named_learner("tree", columns=kinds))
+        found = model.fit(form(rows), y).delete([7]).deployment_.inside.state
+        left = form({name: [values[place] for place in rest] for name, values in rows.items()})
+        wanted = model.fit(left, y[rest], ids=rest).deployment_.inside.state
+        assert column_kinds(left) == kinds
+        for one, other in zip(found.models, wanted.models, strict=True):
+            assert encode_model(found.learner, one).data == encode_model(wanted.learner, other).data
 
     @pytest.mark.parametrize("output", ["pandas", "polars"])
     def test_frames_between_the_steps_of_a_shard(self, mixed, output):

@@ -212,7 +212,7 @@ def test_arrow_files(tmp_path, kind):
 def test_lists_in_parquet_are_refused_when_they_are_used(tmp_path):
     pq.write_table(pa.table({"x": [1.0, 2.0], "bag": [[1], [2, 3]], "y": ["a", "b"]}), tmp_path / "rows.parquet")
     table = read_table(tmp_path / "rows.parquet")
-    with pytest.raises(InputError, match=r"'bag' of .*rows.parquet holds neither numbers nor text"):
+    with pytest.raises(InputError, match=r"'bag' of .*rows.parquet holds lists, and not one number or text a row"):
         read_labelled(table, label="y")
     assert [each.name for each in read_labelled(table, label="y", ignored=["bag"])[0].features] == ["x"]
 
@@ -263,3 +263,30 @@ def test_a_number_too_large_for_floating_point_is_refused_with_its_row(tmp_path)
     table = read_table(path, as_text=["id", "y"])
     with pytest.raises(InputError, match=r"row 2 of column 'a' of .*rows.csv is not a finite number"):
         read_labelled(table, label="y", id="id")
+
+
+def test_files_of_another_format_are_told_by_their_contents(tmp_path):
+    text = b"age,plan\n1,a\n2,b\n"
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "columns")
+    cases = {
+        gzip.compress(text): "is compressed by gzip: its name must end in .csv.gz",
+        b"PK\x03\x04" + text: "is a ZIP archive, such as a spreadsheet",
+        (tmp_path / "columns").read_bytes(): "is a Parquet file",
+        text.decode().encode("utf-16-le"): "UTF-16 without its mark",
+        text.decode().encode("utf-16-be"): "UTF-16 without its mark",
+    }
+    for content, words in cases.items():
+        (tmp_path / "rows.csv").write_bytes(content)
+        with pytest.raises(InputError, match=words):
+            read_table(tmp_path / "rows.csv")
+    for content in (text, text.decode().encode("utf-16"), b"a,b\n\0,1\n", b"a,b\n"):
+        (tmp_path / "rows.csv").write_bytes(content)
+        read_table(tmp_path / "rows.csv")
+
+
+def test_the_line_of_excel_that_names_the_separator_is_no_row(tmp_path):
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        (tmp_path / "rows.csv").write_bytes("sep=;\r\nage;spend\r\n31;1,5\r\n".encode(encoding))
+        assert read_table(tmp_path / "rows.csv").frame.to_dict("list") == {"age": [31.0], "spend": [1.5]}
+    (tmp_path / "rows.csv").write_text("sep=a,b\n1,2\n")
+    assert [*read_table(tmp_path / "rows.csv").frame] == ["sep=a", "b"]

@@ -10,6 +10,7 @@ import pytest
 
 from expunge.core.errors import InputError
 from expunge.tables import Schema, Table, read_labelled
+from expunge.tables.schema import feature_kind
 
 CLASSES = np.array(["no", "yes"])
 
@@ -116,7 +117,7 @@ def test_bad_values_are_named():
 def test_a_first_file_that_cannot_be_used():
     with pytest.raises(InputError, match=r"'age' of train.csv has no value"):
         learn(train(age=[np.nan] * 3))
-    with pytest.raises(InputError, match=r"'age' of train.csv holds neither numbers nor text"):
+    with pytest.raises(InputError, match=r"'age' of train.csv holds time spans, and not one number or text a row"):
         learn(train(age=pd.to_timedelta(["1 day"] * 3)))
     with pytest.raises(InputError, match=r"both --label and --id"):
         learn(train(), id="churned")
@@ -214,3 +215,38 @@ def test_an_array_serves_a_deployment_of_named_numbers():
     mixed, _ = learn(train())
     with pytest.raises(InputError, match=r"not all numbers"):
         mixed.unlabelled(table("a.npz", np.zeros((1, 3))))
+
+
+DISGUISES = {
+    "1.234,5{}": "numbers written as '1.234,50'",
+    "{},234": "numbers written as '0,234'",
+    "${}.50": "numbers written as",
+    "{},5 €": "numbers written as",
+    "{}%": "numbers written as '0%'",
+    "{}/12/2026": "dates such as '0/12/2026', which do not say which number is the month",
+}
+
+
+@pytest.mark.parametrize("form", DISGUISES)
+def test_many_numbers_and_dates_in_disguise_are_refused_and_not_taken_for_names(form):
+    many = pd.Series([form.format(i) for i in range(30)])
+    with pytest.raises(InputError, match=DISGUISES[form]):
+        feature_kind(many, "column 'x'")
+    assert feature_kind(many[:20], "column 'x'") == "category"  # few can be names, such as "10%"
+    assert feature_kind(pd.concat([many, pd.Series(["other"])]), "column 'x'") == "category"
+
+
+def test_names_with_digits_are_categories():
+    for form in ("c-{}", "{}a", "10.0.0.{}", "0{} 1234", "{}:30", "v1.{}.2", "A{}/2"):
+        assert feature_kind(pd.Series([form.format(i) for i in range(30)]), "x") == "category", form
+
+
+def test_what_holds_no_value_a_row_is_named():
+    for value, words in (
+        ([1], "lists"),
+        ({"a": 1}, "records with fields"),
+        (b"a", "bytes"),
+        (1j, "values of type complex"),
+    ):
+        with pytest.raises(InputError, match=f"'x' holds {words}, and not one number or text a row"):
+            feature_kind(pd.Series([value, None], dtype=object), "column 'x'")

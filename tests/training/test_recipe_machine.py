@@ -55,6 +55,8 @@ QUICK: dict[str, dict[str, Any]] = {  # the same code, fewer rounds
     "extra-trees": {"n_estimators": 3},
     "boosting": {"max_iter": 2, "min_samples_leaf": 2},
     "mlp": {"hidden_layer_sizes": [3], "max_iter": 3},
+    "forest-exact": {"num_trees": 3, "share": 0.7},
+    "forest-exact-regression": {"num_trees": 3, "share": 0.7},
     "xgboost": {"n_estimators": 2, "max_depth": 2},
     "lightgbm": {"n_estimators": 2, "min_child_samples": 2},
     "catboost": {"iterations": 2, "depth": 2},
@@ -365,13 +367,15 @@ SCENARIOS |= {
 }
 SCENARIOS |= {
     f"{name}, {kind}": lambda name=name, table=table, shards=shards: Scenario(
-        named_learner(name), table, sampler=HALF, num_shards=shards
+        named_learner(name, **QUICK.get(name, {})), table, sampler=HALF, num_shards=shards
     )
     for name in exact_names()
     for kind, table, shards in [("arrays", FLOATS, 3), ("sparse", sparse, 3)]
 }
 SCENARIOS |= {
-    f"{name}, one shard": lambda name=name: Scenario(AbstainingLearner(named_learner(name)), WHOLE, num_shards=1)
+    f"{name}, one shard": lambda name=name: Scenario(
+        AbstainingLearner(named_learner(name, **QUICK.get(name, {}))), WHOLE, num_shards=1
+    )
     for name in exact_names()
 }
 SCENARIOS |= {

@@ -19,6 +19,7 @@ from expunge_lab.bench import (
     mechanisms,
     plan,
     predict,
+    program,
     sampling,
     shards,
 )
@@ -78,6 +79,7 @@ SUITES: dict[str, Suite] = {
         "checks of scikit-learn.",
         shards.run,
     ),
+    "program": Suite("The processor time until the program's first words, the start of Python included.", program.run),
     "growth": Suite("How each of these grows with n and k.", growth.run),
     "sampling": Suite("Drawing independent shards with p = 1/k, both directions of the index included.", sampling.run),
     "mechanisms": Suite("Releasing answers from given vote counts, with noise from the system.", mechanisms.run),

@@ -12,7 +12,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import nonce_source, read_columns, read_records, replacing
+from expunge.cli.folders import make_fallback, nonce_source, read_columns, read_records, replacing
 from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
 from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_figures, tell_report
 from expunge.core.errors import ParameterError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
-    from expunge.training.fallback import Fallback
 
 
 def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenance: dict[str, Any]) -> None:
@@ -117,15 +116,16 @@ _MOST_SHARDS = 10_000_000  # every shard is a model and a file
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
     *("tree", "forest", "extra-trees", "boosting", "mlp", "svm", "xgboost", "lightgbm", "catboost"),
-    *("ridge-exact", "naive-bayes-exact", "neighbours-exact"),
+    *("ridge-exact", "naive-bayes-exact", "neighbours-exact", "forest-exact"),
 )
-_UNLEARN_EXACTLY = LEARNERS[-3:]
 REGRESSORS = (
     *("linear-regression", "ridge-regression", "forest-regression", "boosting-regression", "sgd-regression"),
     *("linear-svm-regression", "svm-regression", "neighbours-regression", "tree-regression"),
     *("extra-trees-regression", "mlp-regression"),
     *("xgboost-regression", "lightgbm-regression", "catboost-regression"),
+    "forest-exact-regression",
 )
+_UNLEARN_EXACTLY = (*LEARNERS[-4:], REGRESSORS[-1])
 PROMISES = ("exact", "consensus", "router", "student", "noise", "unguarded")
 FALLBACKS = ("ridge", "naive-bayes", "neighbours")
 MECHANISMS = ("exponential", "permute-and-flip", "laplace", "gaussian", "confident")
@@ -344,7 +344,7 @@ def create(
         if pool is not None:
             given["pool"] = schema.unlabelled(read_columns(pool, schema))
         if promise == "router":
-            given["fallback"] = _fallback(fallback or FALLBACKS[0], schema)
+            given["fallback"] = make_fallback(fallback or FALLBACKS[0], kinds_of(schema))
         promised = _promised(promise, given)
         if probability is not None and not 0 < probability <= 1:
             raise ParameterError(f"--probability must be above 0 and at most 1, got {probability:g}")
@@ -463,20 +463,6 @@ def _promised(name: str, given: dict[str, Any]) -> Promise:
         raise ParameterError(f"{what} not for --promise {name}: that promise has no such option")
     made: Promise = kind(**given)
     return made
-
-
-def _fallback(name: str, schema: Schema) -> Fallback:
-    """The router's fallback of that name. It does not look at columns of words."""
-    from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
-    from expunge.training.learners import TableFallback
-
-    kinds: dict[str, Fallback] = {
-        "ridge": RidgeFallback(is_scaled=True),
-        "naive-bayes": GaussianNaiveBayes(),
-        "neighbours": NearestNeighbours(num_neighbours=15, margin_neighbours=50),
-    }
-    words = tuple(column for column, kind in (schema.column_kinds or {}).items() if kind == "text")
-    return TableFallback(kind=kinds[name], ignored=words)
 
 
 def _wanted(promise: Promise, sampling: str, *, num_records: int, num_classes: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from expunge.evidence.nonce import NonceSource
     from expunge.folder import DurableDeployment
     from expunge.tables import Labelled, Schema, Table
+    from expunge.training.fallback import Fallback
     from expunge.training.learners import Learner, SlicedLearner
 
 
@@ -126,6 +127,19 @@ def make_learner(
         except ParameterError as error:
             raise ParameterError(f"--slices does not go with --learner {name}: {error}") from error
     return AbstainingLearner(learner) if on_failure == "abstain" else learner, may_have_gaps
+
+
+def make_fallback(name: str, kinds: Mapping[str, str]) -> Fallback:
+    """The router's fallback of that name. It does not look at columns of words, which `kinds` tells."""
+    from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+    from expunge.training.learners import TableFallback
+
+    found: dict[str, Fallback] = {
+        "ridge": RidgeFallback(is_scaled=True),
+        "naive-bayes": GaussianNaiveBayes(),
+        "neighbours": NearestNeighbours(num_neighbours=15, margin_neighbours=50),
+    }
+    return TableFallback(kind=found[name], ignored=tuple(column for column, kind in kinds.items() if kind == "text"))
 
 
 def predicts_numbers(name: str, options: Mapping[str, Any] | None = None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from expunge.cli.folders import make_learner, predicts_numbers, read_records
+from expunge.cli.folders import make_fallback, make_learner, predicts_numbers, read_records
 from expunge.cli.output import console, progress, say, show_json, show_table
 from expunge.cli.report import about_answers, kinds_of, show_scores, tell_method
 from expunge.core.errors import ExpungeError, ParameterError
@@ -267,6 +267,7 @@ def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None
     is_classes = bool(found.baseline.recalls)
 
     def draw(axes: Any) -> None:
+        names: list[tuple[str, float, float]] = []
         for each in found.candidates:
             work = max(each.day(wishes.deletions_per_day, wishes.batches_per_day), 1e-4)
             score = each.scores.main
@@ -276,20 +277,18 @@ def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None
             axes.errorbar(
                 [work], [score.value], yerr=ends, fmt="o", color=colour, capsize=3, markersize=8 if is_chosen else 5
             )
-            axes.annotate(
-                each.learner or f"k = {each.num_shards:,}",
-                (work, score.high),
-                xytext=(0, 4),
-                textcoords="offset points",
-                fontsize=9,
-                rotation=60,
-            )
+            names.append((each.learner or f"k = {each.num_shards:,}", work, score.high))
         axes.axhline(found.baseline.main.value, color="#999999", linewidth=1, linestyle=(0, (4, 3)))
         always = f"always {found.most_frequent}" if is_classes else "always the mean"
+        place = (0.99, found.baseline.main.value)
+        behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
         axes.annotate(
-            always, (0.01, found.baseline.main.value), xycoords=("axes fraction", "data"), fontsize=9, va="bottom"
+            always, place, xycoords=("axes fraction", "data"), fontsize=9, ha="right", va="bottom", bbox=behind
         )
         axes.set_xscale("log")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + 0.25 * (high - low))  # room for the names above the intervals
+        _name_points(axes, names)
         axes.set_xlabel(
             f"seconds of processor time for {wishes.deletions_per_day:,.10g} deletions a day (less is better)"
         )
@@ -302,6 +301,28 @@ def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None
     save_picture(path, draw)
 
 
+def _name_points(axes: Any, names: list[tuple[str, float, float]]) -> None:
+    """Write a name above each point, upright; names of points that are close stand beside each other."""
+    apart = _POINTS_APART * axes.figure.dpi / 72
+    last = -apart
+    for name, x, y in sorted(names, key=lambda each: each[1]):
+        across = float(axes.transData.transform((x, y))[0])
+        last = max(across, last + apart)
+        axes.annotate(
+            name,
+            (x, y),
+            xytext=((last - across) * 72 / axes.figure.dpi, 4),
+            textcoords="offset points",
+            fontsize=9,
+            rotation=90,
+            ha="center",
+            va="bottom",
+        )
+
+
+_POINTS_APART = 12  # of two names
+
+
 def _plan_consensus(
     wishes: Wishes, records: Records, learner: Any, labelled: Labelled, kinds: dict[str, str], *, as_json: bool
 ) -> None:
@@ -309,8 +330,13 @@ def _plan_consensus(
     from expunge.serving.rehearsal import rehearse
     from expunge.training.comparison import compare
 
-    kind = Router if wishes.promise == "router" else Consensus
-    promise = kind(target=wishes.target, max_predictions=wishes.max_predictions, max_generations=wishes.generations)
+    limits: Any = {
+        "target": wishes.target,
+        "max_predictions": wishes.max_predictions,
+        "max_generations": wishes.generations,
+    }
+    asks_router = wishes.promise == "router"
+    promise = Router(fallback=make_fallback("ridge", kinds), **limits) if asks_router else Consensus(**limits)
     num_shards, chance = _sizes(wishes, records)
     one = _measured(
         wishes,

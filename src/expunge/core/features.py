@@ -71,14 +71,21 @@ def require_exact(rows: Features) -> None:
 
 
 def pandas_form(rows: Any) -> Any:
-    """A frame of Polars, or a table of Arrow, as a pandas data frame; anything else as it is."""
+    """A frame of Polars, or a table of Arrow, as a pandas data frame; anything else as it is.
+
+    Truth values get pandas' own type, which has room for gaps: NumPy's has none, so that the type would remember a gap
+    that has left with its record.
+    """
     kind, package = type(rows).__name__, type(rows).__module__.partition(".")[0]
     if (package, kind) == ("polars", "LazyFrame"):
         rows, kind = rows.collect(), "DataFrame"
     if (package, kind) not in (("polars", "DataFrame"), ("pyarrow", "Table")):
         return rows
     try:
-        return rows.to_pandas()
+        found = rows.to_pandas()
+        types = rows.schema.items() if package == "polars" else zip(rows.schema.names, rows.schema.types, strict=True)
+        truths = [name for name, type_ in types if str(type_) in ("Boolean", "bool")]
+        return found.astype(dict.fromkeys(truths, "boolean")) if truths else found
     except ImportError as error:
         raise MissingExtraError(f"a frame of Polars needs pyarrow: pip install 'expunge[polars]' ({error})") from None
     except ValueError as error:

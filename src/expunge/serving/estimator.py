@@ -21,7 +21,7 @@ from expunge.serving.publishing import BudgetStatus
 from expunge.serving.rows import narrowed, with_values
 from expunge.serving.unlearner import Unlearner, exact_only, listed
 from expunge.training.ensemble import Advance, ignore_progress
-from expunge.training.learners import ExactLearner
+from expunge.training.learners import ExactLearner, UnlearningForest
 from expunge.training.learners.multioutput import MultiOutputLearner, split_outputs, takes_several_labels
 from expunge.training.learners.protocol import Combination
 from expunge.training.sampling import Sampler
@@ -300,7 +300,7 @@ class UnlearningClassifier(ClassifierMixin, Unlearner):  # type: ignore[misc]
         core = self._core()
         if self._has_outputs:
             return False
-        if isinstance(core, ExactLearner):
+        if isinstance(core, ExactLearner | UnlearningForest):
             return True
         if hasattr(core, "get_params"):
             return hasattr(core, "decision_function")

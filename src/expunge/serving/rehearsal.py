@@ -29,7 +29,6 @@ from expunge.serving.publishing.student import Outcome, class_repeats, select_po
 from expunge.theory import ConsensusDesign, design_consensus
 from expunge.theory.planning.question import CleanLaw, is_sure
 from expunge.training.ensemble import EnsembleState, ignore_progress, retrain
-from expunge.training.fallback import RidgeFallback
 from expunge.training.folds import FOLDS, Folds
 from expunge.training.learners import Learner, SlicedLearner
 from expunge.training.learners.protocol import for_classes
@@ -347,7 +346,7 @@ def _design(promise: Consensus, num_shards: int) -> tuple[ConsensusDesign | None
 
 def _try_router(promise: Router, asked: _Asked, folds: Folds, design: ConsensusDesign) -> RouterRehearsal:
     """The fallback, fitted to the other folds, and its threshold, as the router finds it in every round."""
-    fallback = RidgeFallback() if promise.fallback is None else promise.fallback
+    fallback = promise.make_front(None).fallback
     held_out = asked.records.ids_of(np.flatnonzero(folds.fold_of == 0))
     rest, _ = asked.records.apply([DeleteMany(held_out)])
     assessed = fallback.fit_records(rest.compacted()).assess(asked.X)

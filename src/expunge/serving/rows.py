@@ -12,12 +12,12 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import get_tags
 
 from expunge.core.features import Features, as_features, is_sparse
-from expunge.training.learners import ExactLearner
+from expunge.training.learners import ExactLearner, UnlearningForest
 
 
 def accepts_missing(estimator: Any) -> bool:
     """Whether the estimator can deal with NaN; in a Pipeline, every step up to the first that does not let NaN pass."""
-    if isinstance(estimator, ExactLearner):
+    if isinstance(estimator, ExactLearner | UnlearningForest):
         return estimator.has_gaps
     if isinstance(estimator, ColumnTransformer):
         return True

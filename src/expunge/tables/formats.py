@@ -14,6 +14,7 @@ import csv
 import gzip
 import io
 import itertools
+import re
 import sys
 import warnings
 import zipfile
@@ -245,6 +246,13 @@ _ROWS_PER_PART: Final = 1 << 16
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _UNREADABLE: Final = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)  # a gzip file may be cut off
 _MARKS_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_OTHER_CONTENTS: Final = {
+    b"\x1f\x8b": "is compressed by gzip: its name must end in .csv.gz",
+    b"PK\x03\x04": "is a ZIP archive, such as a spreadsheet, and not CSV: save it as CSV UTF-8",
+    b"PAR1": "is a Parquet file: its name must end in .parquet",
+    b"ARROW1": "is an Arrow file: its name must end in .arrow",
+}
+_EXCEL_LINE: Final = re.compile(r"sep=.\r?\n")
 _DECIMAL_COMMA: Final = r"[-+]?[0-9]*,?[0-9]+([eE][-+]?[0-9]+)?"
 
 
@@ -257,6 +265,7 @@ def read_csv(
     numbers: Numbers,
 ) -> pd.DataFrame:
     """All columns: numbers in the given type, truth values, or text. `as_text` None stands for all columns."""
+    _refuse_other_contents(source, name)
     separator = _separator(source, name)
     header = _header(source, name, separator)
     exact = set(header) if as_text is None else set(header) & as_text
@@ -281,6 +290,22 @@ def read_csv(
             source, name, separator, len(header)
         )  # a row that ends early looks like a missing value in the last column
     return frame
+
+
+def _refuse_other_contents(source: Path | io.BytesIO, name: str) -> None:
+    """Refuse a file that begins as one of another format, under whatever name."""
+    try:
+        with _opened_bytes(source) as stream:
+            start = stream.read(64)
+    except (EOFError, OSError, zlib.error):
+        return  # told when its text is read
+    if start.startswith(_MARKS_16):
+        return
+    for mark, words in _OTHER_CONTENTS.items():
+        if start.startswith(mark):
+            raise InputError(f"{name} {words}")
+    if len(start) >= 8 and not (any(start[1:8:2]) and any(start[0:8:2])):
+        raise InputError(f"{name} has every other byte zero, as UTF-16 without its mark has: save it as UTF-8")
 
 
 def _separator(source: Path | io.BytesIO, name: str) -> str:
@@ -314,11 +339,14 @@ def _header(source: Path | io.BytesIO, name: str, separator: str) -> list[str]:
 
 @contextmanager
 def _opened(source: Path | io.BytesIO) -> Iterator[IO[str]]:
-    """The text from its beginning, without a byte-order mark. The mark of UTF-16 is believed."""
+    """The text from its beginning, without a byte-order mark or Excel's `sep=;`. The mark of UTF-16 is believed."""
     with _opened_bytes(source) as stream:
         start = stream.read(2)
         stream.seek(0)
-        yield io.TextIOWrapper(stream, encoding="utf-16" if start in _MARKS_16 else "utf-8-sig", newline="")
+        text = io.TextIOWrapper(stream, encoding="utf-16" if start in _MARKS_16 else "utf-8-sig", newline="")
+        if not _EXCEL_LINE.fullmatch(text.readline(8)):
+            text.seek(0)
+        yield text
 
 
 def _opened_bytes(source: Path | io.BytesIO) -> Any:
@@ -412,8 +440,8 @@ def _undecodable(source: Path | io.BytesIO, name: str) -> str:
             except UnicodeDecodeError as error:
                 wrong = line[error.start]
                 return (
-                    f"line {number:,} of {name} is not UTF-8 (byte 0x{wrong:02x}); save it as UTF-8. If it comes from "
-                    "Windows: iconv -f WINDOWS-1252 -t UTF-8"
+                    f"line {number:,} of {name} is not UTF-8 (byte 0x{wrong:02x}); save it as UTF-8 (in Excel: "
+                    "CSV UTF-8; a file of Windows: iconv -f WINDOWS-1252 -t UTF-8)"
                 )
     return f"{name} is not UTF-8"
 

@@ -6,6 +6,7 @@ or text in words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
@@ -39,6 +40,13 @@ WORDS: Final = frozenset({"category", "text"})
 _TRUTHS: Final = {"true": 1.0, "false": 0.0}
 _MOST_CATEGORIES: Final = 1_000  # more distinct values than this are read word by word
 _LONG: Final = 20.0  # characters of a value of running text, on average
+_HELD: Final = {
+    **{"ndarray": "lists", "list": "lists", "dict": "records with fields", "bytes": "bytes"},
+    **{"Timedelta": "time spans", "timedelta": "time spans", "time": "times without a date"},
+}
+_FEW_TEXTS: Final = 20  # up to so many values of text are categories, whatever they look like
+_DISGUISED: Final = r"[€$£¥]?\s?[-+]?(?:\d{1,3}(?:[.,'\s]\d{3})+|\d+)(?:[.,]\d+)?\s?[%€$£¥]?"
+_UNSURE_DATE: Final = r"\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})(?:[ T].*)?"
 _FEWEST_TEXTS: Final = 20  # with fewer values than this it cannot be told from categories
 
 
@@ -46,7 +54,8 @@ def feature_kind(values: pd.Series[Any], where: str) -> FeatureKind:
     """What the column holds. A column without a value, or with anything else, is refused.
 
     Values that are text are categories. They are text in words if they are long, have spaces and mostly differ, or if
-    there are more than 1,000 of them.
+    there are more than 1,000 of them. More than 20 different numbers with thousands separators, currencies or percent
+    signs, and dates whose month is not known, are refused: as categories they would mean little.
     """
     if values.isna().all():
         raise InputError(f"{where} has no value; leave it out with --ignore")
@@ -62,10 +71,30 @@ def feature_kind(values: pd.Series[Any], where: str) -> FeatureKind:
     if all(isinstance(value, bool) or (isinstance(value, str) and value.lower() in _TRUTHS) for value in present):
         return "boolean"
     if all(isinstance(value, str) for value in present):
+        _refuse_disguises(present, where)
         return "text" if _is_in_words(present) else "category"
     if all(isinstance(value, int | float) for value in present):
         return "number"
-    raise InputError(f"{where} holds neither numbers nor text; leave it out with --ignore")
+    kind_of_value = type(next(value for value in present if not isinstance(value, int | float | str))).__name__
+    held = _HELD.get(kind_of_value)
+    raise InputError(
+        f"{where} holds {held or f'values of type {kind_of_value}'}, and not one number or text a row; make columns of "
+        "these, or leave it out with --ignore"
+    )
+
+
+def _refuse_disguises(present: list[str], where: str) -> None:
+    """Refuse many numbers or dates that are written so that they cannot be read for sure."""
+    if len(set(present)) <= _FEW_TEXTS:
+        return
+    if all(re.fullmatch(_DISGUISED, value) for value in present):
+        found = next((value for value in present if not value.isdigit()), present[0])
+        raise InputError(f"{where} holds numbers written as {found!r}; write them as 1234.5, or say --category")
+    if all(re.fullmatch(_UNSURE_DATE, value) for value in present):
+        raise InputError(
+            f"{where} holds dates such as {present[0]!r}, which do not say which number is the month; write them as "
+            "2026-11-19, or say --category"
+        )
 
 
 def _is_in_words(present: list[str]) -> bool:

@@ -183,14 +183,20 @@ class Recipe:
             The ascending slots of the shard's records.
         """
         X, y, weights, names = self._in_order(shard, records, slots)
+        if self._reads_names:
+            return ShardData(shard, X, y, weights, self.key.seed(shard, 0, b""), names)
         if not self.is_sliced:
             return ShardData(shard, X, y, weights, self.key.seed(shard, 0, digest_contents(X, y, weights)))
         return self._sliced(shard, X, y, weights, self.slices(shard, names))
 
     def changed_rows(self, shard: int, records: Records, slots: Slots) -> ShardData:
         """Some rows of a shard, for a learner that updates a model by them: no seed, for nothing is drawn."""
-        X, y, weights, _ = self._in_order(shard, records, slots)
-        return ShardData(shard, X, y, weights, 0)
+        X, y, weights, names = self._in_order(shard, records, slots)
+        return ShardData(shard, X, y, weights, 0, names if self._reads_names else None)
+
+    @property
+    def _reads_names(self) -> bool:
+        return bool(getattr(self.learner, "reads_names", False))
 
     def _in_order(self, shard: int, records: Records, slots: Slots) -> tuple[Features, Codes, Weights | None, Names]:
         """Rows, labels, weights and names of a shard's records, in the order of its training."""

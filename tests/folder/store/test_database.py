@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 import threading
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from expunge.core.errors import FormatError, StoreError
-from expunge.folder.store import Store, tally
+from expunge.folder.store import Store
 from expunge.folder.store import database as module
 from expunge.folder.store.database import VERSION, Database
 
@@ -150,16 +149,6 @@ def test_odd_folder_names(tmp_path: Path) -> None:
     Database(folder, is_new=True).close()
     assert (folder / "state.db").is_file()
     Database(folder).close()
-
-
-def test_tables_that_have_changed_have_another_version() -> None:
-    """A folder of an older release must be refused by its version: otherwise it would be called damaged."""
-    hashed = bytes(range(32))
-    rows = [("forgotten", (hashed, None)), ("forgotten", (hashed, 3)), ("x", (1, None, "é", b"ab", 3 * hashed, 0.5))]
-    told = repr([VERSION, module._SCHEMA, [tally._row_sum(*row) for row in rows]])
-    assert hashlib.sha256(told.encode()).hexdigest()[:16] == "d397582c79e949ae", (
-        "raise VERSION, and write the new digest here"
-    )
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1])

@@ -16,7 +16,7 @@ from expunge.core.records import Add, AddMany, Delete, Records
 from expunge.folder.codec import decode_model, encode_model
 from expunge.training.ensemble import learn, update
 from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback
-from expunge.training.learners import ExactLearner, exact
+from expunge.training.learners import ExactLearner, UnlearningForest, exact
 from expunge.training.learners.named import exact_names, named_learner
 from expunge.training.recipe import Recipe
 
@@ -62,13 +62,13 @@ def state_of(name: str, count: int = 60):
 def trainings(monkeypatch):
     """How many rows each training from scratch was given."""
     sizes: list[int] = []
-    fit = ExactLearner.fit
+    for kind in (ExactLearner, UnlearningForest):
 
-    def counted(self, X, y, seed, *, weights=None):
-        sizes.append(len(y))
-        return fit(self, X, y, seed, weights=weights)
+        def counted(self, X, y, seed, *, weights=None, fit=kind.fit, **names):
+            sizes.append(len(y))
+            return fit(self, X, y, seed, weights=weights, **names)
 
-    monkeypatch.setattr(ExactLearner, "fit", counted)
+        monkeypatch.setattr(kind, "fit", counted)
     return sizes
 
 
@@ -138,9 +138,8 @@ def test_mixed_tables_are_learned(name):
 
 def test_probabilities_rank():
     X, y = customers(3000)
-    for name, opinion in (("naive-bayes-exact", "probabilities"), ("neighbours-exact", "probabilities")):
-        model = mixed_state(name, (X[:2000], y[:2000])).models[0]
-        found = getattr(model, opinion)(X[2000:], 2)
+    for name in ("naive-bayes-exact", "neighbours-exact", "forest-exact"):
+        found = mixed_state(name, (X[:2000], y[:2000])).models[0].probabilities(X[2000:], 2)
         assert found.sum(axis=1) == pytest.approx(1)
         assert roc_auc_score(y[2000:], found[:, 1]) > 0.8
     ridge = mixed_state("ridge-exact", (X[:2000], y[:2000])).models[0]
@@ -248,10 +247,11 @@ def test_in_a_folder(name, tmp_path, trainings):
     with expunge.open(folder) as again:
         again.delete([5])
         found = encode_model(again.inside.state.learner, again.inside.state.models[0]).data
+        recipe = Recipe(named_learner(name), 1, key=again.inside.state.key)
     assert not trainings
     left = np.delete(np.arange(60), [3, 4, 5])[::-1]
     records = Records.build(X[left], y[left], ids=left, classes=[0, 1, 2])
-    anew = learn(records, Recipe(named_learner(name), 1))
+    anew = learn(records, recipe)
     assert found == encode_model(anew.learner, anew.models[0]).data
 
 

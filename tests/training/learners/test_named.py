@@ -10,7 +10,7 @@ from expunge.core.errors import ParameterError
 from expunge.folder.codec import decode_model, encode_model
 from expunge.training.learners import ScikitLearner, SlicedLearner
 from expunge.training.learners.linear import LinearVoter
-from expunge.training.learners.named import LearnerSpec, column_kinds, learner_names, named_learner, takes_gaps
+from expunge.training.learners.named import AsText, LearnerSpec, column_kinds, learner_names, named_learner, takes_gaps
 
 LINEAR = ["logistic", "linear-svm", "ridge", "sgd"]
 
@@ -173,7 +173,7 @@ def test_spec_is_plain_json_and_makes_the_same_learner(table):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named_learner("logistics"), "unknown learner 'logistics': use one of logistic, "),
+        (lambda: named_learner("logistics"), "unknown learner 'logistics': did you mean logistic?"),
         (lambda: named_learner("logistic", c=1), "learner 'logistic' has no option 'c': it has C, "),
         (lambda: named_learner("logistic", random_state=1), "has no option 'random_state'"),
         (lambda: named_learner("logistic", C=-1.0), "learner 'logistic': The 'C' parameter"),
@@ -244,3 +244,34 @@ def test_every_name_has_a_line():
     names = learner_names()
     assert {"logistic", "forest", "boosting", "mlp", "linear-svm", "naive-bayes", "neighbours"} <= set(names)
     assert all(words and "\n" not in words for words in names.values())
+
+
+def test_rare_texts_become_one_whatever_their_order_and_labels():
+    texts = pd.DataFrame({"town": ["a"] * 5 + ["b"] * 3 + ["c", "d", "e", "e"], "plan": ["x", "y", None] * 4})
+    found = AsText(3).fit(texts, range(12)).transform(texts)
+    assert sorted(set(found[:, 0])) == ["(rare)", "a", "b"]
+    assert sorted(set(found[:, 1])) == ["(missing)", "x", "y"]
+    shuffled = AsText(3).fit(texts.sample(frac=1, random_state=0))
+    np.testing.assert_array_equal(shuffled.transform(texts), found)
+    new = pd.DataFrame({"town": ["zzz", "a", None], "plan": ["zzz", "x", None]})
+    assert shuffled.transform(new).tolist() == [["(rare)", "zzz"], ["a", "x"], ["(rare)", "(missing)"]]
+    assert shuffled.groups_texts
+    assert not AsText(12).fit(texts).groups_texts
+    assert not AsText().fit(texts).groups_texts
+
+
+def test_many_categories_stay_few_columns_where_tables_are_dense():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"town": rng.choice([f"town {i}" for i in range(900)], 2000), "age": rng.normal(size=2000)})
+    y = (frame["age"] > 0).to_numpy().astype(int)
+    learner = named_learner("naive-bayes", columns=column_kinds(frame))
+    model = learner.fit(frame, y, 1)
+    assert model.estimator[-1].n_features_in_ == 257
+    assert named_learner("logistic", columns=column_kinds(frame)).fit(frame, y, 1).estimator[-1].n_features_in_ > 700
+    encoded = encode_model(learner, model)
+    loaded = decode_model(learner, encoded.format, encoded.data)
+    new = pd.DataFrame({"town": ["town 1", "nowhere", None], "age": [0.1, -0.2, 0.3]})
+    np.testing.assert_array_equal(loaded.estimator.predict_proba(new), model.estimator.predict_proba(new))
+    voted = model.voter([model], 2) if hasattr(model, "voter") else None
+    if voted is not None:
+        np.testing.assert_array_equal(voted.count(new).argmax(axis=1), model.predict(new))

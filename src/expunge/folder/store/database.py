@@ -27,7 +27,7 @@ from expunge.folder.store.files import (
 )
 from expunge.folder.store.tally import TALLY, Tally
 
-VERSION = 2  # of the tables and of what is written about them in `tally`
+VERSION = 1  # stays 1 until something is released: until then every folder is of the present code
 _SCHEMA = (
     # Facts of the deployment, as JSON. They are public, except perhaps `provenance`.
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",

@@ -4,6 +4,7 @@ from expunge.training.learners.abstaining import AbstainingLearner, as_learner
 from expunge.training.learners.batched import BatchLearner
 from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner, ExactModel
+from expunge.training.learners.forest import UnlearningForest
 from expunge.training.learners.lookup import LookupTable, LookupTableLearner, NearestTable, NearestTableLearner
 from expunge.training.learners.multioutput import MultiOutputLearner, MultiOutputModel
 from expunge.training.learners.protocol import (
@@ -45,6 +46,7 @@ __all__ = [
     "SlicedModel",
     "SlicedScikitLearner",
     "TableFallback",
+    "UnlearningForest",
     "Voter",
     "as_learner",
 ]

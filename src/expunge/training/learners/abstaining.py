@@ -137,10 +137,10 @@ class AbstainingLearner:
         """The same learner, with the labels behind the class codes made known to it."""
         return replace(self, learner=protocol.for_classes(self.learner, classes))
 
-    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
+    def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None, **names: Any) -> Model:
         """The learner's model, or an `Abstainer` if the training fails."""
         try:
-            model: Model = self.learner.fit(X, y, seed, weights=weights)
+            model: Model = self.learner.fit(X, y, seed, weights=weights, **names)
         except Exception as error:
             if _is_machine_error(error):
                 raise
@@ -167,7 +167,9 @@ class AbstainingLearner:
             except Exception as error:
                 if _is_machine_error(error):
                     raise
-        return [self.fit(data.X, data.y, data.seed, weights=data.weights) for data in shards]
+        return [
+            self.fit(data.X, data.y, data.seed, weights=data.weights, **protocol.names_for(data)) for data in shards
+        ]
 
     def make_voter(self, models: Sequence[Model], num_classes: int) -> Voter:
         """The voter of the learner itself."""

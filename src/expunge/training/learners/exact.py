@@ -145,28 +145,39 @@ class ExactLearner:
 
         Raises `InputError` if a value cannot be used.
         """
-        if not num_rows(X):
-            return np.empty((0, 0))
-        if not self.categories:
-            return self._numbers(X)
-        if not is_frame(X):
-            raise InputError(f"the rows must be a table with the columns {', '.join(self.categories)}")
-        names = [name for name in X.columns if name not in self.categories]
-        codes = [_category_codes(X[name]) for name in self.categories]
-        codes = [each % self.buckets for each in codes] if self.buckets else codes
-        return np.column_stack([*([self._numbers(X[names])] if names else []), *codes])
+        return read_mixed(X, self.categories, has_gaps=self.has_gaps, buckets=self.buckets)
 
-    def _numbers(self, X: Features) -> Floats:
-        if not self.has_gaps:
-            return read_table(X) + 0.0  # -0.0 and 0.0 are the same value
-        try:
-            found = X.to_numpy(np.float64, na_value=np.nan) if is_frame(X) else np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"an exact model needs numbers and declared categories: {error}") from error
-        is_gap = np.isnan(found)
-        table = read_table(np.where(is_gap, 0.0, found)) + 0.0
-        table[is_gap.reshape(table.shape)] = np.nan
-        return table
+
+def read_mixed(X: Features, categories: Sequence[str], *, has_gaps: bool, buckets: int = 0) -> Floats:
+    """Rows of features by a fixed rule: numbers, NaN for a gap, and then the codes of the columns of categories.
+
+    Codes are hashes; with buckets, what is left of them after a division by so many.
+
+    Raises `InputError` if a value cannot be used.
+    """
+    if not num_rows(X):
+        return np.empty((0, 0))
+    if not categories:
+        return _numbers(X, has_gaps=has_gaps)
+    if not is_frame(X):
+        raise InputError(f"the rows must be a table with the columns {', '.join(categories)}")
+    names = [name for name in X.columns if name not in categories]
+    codes = [_category_codes(X[name]) for name in categories]
+    codes = [each % buckets for each in codes] if buckets else codes
+    return np.column_stack([*([_numbers(X[names], has_gaps=has_gaps)] if names else []), *codes])
+
+
+def _numbers(X: Features, *, has_gaps: bool) -> Floats:
+    if not has_gaps:
+        return read_table(X) + 0.0  # -0.0 and 0.0 are the same value
+    try:
+        found = X.to_numpy(np.float64, na_value=np.nan) if is_frame(X) else np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"an exact model needs numbers and declared categories: {error}") from error
+    is_gap = np.isnan(found)
+    table = read_table(np.where(is_gap, 0.0, found)) + 0.0
+    table[is_gap.reshape(table.shape)] = np.nan
+    return table
 
 
 def _category_codes(column: Any) -> Floats:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, Self, get_args
 
@@ -48,19 +49,22 @@ from sklearn.utils import get_tags
 
 from expunge.core.checks import require_choice
 from expunge.core.errors import MissingExtraError, ParameterError
-from expunge.core.features import Features, is_frame
+from expunge.core.features import Features, is_frame, pandas_form
 from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
 from expunge.training.learners.batched import BatchLearner
 from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner
+from expunge.training.learners.forest import UnlearningForest, require_numba
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
 
 ColumnKind = Literal["number", "category", "text"]
-_MISSING = "(missing)"
+_MISSING, _RARE = "(missing)", "(rare)"
+_GIVEN = ("is_regression", "num_classes", "categories", "has_gaps")  # fields of a forest that are no options
 _WORD_COLUMNS = 1 << 14  # how many columns the words of a text are hashed into
 _FEW_WORD_COLUMNS = 1 << 8  # for classifiers that need dense tables
+_FEW_CATEGORIES = 1 << 8  # of one column, for these classifiers; the rarer ones become one
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,13 @@ _EXACT: Mapping[str, tuple[Callable[..., Any], str]] = {
     "ridge-exact": (partial(RidgeFallback, is_scaled=True), "least squares with a penalty, from exact sums"),
     "naive-bayes-exact": (GaussianNaiveBayes, "naive Bayes, from exact sums and counts"),
     "neighbours-exact": (partial(NearestNeighbours, num_neighbours=15), "the fifteen nearest neighbours"),
+    "forest-exact": (UnlearningForest, "a randomised forest; a deletion regrows only what it changes"),
+}
+_EXACT_REGRESSORS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "forest-exact-regression": (
+        partial(UnlearningForest, is_regression=True),
+        "a randomised forest, for numbers; a deletion regrows only what it changes",
+    ),
 }
 
 
@@ -160,7 +171,7 @@ def exact_names() -> dict[str, str]:
     Examples
     --------
     >>> [*exact_names()]
-    ['ridge-exact', 'naive-bayes-exact', 'neighbours-exact']
+    ['ridge-exact', 'naive-bayes-exact', 'neighbours-exact', 'forest-exact']
     """
     return {name: words for name, (_, words) in _EXACT.items()}
 
@@ -178,23 +189,28 @@ def regressor_names() -> dict[str, str]:
     >>> "ridge-regression" in regressor_names(), "ridge" in regressor_names()
     (True, False)
     """
-    return {name: recipe.words for name, recipe in _REGRESSORS.items()}
+    exact = {name: words for name, (_, words) in _EXACT_REGRESSORS.items()}
+    return {name: recipe.words for name, recipe in _REGRESSORS.items()} | exact
 
 
 def _make_exact(
     name: str, columns: Mapping[str, ColumnKind] | None, fills_gaps: bool, options: Mapping[str, Any]
-) -> ExactLearner:
-    kind = _EXACT[name][0]
+) -> ExactLearner | UnlearningForest:
+    kind = {**_EXACT, **_EXACT_REGRESSORS}[name][0]
     for column in [column for column, each in (columns or {}).items() if each == "text"]:
         raise ParameterError(f"learner {name!r} cannot read text in words: leave out column {column!r}")
     categories = tuple(column for column, each in (columns or {}).items() if each == "category")
+    has_gaps = fills_gaps or bool(categories)
     try:
         made = kind(**options)
     except TypeError:
-        known = [each.name for each in fields(kind())]
+        known = [each.name for each in fields(kind()) if each.name not in _GIVEN]
         wrong = next(option for option in options if option not in known)
         raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {', '.join(sorted(known))}") from None
-    return ExactLearner(made, categories=categories, has_gaps=fills_gaps or bool(categories))
+    if isinstance(made, UnlearningForest):
+        require_numba()
+        return replace(made, categories=categories, has_gaps=has_gaps)
+    return ExactLearner(made, categories=categories, has_gaps=has_gaps)
 
 
 def learner_names() -> dict[str, str]:
@@ -275,7 +291,7 @@ class LearnerSpec:
 
 def named_learner(
     name: str, *, columns: Mapping[str, ColumnKind] | None = None, fills_gaps: bool = False, **options: Any
-) -> ScikitLearner | ExactLearner:
+) -> ScikitLearner | ExactLearner | UnlearningForest:
     """Make the learner of a short name.
 
     Parameters
@@ -294,7 +310,7 @@ def named_learner(
 
     Returns
     -------
-    ScikitLearner or ExactLearner
+    ScikitLearner, ExactLearner or UnlearningForest
         The learner.
 
     Raises
@@ -307,13 +323,15 @@ def named_learner(
     >>> named_learner("logistic", C=0.1).estimator.steps[-1]
     ('logisticregression', LogisticRegression(C=0.1, max_iter=1000))
     """
-    if name in _EXACT:
+    if name in _EXACT or name in _EXACT_REGRESSORS:
         return _make_exact(name, columns, fills_gaps, options)
     recipe = _RECIPES.get(name) or _REGRESSORS.get(name)
     if recipe is None:
-        known = ", ".join([*_RECIPES, *_EXACT, *_REGRESSORS])
+        known = [*_RECIPES, *_EXACT, *regressor_names()]
+        meant = get_close_matches(name, known, n=1)
+        words = f"did you mean {meant[0]}? There are" if meant else "use one of"
         raise ParameterError(
-            f"unknown learner {name!r}: use one of {known}, or package.module:factory for one of your own"
+            f"unknown learner {name!r}: {words} {', '.join(known)}, or package.module:factory for one of your own"
         )
     is_batched = options.pop("batched", False)
     if not isinstance(is_batched, bool):
@@ -355,7 +373,11 @@ def _make_transformer(recipe: _Recipe, columns: Mapping[str, ColumnKind]) -> Col
     of = {wanted: [column for column, kind in columns.items() if kind == wanted] for wanted in get_args(ColumnKind)}
     parts = [
         ("numbers", numbers, of["number"]),
-        ("categories", make_pipeline(AsText(), encoder), of["category"]),
+        (
+            "categories",
+            make_pipeline(AsText(None if recipe.takes_sparse else _FEW_CATEGORIES), encoder),
+            of["category"],
+        ),
         *((f"words of {column}", make_pipeline(words, TfidfTransformer()), [column]) for column in of["text"]),
     ]
     threshold = 0.3 if recipe.takes_sparse else 0.0
@@ -380,7 +402,7 @@ def takes_gaps(learner: Learner | SlicedLearner) -> bool:
     >>> takes_gaps(named_learner("boosting")), takes_gaps(named_learner("ridge"))
     (True, False)
     """
-    if isinstance(learner, ExactLearner):
+    if isinstance(learner, ExactLearner | UnlearningForest):
         return learner.has_gaps
     if not isinstance(learner, ScikitLearner):
         return False
@@ -405,23 +427,56 @@ def _make_imputer() -> SimpleImputer:
 
 
 class AsText(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn every value into text, and gaps into a text of their own, so that mixed types can be sorted."""
+    """Turn every value into text, and gaps into a text of their own, so that mixed types can be sorted.
+
+    With a limit, a column with more texts than that keeps the most frequent of those that it is fitted to (the first in
+    order among equals), and all others become one. It does not look at labels, and learns from the shard alone.
+
+    Parameters
+    ----------
+    most
+        How many texts a column may have; None for any number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
 
     def fit(self, X: Features, y: Any = None) -> Self:
-        """Return itself: it learns nothing."""
+        """Find the most frequent texts of the columns that have too many; without a limit it learns nothing."""
+        if self.most is not None:
+            self.kept_ = [_most_frequent(column, self.most) for column in _texts(X).T]
         return self
 
     def transform(self, X: Features) -> NDArray[Any]:
         """The values as texts."""
-        import pandas as pd
-
-        values = X.astype(object).to_numpy() if is_frame(X) else np.asarray(X, dtype=object)
-        texts: NDArray[Any] = np.frompyfunc(str, 1, 1)(values)
-        texts[pd.isna(values)] = _MISSING
+        texts = _texts(X)
+        for place, kept in enumerate(self.kept_ if self.most is not None else ()):
+            if kept is not None:
+                texts[~np.isin(texts[:, place].astype(str), kept), place] = _RARE
         return texts
 
+    @property
+    def groups_texts(self) -> bool:
+        """Whether a column had too many texts."""
+        return self.most is not None and any(kept is not None for kept in self.kept_)
+
     def __sklearn_is_fitted__(self) -> bool:
-        return True
+        return self.most is None or hasattr(self, "kept_")
+
+
+def _texts(X: Features) -> NDArray[Any]:
+    import pandas as pd
+
+    values = X.astype(object).to_numpy() if is_frame(X) else np.asarray(X, dtype=object)
+    texts: NDArray[Any] = np.frompyfunc(str, 1, 1)(values)
+    texts[pd.isna(values)] = _MISSING
+    return texts
+
+
+def _most_frequent(texts: NDArray[Any], most: int) -> NDArray[Any] | None:
+    """The most frequent texts, in order; None if there are not too many."""
+    found, counts = np.unique(texts.astype(str), return_counts=True)
+    return None if len(found) <= most else np.sort(found[np.argsort(-counts, kind="stable")[: most - 1]])
 
 
 class HashedWords(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -493,7 +548,7 @@ def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
     Parameters
     ----------
     frame
-        A data frame, or an array.
+        A data frame of pandas or Polars, a table of Arrow, or an array.
 
     Returns
     -------
@@ -511,6 +566,7 @@ def column_kinds(frame: Any) -> dict[str, ColumnKind] | None:
     >>> column_kinds(pd.DataFrame({"age": [31, 45], "region": ["north", "south"]}))
     {'age': 'number', 'region': 'category'}
     """
+    frame = pandas_form(frame)
     if not is_frame(frame):
         return None
     from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype, is_timedelta64_dtype

@@ -13,6 +13,9 @@ A learner may also have the following attributes. They are optional and found by
 - `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
+- `reads_names`, if true, lets `fit` get the records' names as `names=`: 16 bytes each, which ids decide. The parts of
+  `refit` have them too. Such a learner's seed is the shard's own and does not depend on the shard's contents, so that a
+  coin for a record stays as it is when others come and go.
 - `for_classes(classes)` returns the learner that trains on the labels themselves instead of their codes.
 - `check_weights()` raises a `ParameterError` if the learner cannot take weights. It is asked before training.
 - `environment()` names what else the bits of its models depend on, as texts by name: for example a device. See
@@ -253,6 +256,8 @@ class ShardData:
         Features, class codes and weights of its records; `weights` is None if the records carry none.
     seed
         The integer from which all randomness of the training is derived.
+    names
+        16 bytes for each record, which its id decides, if the learner `reads_names`.
     """
 
     shard: int
@@ -260,6 +265,7 @@ class ShardData:
     y: Codes
     weights: Weights | None
     seed: int
+    names: NDArray[np.uint8] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,11 +377,17 @@ def _fit_together(learner: Any, filled: list[ShardData | SharedShard]) -> list[M
 
 def _fit_one(learner: Learner, data: ShardData | SharedShard) -> Model:
     try:
-        return learner.fit(data.X, data.y, data.seed, weights=data.weights)
+        return learner.fit(data.X, data.y, data.seed, weights=data.weights, **names_for(data))
     except Exception as error:
         why = " ".join(str(error).split())
         why = why if len(why) <= _LONGEST else f"{why[:_LONGEST]}…"  # some quote the rows
         raise TrainingError(f"training shard {data.shard} failed: {type(error).__name__}: {why}", data.shard) from error
+
+
+def names_for(data: ShardData | SharedShard) -> dict[str, Any]:
+    """The names of a shard's records as an argument of `fit`, for a learner that reads them."""
+    names = getattr(data, "names", None)
+    return {} if names is None else {"names": names}
 
 
 def make_voter(learner: Learner, models: Sequence[Model], num_classes: int) -> Voter:

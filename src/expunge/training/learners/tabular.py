@@ -259,7 +259,7 @@ def _is_nan(value: Any) -> bool:
 
 def _read_category_steps(steps: Sequence[Any]) -> tuple[tuple[str, ...], ...] | None:
     """The categories that a shard knows, for each column."""
-    if [type(step) for step in steps] != [AsText, OneHotEncoder]:
+    if [type(step) for step in steps] != [AsText, OneHotEncoder] or steps[0].groups_texts:
         return None
     encoder = steps[1]
     is_plain = encoder.handle_unknown == "ignore" and encoder.drop_idx_ is None and encoder.dtype == np.float64
