@@ -246,8 +246,13 @@ def test_a_damaged_model_is_named_when_it_is_needed_and_its_return_heals(folder,
 
 @pytest.mark.parametrize(
     "learner",
-    [LookupTableLearner(), SlicedScikitLearner(SGDClassifier(), num_slices=3), named_learner("naive-bayes-exact")],
-    ids=["plain", "sliced", "exact"],
+    [
+        LookupTableLearner(),
+        SlicedScikitLearner(SGDClassifier(), num_slices=3),
+        named_learner("naive-bayes-exact"),
+        named_learner("forest-exact", num_trees=3),
+    ],
+    ids=["plain", "sliced", "exact", "forest"],
 )
 def test_a_deletion_is_applied_though_the_models_that_it_replaces_are_damaged(tmp_path, learner):
     """They only save time: the result is the one of a full training."""

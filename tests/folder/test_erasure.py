@@ -32,7 +32,7 @@ from expunge.core.errors import StoreError
 from expunge.core.place import Place
 from expunge.folder.store import Store, steps
 from expunge.folder.store.slabs import RecordFolder
-from expunge.training.learners import LookupTableLearner
+from expunge.training.learners import LookupTableLearner, UnlearningForest
 
 NUM_PEOPLE = 40
 OPTIONS = {"n_shards": 5, "inclusion_probability": 1.0, "promise": "unguarded"}
@@ -86,6 +86,11 @@ def as_stored_and_as_learned(scanning: Any, row: np.ndarray) -> list[bytes]:
 KINDS = {
     "float64": Kind(
         lambda numbers: np.array([draw(n, 4) for n in numbers]), lambda s, n: as_stored_and_as_learned(s, draw(n, 4))
+    ),
+    "float64, in a forest": Kind(
+        lambda numbers: np.array([draw(n, 4) for n in numbers]),
+        lambda s, n: as_stored_and_as_learned(s, draw(n, 4)),
+        lambda: UnlearningForest(num_trees=3, num_candidates=2),
     ),
     "float32": Kind(
         lambda numbers: np.array([draw(n, 6) for n in numbers], dtype=np.float32),
@@ -345,6 +350,28 @@ def test_what_is_accepted_during_a_sweep_stays(folder, monkeypatch):
     deployment.apply()
     assert number_id(82) in deployment.records
     deployment.close()
+
+
+def test_the_scan_finds_what_a_plain_search_finds(scanning):
+    """Pieces of the files and of nothing, whole or with the last byte changed, of any length."""
+    chance = random.Random(3)
+    files = {Path(f"file {size}"): chance.randbytes(size) for size in (0, 1, 7, 8, 9, 300, 5000)}
+    patterns = [b"nothing of the kind", b"short"]
+    for content in files.values():
+        for length in (1, 5, 7, 8, 9, 15, 16, 40):
+            for start in {0, max(0, len(content) - length), chance.randint(0, len(content))}:
+                piece = content[start : start + length]
+                patterns += [piece, piece[:-1] + bytes(each ^ 1 for each in piece[-1:])]
+    patterns = [pattern for pattern in patterns if pattern]
+    expected = [
+        f"{path.name} holds {pattern!r} at byte {content.index(pattern)}"
+        for pattern in patterns
+        for path, content in files.items()
+        if pattern in content
+    ]
+    assert len(expected) > 100
+    assert scanning.traces(files, patterns) == expected
+    assert [line for each in patterns for line in scanning.traces(files, [each])] == expected
 
 
 @pytest.mark.parametrize("broken", ["secure_delete", "rows", "files", "log"])

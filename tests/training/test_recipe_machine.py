@@ -386,6 +386,12 @@ SCENARIOS |= {
     for kind, kinds, table in [("arrays", None, FLOATS), ("frames", KINDS, frame)]
 }
 SCENARIOS |= {
+    f"{name}, many shards together": lambda name=name: Scenario(
+        named_learner(name, batched=True), FLOATS, is_weighted=name != "ridge", sampler=HALF
+    )
+    for name in ("logistic", "ridge", "linear-svm", "naive-bayes")
+}
+SCENARIOS |= {
     "words in a frame": lambda: Scenario(
         named_learner("logistic", columns={**KINDS, "town": "text"}), frame, sampler=HALF
     ),

@@ -1,4 +1,4 @@
-"""Many small shards: voting with all of them together, against scikit-learn asked about one model after another."""
+"""Many small shards: training and voting with all of them together, against scikit-learn, one model after another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from expunge.training.learners import ScikitLearner
 from expunge.training.learners.named import named_learner
 from expunge.training.learners.protocol import ShardData, fit_many, mean_opinion
-from expunge.training.surroundings import voting
+from expunge.training.surroundings import training, voting
 from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import make_records
 
@@ -33,7 +33,7 @@ class Size:
 
 FULL = Size(shards=1_000, large_shards=100, records=200, rows=1_000, repeats=3)
 QUICK = Size(shards=5, large_shards=3, records=60, rows=20, repeats=1)
-NEAR_FLOOR = Target.ratio_at_most(3)
+NEAR_FLOOR, TOGETHER = Target.ratio_at_most(3), Target.ratio_at_least(5)
 Make = Callable[[], Any]
 
 VOTERS: dict[str, Make] = {
@@ -49,20 +49,43 @@ ENSEMBLES: dict[str, Make] = {
 }
 
 
+TRAINED = (
+    ("logistic", 2),
+    ("logistic", 4),
+    ("ridge", 2),
+    ("linear-svm", 2),
+    ("naive-bayes", 2),
+)
+
+
 def run(*, quick: bool, progress: Progress) -> list[Line]:
     """The suite."""
     size = QUICK if quick else FULL
-    steps = 2 * size.repeats * (2 * len(VOTERS) + 2 * len(ENSEMBLES) + 4)
+    steps = 2 * size.repeats * (len(TRAINED) + 2 * len(VOTERS) + 2 * len(ENSEMBLES) + 4)
     with progress("shards", steps) as advance, voting():
+        trained = [_train(*each, size, advance) for each in TRAINED]
         lines = [line for name, make in VOTERS.items() for line in _vote(name, make(), size, size.shards, advance)]
         lines += [
             line for name, make in ENSEMBLES.items() for line in _vote(name, make(), size, size.large_shards, advance)
         ]
-        return [*lines, *_against_floor(size, advance)]
+        return [*trained, *lines, *_against_floor(size, advance)]
 
 
-def _shards(size: Size, num_shards: int, name: str) -> list[ShardData]:
-    X, y = make_records(size.records * num_shards)
+def _train(name: str, num_classes: int, size: Size, advance: Advance) -> Line:
+    """All shards in one call, as `batched=True` does, and one by one."""
+    shards = _shards(size, size.shards, name, num_classes)
+    tasks = [
+        Task(partial(fit_many, named_learner(name, batched=is_batched), shards), repeatable=False)
+        for is_batched in (True, False)
+    ]
+    with training():
+        ours, other = race(tasks, repeats=size.repeats, advance=advance)
+    what = f"train {name}, {num_classes} classes, k={size.shards:,} of {size.records:,} records"
+    return Line.faster(what, ours, "one model after another", other, target=TOGETHER if num_classes == 2 else None)
+
+
+def _shards(size: Size, num_shards: int, name: str, num_classes: int = 2) -> list[ShardData]:
+    X, y = make_records(size.records * num_shards, num_classes=num_classes)
     X = np.abs(X).round() if "multinomial" in name else X
     cuts = [slice(size.records * shard, size.records * (shard + 1)) for shard in range(num_shards)]
     return [ShardData(shard, X[cut], y[cut], None, shard) for shard, cut in enumerate(cuts)]

@@ -74,8 +74,9 @@ SUITES: dict[str, Suite] = {
         "Plain majority of linear models, against asking one model after another and counting.", predict.run
     ),
     "shards": Suite(
-        "Many small shards of 20 features, with models that are not linear: the mean of their probabilities, against "
-        "scikit-learn asked about one model after another, and against the same without its checks.",
+        "Many small shards of 20 features: training them together, and, with models that are not linear, the mean of "
+        "their probabilities, against scikit-learn, one model after another; and voting against the same without the "
+        "checks of scikit-learn.",
         shards.run,
     ),
     "program": Suite("The processor time until the program's first words, the start of Python included.", program.run),

@@ -12,8 +12,11 @@ try:
 
     from expunge.cli.app import app, main
 
-    _names = "demo plan create predict requests desk rekey status check schema certificate log witness export audit"
-    for _name in _names.split():  # `expunge --help` lists the commands in this order
+    _names = (
+        "demo plan create predict requests desk letter rekey status check schema certificate backup log witness export "
+        "audit"
+    )
+    for _name in [*_names.split(), "audit"]:  # `expunge --help` lists the commands in this order
         import_module(f"expunge.cli.{_name}")
     for _entry in entry_points(group="expunge.commands"):
         _command = _entry.load()

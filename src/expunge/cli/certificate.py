@@ -10,10 +10,12 @@ import typer
 from rich.markup import escape
 
 from expunge.cli.app import app
+from expunge.cli.desk import AcceptedFrom, AcceptedTo, Ids, Kinds, Subjects, as_csv, find_requests, request_facts
 from expunge.cli.folders import refuse_inside, settle
-from expunge.cli.output import Folder, complain, console, say, show_json, show_table
+from expunge.cli.output import Folder, complain, console, progress, say, show_json, show_table
 from expunge.core.errors import InputError
 from expunge.core.files import read_bounded
+from expunge.core.words import plural
 
 if TYPE_CHECKING:
     from expunge.evidence import Certificate, Check, Checkpoint, Verification
@@ -57,6 +59,17 @@ def certificate(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate as an HTML page to read and print.")
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            "--zip", metavar="FILE", help="A certificate for each of many requests, as JSON and HTML in one ZIP file."
+        ),
+    ] = None,
+    kind: Kinds = None,
+    accepted_from: AcceptedFrom = None,
+    accepted_to: AcceptedTo = None,
+    id: Ids = None,
+    subject: Subjects = None,
     since: Annotated[
         list[Path] | None,
         typer.Option(
@@ -65,6 +78,8 @@ def certificate(
     ] = None,
 ) -> None:
     """Issue a signed certificate about a request, or about the whole deployment. Anyone can verify it offline.
+
+    With --zip it issues one for each request: all, or those of --subject, --id, --kind, --accepted-from, --accepted-to.
 
     Example: `expunge certificate churn/ --request REQUEST --out certificate.json --html certificate.html`
     """
@@ -75,7 +90,15 @@ def certificate(
     out = None if out == Path("-") else out
     if html == Path("-"):
         raise InputError("--html needs the name of a file, and got '-'")
-    refuse_inside(folder, out, html)
+    refuse_inside(folder, out, html, archive)
+    chosen = (kind, accepted_from, accepted_to, id, subject)
+    if archive is not None:
+        if request is not None or out is not None or html is not None:
+            raise InputError("--zip is for many requests: leave out --request, --out and --html")
+        _issue_many(folder, archive, chosen, [_read_checkpoint(file) for file in since or ()])
+        return
+    if any(chosen):
+        raise InputError("--subject, --id, --kind, --accepted-from and --accepted-to choose requests for --zip")
     if out is not None and html is not None and out.resolve() == html.resolve():
         raise InputError(f"--out and --html are both {str(out)!r}; give each a file of its own")
     continued = [_read_checkpoint(file) for file in since or ()]
@@ -94,6 +117,39 @@ def certificate(
         console.print(f"Wrote {path}.", markup=False, soft_wrap=True)
     if out is not None:
         console.print(f"`expunge verify {out}` checks it, on any machine.", markup=False, soft_wrap=True)
+
+
+def _issue_many(folder: Path, archive: Path, chosen: tuple[Any, ...], continued: list[Checkpoint]) -> None:
+    """Write a ZIP file with a certificate for each request, an index, and the key to check them with."""
+    import zipfile
+    from io import BytesIO
+
+    from expunge.core.files import Draft
+    from expunge.evidence import render_page
+    from expunge.folder import open_view
+
+    settle(folder)
+    content = BytesIO()
+    with Draft(archive) as draft, open_view(folder) as view, zipfile.ZipFile(content, "w") as made:
+
+        def put(name: str, data: bytes) -> None:
+            # A fixed date: the file then depends on its contents alone.
+            made.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+
+        found = find_requests(view, folder, *chosen)
+        if not found:
+            raise InputError("there is no such request to certify")
+        with progress("signing", len(found)) as advance:
+            for each in found:
+                issued = view.certificate(each.request, since=continued)
+                put(f"{each.request}.json", issued.to_json())
+                put(f"{each.request}.html", render_page(issued).encode())
+                advance(1)
+        put("index.csv", as_csv([request_facts(each) for each in found]))
+        put("public.pem", issued.public_key.to_pem().encode())
+        made.close()
+        draft.finish(content.getvalue())
+    console.print(f"Wrote {plural(len(found), 'certificate')} to {archive}.", markup=False, soft_wrap=True)
 
 
 @app.command()

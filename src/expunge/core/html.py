@@ -236,7 +236,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, css: str = "
     return tag("table", above + tag("thead", head) + tag("tbody", body), css=css)
 
 
-def document(title: str, body: str, *, style: str = "") -> str:
+def document(title: str, body: str, *, style: str = "", language: str = "en") -> str:
     """Make a page that stands alone: no browser fetches or runs anything for it.
 
     Parameters
@@ -247,6 +247,8 @@ def document(title: str, body: str, *, style: str = "") -> str:
         The content, as markup.
     style
         Style sheet rules of this page, after the shared ones.
+    language
+        The language of the text.
 
     Returns
     -------
@@ -260,7 +262,7 @@ def document(title: str, body: str, *, style: str = "") -> str:
     '<!DOCTYPE html>'
     """
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!DOCTYPE html>\n<html lang="{escape(language)}">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="referrer" content="no-referrer">\n'

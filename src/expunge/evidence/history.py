@@ -13,7 +13,7 @@ from expunge.core.errors import InputError, ParameterError
 from expunge.evidence import checks
 from expunge.evidence.ledger import Entry
 
-Reason = Literal["by hand", "on a clock", "generation used up"]
+Reason = Literal["by hand", "on a clock", "generation used up", "restored from a back-up"]
 Choice = Literal["auditor's seed", "checkpoint", "software"]
 
 #: Why a key was renewed, as a `generation` entry tells it, and as a certificate says it.
@@ -27,6 +27,7 @@ RENEWALS: Final[Mapping[Reason, str]] = MappingProxyType(
             "it was renewed by the software, because the generation before it was used up; that depends on what was "
             "asked and answered"
         ),
+        "restored from a back-up": "it was renewed because the deployment was restored from a back-up",
     }
 )
 #: The events that commit to the key in force. A `round` entry, under a consensus, does not say when it was drawn.
@@ -138,8 +139,33 @@ class RecomputationFacts:
 
 
 def is_recipe(entry: Entry) -> bool:
-    """Whether an entry tells of another recipe: another learner, or another number of shards."""
-    return entry.event == "schema" and "learner" in entry.facts
+    """Whether an entry tells of another recipe: another learner or number of shards, or that of a back-up."""
+    return entry.event in ("schema", "restored") and "learner" in entry.facts
+
+
+@dataclass(frozen=True, slots=True)
+class RestorationFacts:
+    """What the log tells of a restore from a back-up.
+
+    Parameters
+    ----------
+    at
+        When it was made.
+    entries
+        How many entries the log of the back-up had.
+    continued
+        Whether the log goes on after the entries that came later, so that it was known what was deleted since.
+    """
+
+    at: str
+    entries: int
+    continued: bool
+
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """Read a `restored` entry."""
+        entries = checks.count("entries", entry.facts.get("entries"), least=1)
+        return cls(entry.at, entries, require_flag("continued", entry.facts.get("continued")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +181,8 @@ class History:
     disagreement
         A recomputation that found other models than the recipe gives, since which the entries show neither a full
         retraining nor that every shard was found to agree; None if there is none.
+    restoration
+        The restore from a back-up after which the recipe was not changed; None if none is shown.
 
     A recomputation of models by an earlier recipe (another learner or number of shards) is left out.
 
@@ -167,6 +195,7 @@ class History:
     key: KeyDraw | None = None
     recomputation: RecomputationFacts | None = None
     disagreement: RecomputationFacts | None = None
+    restoration: RestorationFacts | None = None
 
     @classmethod
     def of(cls, entries: Iterable[Entry], *, num_shards: int = 0) -> Self:
@@ -189,7 +218,7 @@ class History:
         InputError
             If an entry tells something impossible.
         """
-        key = last = disagreement = None
+        key = last = disagreement = restoration = None
         for entry in entries:
             try:
                 if entry.event in KEY_EVENTS:
@@ -197,6 +226,7 @@ class History:
                     disagreement = disagreement if entry.event == "round" else None
                 elif is_recipe(entry):
                     last = disagreement = None
+                    restoration = RestorationFacts.of(entry) if entry.event == "restored" else None
                 elif entry.event == "recomputed":
                     last = RecomputationFacts.of(entry)
                     if not last.agrees:
@@ -205,7 +235,7 @@ class History:
                         disagreement = None
             except InputError as error:
                 raise InputError(f"entry {entry.sequence}: {error}") from None
-        return cls(key, last, disagreement)
+        return cls(key, last, disagreement, restoration)
 
 
 def telling_entries(entries: Iterable[Entry], *, num_shards: int) -> list[Entry]:

@@ -61,6 +61,7 @@ EVENTS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "schema": frozenset(
             {"generation", "round", "changed", "num_classes", "allow_missing", "learner", "num_shards"}
         ),
+        "restored": frozenset({"entries", "continued", "learner", "num_shards"}),
         "round": frozenset({"round", "key_commitment"}),
         "recomputed": frozenset(
             {"generation", "round", "num_checked", "num_different", "agrees", "chosen_by", "checkpoint", "models"}

@@ -27,7 +27,14 @@ from expunge.evidence.facts import (
     PublicationFacts,
     RequestFacts,
 )
-from expunge.evidence.history import RENEWALS, History, KeyDraw, RecomputationFacts, detection_chance
+from expunge.evidence.history import (
+    RENEWALS,
+    History,
+    KeyDraw,
+    RecomputationFacts,
+    RestorationFacts,
+    detection_chance,
+)
 
 _WEAK_FACTOR: Final = 10.0
 _SHARE: Final = 10  # one shard in so many: how likely a recomputation is to find it
@@ -147,6 +154,8 @@ def make_statements(
 ) -> Statements:
     """Make the sentences that the facts support. `clamped` names what has a time that the log marks as clamped."""
     about = _about_request(request, deployment) if request is not None else _about_counts(counts, publication)
+    if history.restoration is not None:
+        about.append(_restored(history.restoration))
     if clamped:
         about.append(f"{CLAMPED}: {', '.join(clamped)}.")
     unclaimed = why_not_exact(exact, history)
@@ -162,6 +171,21 @@ def make_statements(
             *([PENDING] if request is not None and request.state == "pending" else []),
             *(EARLIER_OUTPUTS, NEIGHBOURS, NOT_PRIVACY, COPIES, OPERATOR),
         ),
+    )
+
+
+def _restored(found: RestorationFacts) -> str:
+    """Say that the deployment was restored from a back-up, and what was known then."""
+    known = (
+        "Before it answered anybody, the records that were deleted or corrected after the back-up were taken out, as "
+        "far as the log and the keyed hashes of deleted records told of them."
+        if found.continued
+        else "What was asked for after the back-up is not known to it: such requests have to be made again, and a log "
+        "that was published before may show that there were any."
+    )
+    return (
+        f"The deployment was restored at {found.at} from a back-up whose log had "
+        f"{found.entries:,} {'entry' if found.entries == 1 else 'entries'}. {known}"
     )
 
 

@@ -1,5 +1,6 @@
 """Deployments in a folder: created, opened, crash-safe, with requests, true erasure and certificates."""
 
+from expunge.folder.backup import BackUp, Restored, back_up, restore
 from expunge.folder.deployment import DurableDeployment, DurableStatus
 from expunge.folder.disclosure import Disclosure, ModelCommitment, disclose, export_for_audit
 from expunge.folder.inspection import Contents, DeploymentView, contents, open_view
@@ -10,6 +11,7 @@ from expunge.folder.store.requests import Request
 
 __all__ = [
     "ApplyPolicy",
+    "BackUp",
     "Contents",
     "DeploymentView",
     "Disclosure",
@@ -17,12 +19,15 @@ __all__ = [
     "DurableStatus",
     "ModelCommitment",
     "Request",
+    "Restored",
     "Schema",
     "SchemaFact",
+    "back_up",
     "contents",
     "create",
     "disclose",
     "export_for_audit",
     "open",
     "open_view",
+    "restore",
 ]

@@ -635,6 +635,20 @@ class DurableDeployment:
                     if_older_than=if_older_than, draw=None if draw is None else draw.key, advance=advance
                 )
 
+    def restart(self, batch: Iterable[Update] = (), *, advance: Advance = ignore_progress) -> int:
+        """Apply a batch and all pending requests, and train everything again with a new key, as one round.
+
+        A restore from a back-up does this before the folder serves anybody. Return the number of the round.
+        """
+        with self._working():
+            self._inbox.catch_up(self.records)
+            applying = self._inbox.read_pending()
+            updates = [*batch, *(update for _, asked in applying for update in asked.updates(self.classes))]
+            with self._keeper.applying(applying):
+                found = self._deployment.restart(updates, advance=advance).round
+            assert found is not None
+            return found
+
     @property
     def schema(self) -> Schema:
         """What is fixed in this deployment's recipe, and whether it was declared or taken from the first data."""

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from expunge.core.errors import FormatError, ModelFormatError, StoreError
 from expunge.core.guarantee import Guarantee
-from expunge.core.records import Records
+from expunge.core.records import RecordId, Records
 from expunge.evidence import Certificate, Checkpoint, Entry, KeyDraw, NoteKey, Publication, Submission
 from expunge.folder.configuration import Settings, load_settings
 from expunge.folder.deployment import DurableStatus
@@ -203,6 +203,31 @@ class DeploymentView:
     def requests(self) -> list[Request]:
         """Return all requests, oldest first."""
         return [self._evidence.shown(each) for each in self._evidence.requests.all()]
+
+    @_explained
+    def requests_about(self, ids: Iterable[RecordId] = (), subjects: Iterable[RecordId] = ()) -> list[Request]:
+        """Return the requests that name these records, or deleted these subjects, oldest first.
+
+        Of requests that were applied only keyed hashes of the records' ids are kept. So of a subject those are found
+        that deleted it, and those that name a record which it has now.
+
+        Parameters
+        ----------
+        ids, subjects
+            Whose requests are looked for.
+
+        Returns
+        -------
+        list of Request
+            The requests.
+        """
+        records, people = list(ids), list(subjects)
+        if people:
+            here, _ = read_unchanged(self._store, lambda: read_records(self._store))
+            for each in people:
+                slots = [slot for slot in here.subjects.find(each) if not here.index.is_gone(slot)]
+                records += [here.id_of(slot) for slot in slots]
+        return [self._evidence.shown(each) for each in self._evidence.requests.about(records, people)]
 
     @_explained
     def certificate(self, request: str | None = None, *, since: Iterable[Checkpoint] = ()) -> Certificate:

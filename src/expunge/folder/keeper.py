@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
 from expunge.core.errors import StoreError
+from expunge.core.place import Place
 from expunge.core.randomness import Randomness
 from expunge.evidence import write_canonical
 from expunge.folder.evidence import Evidence, KeyDrawing
@@ -33,6 +34,7 @@ from expunge.folder.store.ensembles import (
     erase,
     keep_readable,
     move_models,
+    replaced_files,
     write_key,
 )
 from expunge.folder.store.requests import Batch, Request, lasting_names
@@ -100,6 +102,7 @@ class FolderKeeper:
         self._stage: EnsembleWriter | None = None
         self._redeclared: Redeclared | None = None
         self._drawing: KeyDrawing | None = None
+        self._replaced: list[Place] | None = None  # files that the last switch replaced; None if that is not known
 
     def require_open(self) -> None:
         """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
@@ -172,6 +175,8 @@ class FolderKeeper:
         gone, back = lasting_names([asked for _, asked in self.under_way], present.state.records, state.records)
         learned = encode_round(self._front, following.serving, state, self.trusted)
         draw = None if self._drawing is None else self._drawing.made
+        is_first = not requests.in_state("switched")  # else files of a switch before are still to be removed
+        self._replaced, replaced = None, replaced_files(store, staged) if is_first else None
         with store.database.transaction():
             report_step("switch.open")
             put_round(store, learned, following.serving.figures)
@@ -194,6 +199,7 @@ class FolderKeeper:
             ):  # last: a record may come and go in one round
                 requests.remember(names, one.request)
         move_models(store, present.state, staged)
+        self._replaced = replaced
         report_step("switch.done")
 
     def erase(self, present: RoundState) -> None:
@@ -212,7 +218,8 @@ class FolderKeeper:
         switched = requests.in_state("switched")
         if not switched and store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:
             return False
-        erase(store)
+        replaced, self._replaced = self._replaced, None  # once: after an error all files are looked at
+        erase(store, replaced)
         tick = self._evidence.clock.done()
         with store.database.transaction():
             report_step("applied.open")
@@ -234,6 +241,7 @@ class FolderKeeper:
     def drop(self, present: RoundState) -> None:
         """Remove everything that was staged, after a failure. Find out whether the disk has switched all the same."""
         self._alignment.after_failure(present)
+        self._replaced = None
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()

@@ -766,6 +766,30 @@ class Deployment:
             self._make_round(partial(self._rekeyed, advance, reason, None if draw is None else draw()))
             return True
 
+    def restart(self, batch: Iterable[Update], *, advance: Advance = ignore_progress) -> Receipt:
+        """Apply a batch and train everything again with a new key, as one round: after a restore from a back-up.
+
+        Parameters
+        ----------
+        batch
+            The updates; there may be none.
+        advance
+            Called with the progress of the training.
+
+        Returns
+        -------
+        Receipt
+            As `update`.
+        """
+        updates = as_batch(batch)
+
+        def restarted(present: RoundState, writer: StateWriter | None) -> RoundState:
+            return replace(self._retrained(updates, advance, present, writer), renewed="restored from a back-up")
+
+        with self._keeper.working(), self._updating:
+            self._raise_background_error()
+            return Receipt(uuid4().hex, "applied", self._make_round(restarted).round)
+
     def redeclare(
         self,
         *,

@@ -120,7 +120,7 @@ class EnsembleState:
             counts[distinct[key]] += count
         return Origins.of(counts, here=self.recipe.environment, numerics=self.recipe.numerics)
 
-    @property
+    @cached_property
     def foreign_shards(self) -> frozenset[int]:
         """The shards whose model was trained in another environment than this process's."""
         distinct = {id(each): each for each in self.environments}  # few: to compare every one takes longer
@@ -202,9 +202,11 @@ class EnsembleState:
         return cast("_Before | None", self.__dict__.get("_derived"))
 
     def _follow(self, state: EnsembleState, changed: Iterable[int]) -> EnsembleState:
-        """Itself; what is derived from all models is derived from what `state` has, which differs in some shards."""
+        """Itself; what is derived from all models is derived from what `state` has, where some shards were trained."""
         known, before = state.__dict__, state._before
         shards = frozenset(changed)
+        if state.recipe is self.recipe:
+            self.__dict__["foreign_shards"] = state.foreign_shards - shards
         if "voter" in known:
             derived = _Before(known["voter"], known.get("has_probabilities"), shards)
         elif before is not None:

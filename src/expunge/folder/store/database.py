@@ -275,6 +275,13 @@ class Database:
         found = self.rows(statement, values)
         return found[0] if found else None
 
+    def copy_to(self, path: Path) -> None:
+        """Write the database as of one moment into a new file, readable by its owner only."""
+        with self._held():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            with contextlib.closing(sqlite3.connect(path)) as target:
+                self._connection.backup(target)
+
     def checkpoint(self) -> None:
         """Move the log into the file, overwrite it and empty it, so that neither holds older contents.
 

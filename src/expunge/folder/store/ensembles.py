@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block, arranged
 from expunge.core.errors import FormatError, InputError, StoreError
+from expunge.core.place import Place
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Change, Records
 from expunge.folder.codec import Encoded, encode_model
@@ -90,7 +91,9 @@ class EnsembleWriter:
         # Records of independent shards lie in a public order: files in another one would tell that there is a new key.
         change = None if is_new and not (self._is_packed and state.sampler.is_independent) else change
         self._learner = state.learner
-        self._records = self._threads.start(_write_records, self._store, state, change, before, form)
+        writes = change is None or len(change.added) > 0
+        begin = self._threads.start if writes else self._threads.run
+        self._records = begin(_write_records, self._store, state, change, before, form)
 
     def add(self, shard: int, model: Model) -> None:
         """Start to write a model of the state."""
@@ -301,14 +304,16 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
     if len(staged.dead):
         slots = np.sort(staged.dead).astype("<i8").tobytes()
         database.execute("INSERT INTO dead VALUES (?, ?, ?, 0)", (round, slots, len(staged.dead)))
-    distinct = {id(each): each for each in state.environments}  # few: to compare every one takes longer
-    numbers = {key: _environment_number(store, each) for key, each in distinct.items()} if staged.files else {}
+    trained = [state.environments[shard] for shard in staged.files]
+    distinct = {id(each): each for each in trained}  # few: to compare every one takes longer
+    numbers = {key: _environment_number(store, each) for key, each in distinct.items()}
     rows = [
         (shard, *file[:-1], numbers[id(state.environments[shard])], file[-1]) for shard, file in staged.files.items()
     ]
     database.execute_many("INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     database.execute("DELETE FROM shards WHERE shard >= ?", (state.num_shards,))  # another recipe may have fewer
-    database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
+    if len(database.rows("SELECT number FROM environments LIMIT 2")) > 1:  # else there is nothing to find
+        database.execute("DELETE FROM environments WHERE number NOT IN (SELECT environment FROM shards)")
 
 
 def write_key(store: Store, key: RecipeKey, *, at: str, reason: str, draw: str = "") -> None:
@@ -361,10 +366,22 @@ def _known(store: Store, environments: dict[int, Environment], number: int) -> E
     return environments[number]
 
 
-def erase(store: Store) -> None:
-    """Overwrite deleted records, remove replaced files and empty the log. This may be repeated."""
+def replaced_files(store: Store, staged: StagedEnsemble) -> list[Place] | None:
+    """The files of models that a staged ensemble replaces, before it is in force; None if it replaces anything else."""
+    if staged.rewritten or store.is_packed or any(is_pack(name) for name, *_ in staged.files.values()):
+        return None
+    found = [store.database.row("SELECT file FROM shards WHERE shard = ?", (shard,)) for shard in staged.files]
+    names = [None if row is None else str(row[0]) for row in found]
+    return [store.place / "models" / name for name in names if name is not None] if None not in names else None
+
+
+def erase(store: Store, replaced: Sequence[Place] | None = None) -> None:
+    """Overwrite deleted records, remove replaced files and empty the log. This may be repeated.
+
+    `replaced` are the files of models that are no longer in force, if that is known; else they are looked for.
+    """
     with store.explain_errors():
-        store.erase()
+        store.erase(replaced)
 
 
 def read_records(store: Store) -> Records:

@@ -39,7 +39,7 @@ from expunge.core.records import (
     deleted_ids,
     is_deletion,
 )
-from expunge.evidence import hash_ids, keyed_hash, request_key
+from expunge.evidence import hash_id, hash_ids, keyed_hash, request_key
 from expunge.folder.store.columns import Form
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Store
@@ -657,6 +657,27 @@ class RequestBook:
                     f"the {whose} {name!r} was deleted on request; to bring it back on purpose, say readmit (--readmit)"
                 )
                 raise RecordError(message, name)
+
+    def guard(self) -> set[bytes]:
+        """The keyed hashes of everything that was deleted on request and has not come back."""
+        return {bytes(row[0]) for row in self._store.database.rows("SELECT hash FROM forgotten")}
+
+    def find_named(self, request: str, records: Iterable[RecordId]) -> list[RecordId]:
+        """Which of these records a request names, by the keyed hashes that are kept of it."""
+        own, key = set(self.hashes_of(request)), request_key(self._hash_key, request)
+        return [record for record in records if hash_id(key, record) in own] if own else []
+
+    def revive(self, request: str, records: list[RecordId]) -> None:
+        """Make the content of a pending deletion anew, inside the caller's transaction: it was lost."""
+        batch = Batch([{"ids": records}] if records else [], None)
+        with self._store.explain_errors():
+            content, cell = self._store.seal(self._sealed(request, _dumped(batch, b"")))
+            self._store.flush_keys()
+            (span,) = self._store.waiting.append([content])
+        self._store.database.execute(
+            "UPDATE requests SET file = ?2, start = ?3, length = ?4, cell = ?5 WHERE request = ?1",
+            (request, *span, cell),
+        )
 
     def _guards_anything(self) -> bool:
         return self._store.database.row("SELECT 1 FROM forgotten LIMIT 1") is not None

@@ -40,13 +40,17 @@ STEPS = (
     "create.models",
     "create.written",
     "create.renamed",
+    "restore.unpacked",
+    "restore.merged",
+    "restore.done",
     "open.locked",
     "open.swept",
     "open.read",
     "open.done",
 )
 """First the steps of an update and its erasure, in order. Then those of predictions, of cancelling and closing, of
-rewriting all records, of creating a folder, and of opening one, which finishes what a crash left unfinished."""
+rewriting all records, of creating a folder, of restoring one from a back-up, and of opening one, which finishes what a
+crash left unfinished."""
 
 
 def _pass_by(_: str) -> None:

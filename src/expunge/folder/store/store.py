@@ -22,7 +22,7 @@ import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -380,12 +380,19 @@ class Store:
         """Remove these files and epochs for good."""
         remove_places(strays)
 
-    def erase(self) -> None:
+    def erase(self, replaced: Sequence[Place] | None = None) -> None:
         """Overwrite deleted records, remove replaced files and applied requests, and empty the log, at the same time.
 
         These do not depend on one another, and each may be repeated.
+
+        Parameters
+        ----------
+        replaced
+            The files that were replaced, if that is known. Otherwise all files are listed, to find those that the
+            database does not name.
         """
-        num_slots, strays, records = self.position.num_slots, self._strays(), self.records
+        num_slots, records = self.position.num_slots, self.records
+        strays = self._strays() if replaced is None else list(replaced)
         slots = self._slots_to_erase()
         self.destroy_keys()  # first of all: from here on nothing of them can be read
 

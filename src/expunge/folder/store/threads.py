@@ -27,6 +27,15 @@ class ThreadGroup:
         self._jobs.append(job)
         return job
 
+    def run(self, act: Callable[..., T], *args: Any) -> Future[T]:
+        """Run a function now: it does not wait for the disk."""
+        job: Future[T] = Future()
+        try:
+            job.set_result(act(*args))
+        except Exception as error:
+            job.set_exception(error)
+        return job
+
     def halt(self) -> None:
         """Start no more jobs, and wait for those that run. A signal handler may call this at any time.
 

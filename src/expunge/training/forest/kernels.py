@@ -35,6 +35,7 @@ NODES: Final = 0  # of `tips`: how much of each array is used
 STATISTICS: Final = 1
 MEMBERS: Final = 2
 NO_ROOM: Final = -2
+_FEW: Final = 8  # a split that sends fewer than one in so many records to another side is no reason to regrow
 EMPTY: Final = -1  # the root of a tree without records
 
 
@@ -75,8 +76,10 @@ class Scratch(NamedTuple):
     values: NDArray[np.float64]  # (candidates, records)
     own: NDArray[np.int64]  # their targets
     dead: NDArray[np.uint8]  # (records,): 1 for a record that is going
-    going: NDArray[np.int32]
+    going: NDArray[np.int32]  # runs of them, for nodes that are still to come
     coming: NDArray[np.int32]
+    moved: NDArray[np.int32]  # records that change sides, which are dead where they were
+    num_moved: NDArray[np.int64]  # (1,)
 
 
 _U = np.uint64
@@ -457,6 +460,58 @@ def _renew(settings, arena, scratch, old, new, name, node, g0, g1, c0, c1):  # t
 
 
 @njit(cache=_CACHED)
+def _move_sides(  # type: ignore[no-untyped-def]
+    arena, scratch, old_column, old_threshold, column, threshold, g0, g1, c0, c1, gathered, end_going, end_coming
+):
+    """When another split divides almost as the one before: runs of what goes from and comes to both children.
+
+    The ends of the runs of the left and the right child, of going and of coming; -1 if too many records change sides.
+    A record that changes sides goes from one child and comes to the other. Where it was, it is dead.
+    """
+    stay = gathered - (c1 - c0)  # those that come were put behind the others
+    first_moved = scratch.num_moved[0]
+    last_moved = first_moved
+    for at in range(stay):
+        record = scratch.order[at]
+        was_left = arena.table[record, old_column] <= old_threshold
+        if was_left != (arena.table[record, column] <= threshold):
+            if (last_moved - first_moved + 1) * _FEW > gathered or last_moved == len(scratch.moved):
+                return np.int64(-1), end_going, end_coming, end_coming
+            scratch.moved[last_moved] = record
+            last_moved += 1
+    num_moved = last_moved - first_moved
+    if end_going + num_moved + (g1 - g0) > len(scratch.going):
+        return np.int64(-1), end_going, end_coming, end_coming
+    if end_coming + num_moved + (c1 - c0) > len(scratch.coming):
+        return np.int64(-1), end_going, end_coming, end_coming
+    scratch.num_moved[0] = last_moved
+    left_going, left_coming = end_going, end_coming
+    for is_left in (True, False):
+        for at in range(g0, g1):
+            record = scratch.going[at]
+            if (arena.table[record, old_column] <= old_threshold) == is_left:
+                scratch.going[end_going] = record
+                end_going += 1
+        for at in range(c0, c1):
+            record = scratch.coming[at]
+            if (arena.table[record, column] <= threshold) == is_left:
+                scratch.coming[end_coming] = record
+                end_coming += 1
+        for at in range(first_moved, last_moved):
+            record = scratch.moved[at]
+            scratch.dead[record] = 1
+            if (arena.table[record, old_column] <= old_threshold) == is_left:
+                scratch.going[end_going] = record
+                end_going += 1
+            else:
+                scratch.coming[end_coming] = record
+                end_coming += 1
+        if is_left:
+            left_going, left_coming = end_going, end_coming
+    return left_going, end_going, left_coming, end_coming
+
+
+@njit(cache=_CACHED)
 def _change_tree(settings, arena, scratch, tips, root, name, num_going, num_coming):  # type: ignore[no-untyped-def]
     """The new root of a tree after records go and come; `NO_ROOM` if there is none."""
     if root == EMPTY:
@@ -472,6 +527,7 @@ def _change_tree(settings, arena, scratch, tips, root, name, num_going, num_comi
     runs[0, 5], runs[0, 6], runs[0, 7] = 0, -1, LEFT
     names[0] = name
     pending, new_root = 1, np.int64(NO_ROOM)
+    end_going, end_coming = np.int64(num_going), np.int64(num_coming)
     while pending:
         pending -= 1
         node, g0, g1, c0, c1 = (
@@ -546,6 +602,25 @@ def _change_tree(settings, arena, scratch, tips, root, name, num_going, num_comi
                 else:
                     if not gathered:
                         gathered = _gather(settings, arena, scratch, node, c0, c1)
+                    ends = _move_sides(
+                        arena, scratch, before[FEATURE], arena.thresholds[node], column, threshold,
+                        g0, g1, c0, c1, gathered, end_going, end_coming,
+                    )  # fmt: skip
+                    if ends[0] >= 0:
+                        for which in range(2):
+                            run = runs[pending]
+                            run[0] = before[RIGHT] if which == 0 else before[LEFT]
+                            run[1], run[2] = (ends[0], ends[1]) if which == 0 else (end_going, ends[0])
+                            run[3], run[4] = (ends[2], ends[3]) if which == 0 else (end_coming, ends[2])
+                            run[5], run[6], run[7] = depth + 1, place, RIGHT if which == 0 else LEFT
+                            names[pending] = right_name if which == 0 else left_name
+                            pending += 1
+                        end_going, end_coming = ends[1], ends[3]
+                        if parent >= 0:
+                            arena.nodes[parent, side] = place
+                        else:
+                            new_root = place
+                        continue
                     middle = _divide(arena, scratch.order, scratch.spare, _NONE, gathered, column, threshold)
                     left = grow(settings, arena, scratch, tips, _NONE, middle, left_name, depth + 1)
                     right = np.int64(NO_ROOM)
@@ -579,6 +654,9 @@ def change_all(settings, arena, scratch, tips, roots, new_roots, from_tree, goin
             before = tips.copy()
             name = word(settings, _U(tree), _ROOT)
             new_roots[tree] = _change_tree(settings, arena, scratch, tips, roots[tree], name, num_going, num_coming)
+            for at in range(scratch.num_moved[0]):
+                scratch.dead[scratch.moved[at]] = 0
+            scratch.num_moved[0] = 0
             if new_roots[tree] == NO_ROOM:
                 _copy(before, tips)
                 return tree

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,20 @@ from expunge.training.forest.reference import TARGET_BITS, Floats, Trees, fixed_
 _MOST_LIGHT = 32  # a node of so many records is grown anew when one of them changes, and keeps no statistics
 _ROOM = 3.0  # times what is used: memory that is never touched takes none
 _GARBAGE = 2.0  # a copy is made when so many times the nodes of the last copy are there
+
+
+@cache
+def prepare() -> None:
+    """Compile everything once in a process, so that no deletion waits for it."""
+    rng = np.random.default_rng(0)
+    names = np.stack([np.zeros(80, np.uint64), np.arange(80, dtype=np.uint64)], axis=1)
+    table, codes, options = rng.random((80, 2)), rng.integers(0, 2, 80), ForestOptions(2, 1.0, 2)
+    forest = KeptForest.grown(np.zeros(2, np.uint64), table[8:], codes[8:], names[8:], options, 2)
+    forest = KeptForest.loaded(forest.dump(), options, 2)
+    forest._storage.kept[:] = -(10**9)  # so that the next change makes a copy
+    changed = forest.changed((table[8:], codes[8:], names[8:]), (table[:8], codes[:8], names[:8]))
+    assert changed is not None
+    changed.probabilities(table)
 
 
 class _Storage:
@@ -85,7 +100,7 @@ class _Storage:
             made is None
             or len(made.order) < num_records
             or len(made.dead) < self.num_rows
-            or len(made.going) < num_changed
+            or len(made.going) < num_changed + 4 * num_records
         ):
             size, num_candidates = int(1.1 * num_records) + 64, self.arena.bounds.shape[1]
             self._scratch = made = Scratch(
@@ -94,8 +109,10 @@ class _Storage:
                 np.empty((num_candidates, size), np.float64),
                 np.empty(size, np.int64),
                 np.zeros(max(len(self.arena.table), self.num_rows), np.uint8),
-                np.empty(num_changed + 16, np.int32),
-                np.empty(num_changed + 16, np.int32),
+                np.empty(num_changed + 4 * size, np.int32),
+                np.empty(num_changed + 4 * size, np.int32),
+                np.empty(size, np.int32),
+                np.zeros(1, np.int64),
             )
         return made
 

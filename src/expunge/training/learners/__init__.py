@@ -1,6 +1,7 @@
 """Learners: what trains one shard. Any object with `fit(X, y, seed)` is a learner; these are ready to use."""
 
 from expunge.training.learners.abstaining import AbstainingLearner, as_learner
+from expunge.training.learners.batched import BatchLearner
 from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner, ExactModel
 from expunge.training.learners.forest import UnlearningForest
@@ -23,6 +24,7 @@ __all__ = [
     "ABSTAIN",
     "Abstainer",
     "AbstainingLearner",
+    "BatchLearner",
     "BoostedClassifier",
     "BoostedRegressor",
     "ConstantModel",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.checks import require_count
-from expunge.core.errors import InputError, ParameterError
+from expunge.core.errors import InputError, MissingExtraError, ParameterError
 from expunge.core.features import Features, num_rows
 from expunge.training.forest.draws import ForestOptions, Words, key_of
 from expunge.training.learners.exact import read_mixed
@@ -103,7 +103,7 @@ class UnlearningForest:
 
     def environment(self) -> dict[str, str]:
         """The compiler: it must round as NumPy does, and a test says so for the versions that were tried."""
-        return {"numba": _require_numba()}
+        return {"numba": require_numba()}
 
     def fit(
         self,
@@ -118,9 +118,10 @@ class UnlearningForest:
 
         Raises `InputError` if a row cannot be used, or has a weight other than 1.
         """
-        _require_numba()
-        from expunge.training.forest.nodes import KeptForest
+        require_numba()
+        from expunge.training.forest.nodes import KeptForest, prepare
 
+        prepare()
         table, targets = self._read(X, y, weights)
         if not self.is_regression:
             width = self.num_classes if self.num_classes is not None else int(np.max(targets)) + 1
@@ -163,7 +164,7 @@ class UnlearningForest:
 
     def load_model(self, parts: Mapping[str, Any]) -> Model:
         """The model that `dump_model` took apart. Raises an error if the parts do not fit together."""
-        _require_numba()
+        require_numba()
         from expunge.training.forest.nodes import KeptForest
 
         width = None if self.is_regression else self.num_classes
@@ -238,11 +239,12 @@ def _words(names: NDArray[np.uint8] | None, count: int) -> Words:
     return np.ascontiguousarray(names).view("<u8").astype(np.uint64).reshape(-1, 2)
 
 
-def _require_numba() -> str:
+def require_numba() -> str:
+    """The version of Numba; a `MissingExtraError` if it is not installed."""
     try:
         import numba
     except ModuleNotFoundError:
-        raise ParameterError(
+        raise MissingExtraError(
             "an exact forest needs numba, which is not installed: pip install 'expunge[forest]'"
         ) from None
     return str(numba.__version__)

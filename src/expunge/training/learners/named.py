@@ -52,9 +52,10 @@ from expunge.core.errors import MissingExtraError, ParameterError
 from expunge.core.features import Features, is_frame, pandas_form
 from expunge.core.imports import import_named
 from expunge.training.fallback import GaussianNaiveBayes, NearestNeighbours, RidgeFallback
+from expunge.training.learners.batched import BatchLearner
 from expunge.training.learners.boosting import BoostedClassifier, BoostedRegressor
 from expunge.training.learners.exact import ExactLearner
-from expunge.training.learners.forest import UnlearningForest
+from expunge.training.learners.forest import UnlearningForest, require_numba
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
 
@@ -207,6 +208,7 @@ def _make_exact(
         wrong = next(option for option in options if option not in known)
         raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {', '.join(sorted(known))}") from None
     if isinstance(made, UnlearningForest):
+        require_numba()
         return replace(made, categories=categories, has_gaps=has_gaps)
     return ExactLearner(made, categories=categories, has_gaps=has_gaps)
 
@@ -303,7 +305,8 @@ def named_learner(
         missing numbers gets them as they are, and so does an exact learner. A table with categories may have gaps in
         any case.
     **options
-        Settings of the classifier.
+        Settings of the classifier. `batched=True` trains many shards together (`BatchLearner`): "logistic", "ridge",
+        "linear-svm" and "naive-bayes" on numbers without gaps.
 
     Returns
     -------
@@ -330,14 +333,16 @@ def named_learner(
         raise ParameterError(
             f"unknown learner {name!r}: {words} {', '.join(known)}, or package.module:factory for one of your own"
         )
+    is_batched = options.pop("batched", False)
+    if not isinstance(is_batched, bool):
+        raise ParameterError(f"batched of learner {name!r} must be true or false, got {is_batched!r}")
+    kind = BatchLearner if is_batched else ScikitLearner
     classifier = _configure(name, recipe.classifier(), options)
     if columns is None or set(columns.values()) == {"number"}:
         steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.keeps_gaps
-        learner = ScikitLearner(make_pipeline(*steps, classifier) if steps else classifier)
-        return (
-            ScikitLearner(_with_filled_gaps(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
-        )
-    return ScikitLearner(Pipeline([("columns", _make_transformer(recipe, columns)), ("classifier", classifier)]))
+        learner = kind(make_pipeline(*steps, classifier) if steps else classifier)
+        return kind(_with_filled_gaps(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
+    return kind(Pipeline([("columns", _make_transformer(recipe, columns)), ("classifier", classifier)]))
 
 
 def _configure(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:

@@ -1,0 +1,100 @@
+"""What a deletion asks of the disk is bounded, and the same for few shards and for many."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import expunge
+from expunge.folder.store.store import Store
+from expunge.training.learners import LookupTableLearner
+
+DELETIONS = 4
+
+
+def count_deletions(
+    folder: Path, num_shards: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Counter[str], Counter[str]]:
+    """Calls of the operating system, and statements of the database, in a few deletions."""
+    X = np.arange(800.0).reshape(400, 2)
+    calls, statements = Counter[str](), Counter[str]()
+    with expunge.create(folder, LookupTableLearner(), X, np.arange(400) % 2, n_shards=num_shards) as deployment:
+        deployment.delete([0])
+
+        def counted(owner: object, name: str, kind: str) -> None:
+            original = getattr(owner, name)
+
+            def call(*arguments: object, **options: object) -> object:
+                calls[kind] += 1
+                return original(*arguments, **options)
+
+            monkeypatch.setattr(owner, name, call)
+
+        with monkeypatch.context():
+            for name in ("fsync", "fdatasync"):
+                counted(os, name, "syncs")
+            for name in ("write", "pwrite"):
+                counted(os, name, "writes")
+            for name in ("listdir", "scandir"):
+                counted(os, name, "listings")
+            counted(threading.Thread, "start", "threads")
+            counted(Store, "_strays", "sweeps")
+            trace = deployment._store.database._connection.set_trace_callback
+            trace(lambda text: statements.update([text.split(" ")[0]] if not text.startswith("--") else []))
+            for record in range(1, DELETIONS + 1):
+                deployment.delete([record])
+            trace(None)
+        monkeypatch.undo()
+    return calls, statements
+
+
+def test_a_deletion_asks_no_more_of_the_disk_where_there_are_more_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, _ = count_deletions(tmp_path / "few", 3, monkeypatch)
+    calls, statements = count_deletions(tmp_path / "many", 120, monkeypatch)
+    for kind in ("syncs", "writes", "listings", "sweeps"):
+        assert few[kind] == calls[kind]
+    assert calls["syncs"] <= 9 * DELETIONS
+    assert calls["writes"] <= 12 * DELETIONS
+    assert calls["threads"] <= 4 * DELETIONS
+    assert calls["listings"] <= DELETIONS  # of what is waiting; models are not looked through
+    assert calls["sweeps"] == 0
+    assert statements["COMMIT"] == 3 * DELETIONS  # accepted, switched, applied
+    assert statements["SELECT"] <= 46 * DELETIONS
+
+
+def test_a_file_that_no_database_names_goes_at_the_next_opening(tmp_path: Path) -> None:
+    """And so does a replaced model whose removal was cut short: after an error all files are looked at."""
+    X = np.arange(80.0).reshape(40, 2)
+    expunge.create(tmp_path / "folder", LookupTableLearner(), X, np.arange(40) % 2, n_shards=3).close()
+    stray = tmp_path / "folder" / "models" / f"00001-{16 * 'a'}.model"
+    with expunge.open(tmp_path / "folder") as deployment:
+        stray.write_bytes(b"left behind")
+        deployment.delete([1])
+        assert stray.exists()
+        assert len(list(stray.parent.iterdir())) == 4  # the model that was replaced is gone
+    with expunge.open(tmp_path / "folder"):
+        assert not stray.exists()
+
+
+def test_after_a_failed_removal_all_files_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.arange(80.0).reshape(40, 2)
+    with expunge.create(tmp_path / "folder", LookupTableLearner(), X, np.arange(40) % 2, n_shards=3) as deployment:
+        models = tmp_path / "folder" / "models"
+
+        def fail(*arguments: object) -> None:
+            raise OSError("the disk failed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "remove", fail)
+            with pytest.raises(expunge.ExpungeError):
+                deployment.delete([1])
+        assert len(list(models.iterdir())) == 4
+        deployment.delete([2])
+        assert len(list(models.iterdir())) == 3
