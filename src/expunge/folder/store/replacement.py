@@ -1,6 +1,6 @@
 """Folders beside a deployment's own: a new one is made there, an old one put aside, and both can be left by a crash.
 
-    .NAME.xxxxxxxx.partial    a deployment (or a bundle) while it is made
+    .NAME.xxxxxxxx.partial    a deployment (or a bundle, or a back-up) while it is made
     .NAME.xxxxxxxx.new/NAME   the new deployment that replaces another is made here, under its own name
     .NAME.xxxxxxxx.old        the old deployment, between the two renamings
     .NAME.xxxxxxxx.gone       the old deployment, while it is removed
@@ -238,6 +238,10 @@ def _is_ours(place: Place, home: Path) -> bool:
         for child in place.iterdir():
             if child.name == "lock":
                 child.stat()
+            elif child.name == "backup" and child.is_file():  # perhaps with its final name beside this one already
+                continue
+            elif child.name == "copy" and _is_deployment(child):
+                continue
             elif child.name == "bundle":
                 child.require_sound()
                 if not set(child.names()) <= _BUNDLE:

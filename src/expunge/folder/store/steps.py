@@ -40,6 +40,9 @@ STEPS = (
     "create.models",
     "create.written",
     "create.renamed",
+    "backup.copied",
+    "backup.written",
+    "backup.named",
     "restore.unpacked",
     "restore.merged",
     "restore.done",
@@ -49,7 +52,7 @@ STEPS = (
     "open.done",
 )
 """First the steps of an update and its erasure, in order. Then those of predictions, of cancelling and closing, of
-rewriting all records, of creating a folder, of restoring one from a back-up, and of opening one, which finishes what a
+rewriting all records, of creating a folder, of backing one up and restoring it, and of opening one, which finishes what a
 crash left unfinished."""
 
 
