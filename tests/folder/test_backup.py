@@ -166,7 +166,7 @@ def written(file: Path, members: Members) -> Path:
 
 def with_holes(file: Path, members: Members) -> Path:
     """A member of a few bytes that stands for a terabyte."""
-    (told, content), *others = members
+    (told, _), *others = members
     holes = tarfile.TarInfo(told.name)
     names = {"major": "1", "minor": "0", "name": told.name, "realsize": str(1 << 40)}
     holes.pax_headers = {f"GNU.sparse.{name}": value for name, value in names.items()}

@@ -238,15 +238,14 @@ def _is_ours(place: Place, home: Path) -> bool:
         for child in place.iterdir():
             if child.name == "lock":
                 child.stat()
-            elif child.name == "backup" and child.is_file():  # perhaps with its final name beside this one already
-                continue
-            elif child.name == "copy" and _is_deployment(child):
-                continue
+            elif child.name == "backup":
+                if not child.is_file():  # it may have its final name already, beside this one
+                    return False
             elif child.name == "bundle":
                 child.require_sound()
                 if not set(child.names()) <= _BUNDLE:
                     return False
-            elif not (child.name == home.name or partial.fullmatch(child.name)) or not _is_deployment(child):
+            elif not (child.name in (home.name, "copy") or partial.fullmatch(child.name)) or not _is_deployment(child):
                 return False
         return True
     return False
