@@ -29,6 +29,7 @@ from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
+from expunge.folder.configuration import load_settings
 from expunge.folder.evidence import CurrentFacts, Evidence
 from expunge.folder.inbox import Inbox
 from expunge.folder.keeper import FolderKeeper
@@ -188,6 +189,11 @@ class DurableDeployment:
     def is_exact(self) -> bool:
         """Whether the exact promise alone is made, so that everything may be published."""
         return self._deployment.is_exact
+
+    @property
+    def promise_name(self) -> str:
+        """The short name of the promise, such as "exact" or "router"."""
+        return load_settings(self._store.fact("settings")).name
 
     @property
     def origins(self) -> Origins:
