@@ -542,7 +542,11 @@ class History:
         rows = self.scenario.table([make_person(number) for number in range(100, 106)], None)
         if self.scenario.outputs is not None:
             return [np.asarray(state.values(rows, how)).tobytes() for how in ("mean", "median")]
-        return [state.votes(rows).tobytes(), state.count_votes(rows).tobytes(), state.mean_probabilities(rows).tobytes()]
+        return [
+            state.votes(rows).tobytes(),
+            state.count_votes(rows).tobytes(),
+            state.mean_probabilities(rows).tobytes(),
+        ]
 
     def check(self) -> None:
         anew = self.anew()

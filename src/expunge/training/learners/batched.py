@@ -13,8 +13,8 @@ calls, and alone:
 Newton's method goes on until a model has converged as far as 64 bits allow; `tol` and `max_iter` are not used. So the
 models are not those of scikit-learn to the last bits, but closer to the minimum.
 
-A shard for which this does not pay is trained by scikit-learn: one that fills the common arrays by itself, or has so many
-columns or classes that Newton's equations cost more than the calls that they save. Its own records decide that.
+A shard for which this does not pay is trained by scikit-learn: one that fills the common arrays by itself, or has so
+many columns or classes that Newton's equations cost more than the calls that they save. Its own records decide that.
 """
 
 from __future__ import annotations
