@@ -104,6 +104,12 @@ def verified(place: Path, page: Path) -> None:
     expunge("verify", place / "v.json", "--html", page, codes=(0, 1))
 
 
+def letter(place: Path, page: Path) -> None:
+    """`expunge letter`."""
+    names = ("--to", "Ann Lee", "--from", "Example Ltd", "--reference", "T-1842")
+    expunge("letter", make_folder(place), "--request", (place / "request").read_text(), *names, "--out", page)
+
+
 def audit(place: Path, page: Path) -> None:
     """`expunge audit --html`."""
     options = ("--scheme", "sisa", "--trials", "60", "--seed", "1", "--html", page.name)  # the page quotes them
@@ -131,6 +137,7 @@ PAGES: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
     "certificate": ("evidence.page", certificate_of_a_request),
     "deployment": ("evidence.page", certificate_of_a_deployment),
     "verified": ("evidence.page", verified),
+    "letter": ("evidence.letter", letter),
     "audit": ("audit.page", audit),
     "notebook": ("serving.card", notebook),
 }
