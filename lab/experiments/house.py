@@ -83,8 +83,8 @@ STORIES = {
         ),
         ("training.execution.Serial.map", "train the touched shards, here one after another."),
         (
-            "training.learners.scikit.ScikitLearner.fit",
-            "train one shard on the records that are left, with the seed that belongs to just these.",
+            "training.learners.batched.BatchLearner.fit_many",
+            "train one shard on the records that are left: logistic regression, with others of its size.",
         ),
         ("folder.store.ensembles.EnsembleWriter.add", "hand the new model to a thread that stages it."),
         ("folder.codec.codec.encode_model", "turn the model into bytes that hold no code."),
