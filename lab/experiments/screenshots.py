@@ -137,7 +137,7 @@ def notebook(place: Path, page: Path) -> None:
 PAGES: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
     "certificate": ("evidence.page", certificate_of_a_request),
     "deployment": ("evidence.page", certificate_of_a_deployment),
-    "letter": ("cli.letter", letter),
+    "letter": ("evidence.letter", letter),
     "verified": ("evidence.page", verified),
     "audit": ("audit.page", audit),
     "notebook": ("serving.card", notebook),
