@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.blocks import listed
+from expunge.core.blocks import listed, require_id
 from expunge.core.checks import require_text
 from expunge.core.corrections import Correct
 from expunge.core.errors import RequestError
@@ -396,8 +396,8 @@ class DurableDeployment:
             "record" or "subject", the name, and by which request it was deleted; empty if it never was, as far as is
             known.
         """
-        names: list[Name] = [("record", each) for each in listed(ids, "ids")]
-        names += [("subject", each) for each in listed(subjects, "subjects")]
+        names: list[Name] = [("record", require_id(each, "a record's id")) for each in listed(ids, "ids")]
+        names += [("subject", require_id(each, "a subject")) for each in listed(subjects, "subjects")]
         self._keeper.require_open()
         return [(*name, why) for name, why in self._inbox.unknown(names, self.records).items()]
 
