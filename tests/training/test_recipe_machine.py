@@ -3,7 +3,8 @@
 Each scenario is a learner with a kind of table. A machine adds, deletes, re-adds, batches, compacts, pickles and renews
 the key, and hands over its records in every form that a caller may choose. The records that are left are then built
 anew: in another order, as one plain table. Compared are the members of every shard by id, exactly what a training is
-given (values, types, memory layout, seeds) and the bytes of every model. Broken variants are shown to be caught.
+given (values, types, memory layout, seeds), the bytes of every model, and the answers of all shards together. Broken
+variants are shown to be caught.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeRegressor
 
 from expunge.core import features, records
+from expunge.core.features import num_rows
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records
 from expunge.folder.codec import encode_model
@@ -253,7 +255,7 @@ class SeesAll(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X):
-        return np.full(len(X), self.classes_[0])
+        return np.full(num_rows(X), self.classes_[0])
 
 
 class SeesNumbers(SeesAll):
@@ -277,13 +279,24 @@ class PlainNumbers(Plain):
 
     predicts_values = True
 
+    def fit(self, X, y, seed, *, weights=None):
+        return PlainValues(super().fit(X, y, seed, weights=weights).seen, y[0])
+
 
 @dataclass(frozen=True)
 class PlainModel:
     seen: tuple[Any, ...]
 
     def predict(self, X):
-        return np.zeros(len(X), dtype=np.int64)
+        return np.zeros(num_rows(X), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class PlainValues(PlainModel):
+    first: Any
+
+    def values(self, X):
+        return np.broadcast_to(self.first, (num_rows(X), *np.shape(self.first)))
 
 
 def looks_of(X) -> tuple[Any, ...]:
@@ -386,8 +399,8 @@ SCENARIOS |= {
     for kind, kinds, table in [("arrays", None, FLOATS), ("frames", KINDS, frame)]
 }
 SCENARIOS |= {
-    f"{name}, many shards together": lambda name=name: Scenario(
-        named_learner(name, batched=True), FLOATS, is_weighted=name != "ridge", sampler=HALF
+    f"{name}, one by one": lambda name=name: Scenario(
+        named_learner(name, batched=False), FLOATS, is_weighted=name != "ridge", sampler=HALF
     )
     for name in ("logistic", "ridge", "linear-svm", "naive-bayes")
 }
@@ -524,8 +537,21 @@ class History:
         left = dict(sorted(self.people.items(), key=lambda item: (str(item[0])[::-1], str(item[0]))))
         return learn(self.scenario.build(left), self.state.recipe)
 
+    def answers(self, state) -> list[bytes]:
+        """Votes, probabilities or values of all shards together, about rows that no history changes."""
+        rows = self.scenario.table([make_person(number) for number in range(100, 106)], None)
+        if self.scenario.outputs is not None:
+            return [np.asarray(state.values(rows, how)).tobytes() for how in ("mean", "median")]
+        return [
+            state.votes(rows).tobytes(),
+            state.count_votes(rows).tobytes(),
+            state.mean_probabilities(rows).tobytes(),
+        ]
+
     def check(self) -> None:
-        assert trace(self.state) == trace(self.anew())
+        anew = self.anew()
+        assert trace(self.state) == trace(anew)
+        assert self.answers(self.state) == self.answers(anew)
 
 
 STEPS = ("add", "add many", "delete", "delete many", "delete subject", "return", "batch", "compact", "pickle", "renew")
@@ -541,9 +567,11 @@ def machine_of(name: str, executor: Any = None) -> type[RuleBasedStateMachine]:
         def create(self, seed):
             self.history = History(SCENARIOS[name](), seed, executor)
 
-        @rule(kind=st.sampled_from(STEPS))
-        def change(self, kind):
+        @rule(kind=st.sampled_from(STEPS), asks=st.booleans())
+        def change(self, kind, asks):
             self.history.step(kind)
+            if asks:  # what votes for all shards is then carried on by the next updates, and not made anew
+                self.history.answers(self.history.state)
 
         def teardown(self):
             if self.history is not None:

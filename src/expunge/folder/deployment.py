@@ -30,7 +30,7 @@ from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.configuration import load_settings
-from expunge.folder.evidence import CurrentFacts, Evidence
+from expunge.folder.evidence import CurrentFacts, Evidence, LogState
 from expunge.folder.inbox import Inbox
 from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
@@ -555,6 +555,11 @@ class DurableDeployment:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
         with self._store.database.snapshot():
             return self._evidence.ledger.checkpoint()
+
+    @property
+    def log_state(self) -> LogState:
+        """Where the log is now, as it was signed: quick, because its entries are not looked at again."""
+        return self._evidence.ledger.state
 
     def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
         """The proof that the log begins with its first `old_size` entries: see `Tree.consistency`.

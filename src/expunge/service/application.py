@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
-from expunge.service import about
+from expunge.service import about, audits, dashboard, inside, planning
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
 from expunge.service.exchange import (
     NO_CONTENT,
@@ -33,7 +33,9 @@ from expunge.service.exchange import (
     Routes,
     as_json,
 )
+from expunge.service.jobs import Jobs
 from expunge.service.problems import Problem, problem_of
+from expunge.service.traffic import Traffic
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BODY_SECONDS: Final = 120.0  # for the whole body of a request
@@ -70,6 +72,8 @@ class Service:
         How much one request may ask for.
     allow_unguarded
         Whether an (α,β,γ) promise may be vacuous, or absent.
+    trust
+        The modules or classes of the user's own that the folder was created with.
 
     Raises
     ------
@@ -77,22 +81,39 @@ class Service:
         If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
     """
 
-    def __init__(self, deployment: DurableDeployment, *, limits: Limits | None = None, allow_unguarded: bool = False):
+    def __init__(
+        self,
+        deployment: DurableDeployment,
+        *,
+        limits: Limits | None = None,
+        allow_unguarded: bool = False,
+        trust: Sequence[str] = (),
+    ) -> None:
         self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
+        self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
         self._rates = Rates()
         self._always: Headers = [*SECURITY, ("expunge-promise", self.told.header)]
-        self.routes = Routes([Route("GET", "/healthz", None, self._health), *about.routes(self)])
+        self.rounds = inside.Rounds(deployment.inside)
+        modules = (about, dashboard, audits, planning, inside)
+        self.routes = Routes(
+            [
+                Route("GET", "/healthz", None, self._health),
+                *(each for module in modules for each in module.routes(self)),
+            ]
+        )
 
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
-        self._following = asyncio.create_task(self._follow_keys())
+        self._following = [asyncio.create_task(each) for each in (self._follow_keys(), self.rounds.follow(self))]
 
     async def stop(self) -> None:
         """End what goes on beside the requests."""
-        self._following.cancel()
+        for each in self._following:
+            each.cancel()
+        await self.jobs.stop()
 
     def close(self) -> None:
         """Close the folder."""
@@ -123,15 +144,17 @@ class Service:
             if request.method not in ("GET", "HEAD"):
                 request.body = await self._body(request, protocol)
             answer = await route.handle(request)
+            self.traffic.count(answer.rows)
         except Exception as error:
             answer = self._failed(error, request)
         sent = [
             *self._always,
             ("x-request-id", identity),
             ("content-type", answer.kind),
-            NO_CONTENT,
             *answer.headers,
         ]
+        if not any(name == NO_CONTENT[0] for name, _ in answer.headers):
+            sent.append(NO_CONTENT)
         if answer.status == 304 or request.method == "HEAD":
             protocol.response_empty(answer.status, sent)
         else:
@@ -236,7 +259,7 @@ def make_app(
 
     deployment = open_folder(folder, trust=trust, apply_pending=False)
     try:
-        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded)
+        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded, trust=trust)
     except BaseException:
         deployment.close()
         raise

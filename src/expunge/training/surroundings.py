@@ -46,17 +46,34 @@ def training() -> Iterator[None]:
     Small models do not profit from threads, and on a busy machine threads wait for one another. Parallelism is the
     executor's.
     """
-    for_all, for_one = _libraries(len(sys.modules))
-    with voting(), _for_all_threads.inside(for_all), _single(for_one):
+    with voting():
         yield
 
 
 @contextmanager
 def voting() -> Iterator[None]:
-    """Scikit-learn's own settings inside the block, and no warning and no floating-point error is shown or raised."""
-    known = sklearn.get_config()
-    with sklearn.config_context(**{name: value for name, value in _SETTINGS.items() if name in known}), silenced():
+    """As `training`: many predictions at a time would also wait for one another's threads.
+
+    A thread that is inside already has nothing to do, so one that votes again and again enters once, for all its work.
+    """
+    num_modules = len(sys.modules)
+    before = getattr(_entered, "num_modules", None)
+    if before == num_modules:  # with another module another library may have come
         yield
+        return
+    known = sklearn.get_config()
+    for_all, for_one = _libraries(num_modules)
+    with (
+        sklearn.config_context(**{name: value for name, value in _SETTINGS.items() if name in known}),
+        silenced(),
+        _for_all_threads.inside(for_all),
+        _single(for_one),
+    ):
+        _entered.num_modules = num_modules
+        try:
+            yield
+        finally:
+            _entered.num_modules = before
 
 
 @contextmanager
@@ -113,6 +130,7 @@ def _set_threads(libraries: Libraries, numbers: list[int]) -> None:
         release(force=True)
 
 
+_entered = threading.local()
 _filters = _Shared(lambda _: warnings.catch_warnings(action="ignore"))
 _for_all_threads = _Shared(_single)
 
