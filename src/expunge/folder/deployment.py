@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.blocks import listed
+from expunge.core.blocks import listed, require_id
 from expunge.core.checks import require_text
 from expunge.core.corrections import Correct
 from expunge.core.errors import RequestError
@@ -30,7 +30,7 @@ from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.configuration import load_settings
-from expunge.folder.evidence import CurrentFacts, Evidence
+from expunge.folder.evidence import CurrentFacts, Evidence, LogState
 from expunge.folder.inbox import Inbox
 from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
@@ -401,8 +401,8 @@ class DurableDeployment:
             "record" or "subject", the name, and by which request it was deleted; empty if it never was, as far as is
             known.
         """
-        names: list[Name] = [("record", each) for each in listed(ids, "ids")]
-        names += [("subject", each) for each in listed(subjects, "subjects")]
+        names: list[Name] = [("record", require_id(each, "a record's id")) for each in listed(ids, "ids")]
+        names += [("subject", require_id(each, "a subject")) for each in listed(subjects, "subjects")]
         self._keeper.require_open()
         return [(*name, why) for name, why in self._inbox.unknown(names, self.records).items()]
 
@@ -560,6 +560,11 @@ class DurableDeployment:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
         with self._store.database.snapshot():
             return self._evidence.ledger.checkpoint()
+
+    @property
+    def log_state(self) -> LogState:
+        """Where the log is now, as it was signed: quick, because its entries are not looked at again."""
+        return self._evidence.ledger.state
 
     def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
         """The proof that the log begins with its first `old_size` entries: see `Tree.consistency`.

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
-from expunge.service import about, predictions
+from expunge.service import about, audits, dashboard, inside, planning, predictions
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
@@ -37,7 +37,9 @@ from expunge.service.exchange import (
     as_json,
 )
 from expunge.service.predictor import Predictor
+from expunge.service.jobs import Jobs
 from expunge.service.problems import Problem, problem_of
+from expunge.service.traffic import Traffic
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BODY_SECONDS: Final = 120.0  # for the whole body of a request
@@ -75,6 +77,8 @@ class Service:
         How much one request may ask for.
     allow_unguarded
         Whether an (α,β,γ) promise may be vacuous, or absent.
+    trust
+        The modules or classes of the user's own that the folder was created with.
 
     Raises
     ------
@@ -82,38 +86,49 @@ class Service:
         If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
     """
 
-    def __init__(self, deployment: DurableDeployment, *, limits: Limits | None = None, allow_unguarded: bool = False):
+    def __init__(
+        self,
+        deployment: DurableDeployment,
+        *,
+        limits: Limits | None = None,
+        allow_unguarded: bool = False,
+        trust: Sequence[str] = (),
+    ) -> None:
         self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
+        self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
         self._rates = Rates()
         self._prefix, self._number = secrets.token_hex(4), 0  # of the ids of requests that bring none
         self._arriving: dict[asyncio.Task[Any], float] = {}  # since when bodies are being read
         self._always: Headers = [*SECURITY, ("expunge-promise", self.told.header)]
+        self.rounds = inside.Rounds(deployment.inside)
         self.columns = Columns.of(deployment)
-        self._predictor = Predictor(deployment, self.columns)
+        self.predictor = Predictor(deployment, self.columns)
+        modules = (predictions, about, dashboard, audits, planning, inside)
         self.routes = Routes(
             [
                 Route("GET", "/healthz", None, self._health),
-                *predictions.routes(self, self.columns, self._predictor),
-                *about.routes(self),
+                *(each for module in modules for each in module.routes(self)),
             ]
         )
 
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
         sys.setswitchinterval(_SWITCH_SECONDS)
-        await self._predictor.start()
-        self._looking = asyncio.create_task(self._look_after())
+        await self.predictor.start()
+        self._following = [asyncio.create_task(each) for each in (self._look_after(), self.rounds.follow(self))]
 
     async def stop(self) -> None:
         """End what goes on beside the requests."""
-        self._looking.cancel()
+        for each in self._following:
+            each.cancel()
+        await self.jobs.stop()
 
     def close(self) -> None:
         """Close the folder."""
-        self._predictor.close()
+        self.predictor.close()
         self.deployment.close()
 
     async def _look_after(self) -> None:
@@ -148,15 +163,18 @@ class Service:
             if request.method not in ("GET", "HEAD"):
                 request.body = await self._body(request, protocol)
             answer = await route.handle(request)
+            if answer.rows:
+                self.traffic.count(answer.rows)
         except Exception as error:
             answer = self._failed(error, request)
         sent = [
             *self._always,
             ("x-request-id", given),
             ("content-type", answer.kind),
-            NO_CONTENT,
             *answer.headers,
         ]
+        if not any(name == NO_CONTENT[0] for name, _ in answer.headers):
+            sent.append(NO_CONTENT)
         if answer.status == 304 or request.method == "HEAD":
             protocol.response_empty(answer.status, sent)
         else:
@@ -268,7 +286,7 @@ def make_app(
 
     deployment = open_folder(folder, trust=trust, apply_pending=False)
     try:
-        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded)
+        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded, trust=trust)
     except BaseException:
         deployment.close()
         raise

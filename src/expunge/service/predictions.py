@@ -6,16 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from expunge.service.answers import Labels, form_of_answer, form_of_body, write
-from expunge.service.columns import Columns
 from expunge.service.exchange import EVERYBODY, Answer, Request, Route, as_json, tagged
-from expunge.service.predictor import Predictor
 
 if TYPE_CHECKING:
     from expunge.service.application import Service
 
 
-def routes(service: Service, columns: Columns, predictor: Predictor) -> list[Route]:
+def routes(service: Service) -> list[Route]:
     """The routes of this module."""
+    columns, predictor = service.columns, service.predictor
     labels, limits = Labels.of(service.deployment.classes), service.limits
 
     async def predict(request: Request) -> Answer:
