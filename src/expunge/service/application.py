@@ -36,8 +36,8 @@ from expunge.service.exchange import (
     Routes,
     as_json,
 )
-from expunge.service.predictor import Predictor
 from expunge.service.jobs import Jobs
+from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
 from expunge.service.traffic import Traffic
 
