@@ -13,6 +13,7 @@ A learner may also have the following attributes. They are optional and found by
 - `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
+- `asks_rows`, if true, lets `refit` get `rows=`, a function that returns the shard before the update as `ShardData`.
 - `reads_names`, if true, lets `fit` get the records' names as `names=`: 16 bytes each, which ids decide. The parts of
   `refit` have them too. Such a learner's seed is the shard's own and does not depend on the shard's contents, so that a
   coin for a record stays as it is when others come and go.
