@@ -29,7 +29,8 @@ from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
-from expunge.folder.evidence import CurrentFacts, Evidence
+from expunge.folder.configuration import load_settings
+from expunge.folder.evidence import CurrentFacts, Evidence, LogState
 from expunge.folder.inbox import Inbox
 from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
@@ -188,6 +189,11 @@ class DurableDeployment:
     def is_exact(self) -> bool:
         """Whether the exact promise alone is made, so that everything may be published."""
         return self._deployment.is_exact
+
+    @property
+    def promise_name(self) -> str:
+        """The short name of the promise, such as "exact" or "router"."""
+        return load_settings(self._store.fact("settings")).name
 
     @property
     def origins(self) -> Origins:
@@ -549,6 +555,11 @@ class DurableDeployment:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
         with self._store.database.snapshot():
             return self._evidence.ledger.checkpoint()
+
+    @property
+    def log_state(self) -> LogState:
+        """Where the log is now, as it was signed: quick, because its entries are not looked at again."""
+        return self._evidence.ledger.state
 
     def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
         """The proof that the log begins with its first `old_size` entries: see `Tree.consistency`.

@@ -115,10 +115,13 @@ class ExactRound(DirectRound):
         """
         if not self.opening.state.has_probabilities:
             return super().answer(rows)
-        found = self.opening.state.mean_probabilities(rows)
-        is_known = ~np.isnan(found).any(axis=1)
-        codes = np.full(len(found), _DECLINED, dtype=np.int64)
-        codes[is_known] = found[is_known].argmax(axis=1)
+        return self.likeliest(self.opening.state.mean_probabilities(rows))
+
+    def likeliest(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The class with the largest probability; DECLINED where there is none."""
+        is_known = ~np.isnan(probabilities).any(axis=1)
+        codes = np.full(len(probabilities), _DECLINED, dtype=np.int64)
+        codes[is_known] = probabilities[is_known].argmax(axis=1)
         return codes
 
     def values(self, rows: Features) -> NDArray[np.float64]:

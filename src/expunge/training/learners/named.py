@@ -305,8 +305,9 @@ def named_learner(
         missing numbers gets them as they are, and so does an exact learner. A table with categories may have gaps in
         any case.
     **options
-        Settings of the classifier. `batched=True` trains many shards together (`BatchLearner`): "logistic", "ridge",
-        "linear-svm" and "naive-bayes" on numbers without gaps.
+        Settings of the classifier. "logistic", "ridge", "linear-svm" and "naive-bayes" train many small shards of
+        numbers together (`BatchLearner`), where their settings allow it; `batched=False` trains each by scikit-learn,
+        and `batched=True` refuses settings that do not allow it.
 
     Returns
     -------
@@ -333,16 +334,24 @@ def named_learner(
         raise ParameterError(
             f"unknown learner {name!r}: {words} {', '.join(known)}, or package.module:factory for one of your own"
         )
-    is_batched = options.pop("batched", False)
-    if not isinstance(is_batched, bool):
+    is_batched = options.pop("batched", None)
+    if not isinstance(is_batched, bool | None):
         raise ParameterError(f"batched of learner {name!r} must be true or false, got {is_batched!r}")
-    kind = BatchLearner if is_batched else ScikitLearner
+    kind = {None: _batched_if_possible, True: BatchLearner, False: ScikitLearner}[is_batched]
     classifier = _configure(name, recipe.classifier(), options)
     if columns is None or set(columns.values()) == {"number"}:
         steps = [StandardScaler()] * recipe.is_scaled + [ZerosForNothing()] * recipe.keeps_gaps
         learner = kind(make_pipeline(*steps, classifier) if steps else classifier)
         return kind(_with_filled_gaps(learner.estimator)) if fills_gaps and not takes_gaps(learner) else learner
     return kind(Pipeline([("columns", _make_transformer(recipe, columns)), ("classifier", classifier)]))
+
+
+def _batched_if_possible(estimator: Any) -> ScikitLearner:
+    """Trained together with other shards, where the estimator and its settings allow it."""
+    try:
+        return BatchLearner(estimator)
+    except ParameterError:
+        return ScikitLearner(estimator)
 
 
 def _configure(name: str, classifier: Any, options: Mapping[str, Any]) -> Any:
