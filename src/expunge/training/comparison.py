@@ -435,7 +435,7 @@ def _ask(state: EnsembleState, X: Features, *, by_votes: bool, combination: Comb
     if state.has_probabilities and not by_votes:
         found = state.mean_probabilities(X)
         is_known = ~np.isnan(found).any(axis=1)
-        return np.where(is_known, np.nan_to_num(found).argmax(axis=1), -1), found
+        return np.where(is_known, np.nan_to_num(state.margins(found)).argmax(axis=1), -1), found
     counts = state.count_votes(X)
     codes = np.where(counts.any(axis=1), plurality(counts), -1)
     opinions = None if by_votes else state.mean_scores(X)

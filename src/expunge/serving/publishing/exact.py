@@ -111,11 +111,12 @@ class ExactRound(DirectRound):
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """The class with the largest mean probability if every model has probabilities, else with the most votes.
 
-        DECLINED where every shard abstains. Among equals the first class wins.
+        A learner with thresholds decides by these. DECLINED where every shard abstains. Among equals the first class wins.
         """
         if not self.opening.state.has_probabilities:
             return super().answer(rows)
-        found = self.opening.state.mean_probabilities(rows)
+        state = self.opening.state
+        found = state.margins(state.mean_probabilities(rows))
         is_known = ~np.isnan(found).any(axis=1)
         codes = np.full(len(found), _DECLINED, dtype=np.int64)
         codes[is_known] = found[is_known].argmax(axis=1)
