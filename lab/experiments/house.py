@@ -139,11 +139,11 @@ STORIES = {
         ("serving.deployment.Deployment.predict", "ask the deployment in memory for labels."),
         ("core.features.conform", "check the rows against the layout of the records."),
         (
-            "serving.deployment._answer",
+            "serving.deployment._Asked.consider",
             "look for rows that this process has answered in this round: these cost nothing.",
         ),
         (
-            "serving.publishing.front.DirectRound.answer",
+            "serving.publishing.front.DirectRound.consider",
             "send the other rows to the ensemble; a router or a student would answer here instead.",
         ),
         ("training.ensemble.EnsembleState.count_votes", "count the votes of all shards for each class."),

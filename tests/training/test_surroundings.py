@@ -20,7 +20,7 @@ from expunge.training.ensemble import learn
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler
-from expunge.training.surroundings import silenced
+from expunge.training.surroundings import silenced, voting
 
 
 def test_nothing_is_shown_or_raised_inside_and_filters_are_restored_afterwards():
@@ -154,3 +154,31 @@ def test_settings_of_scikit_learn_decide_no_bit_and_no_vote():
     with sklearn.config_context(transform_output="polars"):  # which need not be installed
         assert plain.count_votes(X).sum() == 2 * len(X)
         assert np.isfinite(plain.mean_probabilities(X)).all()
+
+
+def test_a_vote_uses_one_thread_as_a_training_does():
+    numbers = []
+
+    class Model:
+        def predict(self, X):
+            numbers.append({each["num_threads"] for each in threadpool_info()})
+            return np.zeros(len(X), dtype=np.int64)
+
+    class Learns:
+        def fit(self, X, y, seed, *, weights=None):
+            return Model()
+
+    records = Records.build(np.zeros((8, 1)), np.arange(8) % 2)
+    state = learn(records, Recipe(Learns(), 2, key=RecipeKey.from_seed(0)))
+    with threadpool_limits(3):
+        state.count_votes(np.zeros((1, 1)))
+        assert {each["num_threads"] for each in threadpool_info()} == {3}
+    assert numbers == [{1}, {1}]
+
+
+def test_a_thread_that_is_inside_votes_without_changing_anything_again():
+    with voting():
+        inside = list(warnings.filters)
+        with voting():
+            assert warnings.filters == inside
+        assert {each["num_threads"] for each in threadpool_info()} == {1}

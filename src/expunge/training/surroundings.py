@@ -46,17 +46,55 @@ def training() -> Iterator[None]:
     Small models do not profit from threads, and on a busy machine threads wait for one another. Parallelism is the
     executor's.
     """
-    for_all, for_one = _libraries(len(sys.modules))
-    with voting(), _for_all_threads.inside(for_all), _single(for_one):
+    with voting():
         yield
 
 
 @contextmanager
 def voting() -> Iterator[None]:
-    """Scikit-learn's own settings inside the block, and no warning and no floating-point error is shown or raised."""
-    known = sklearn.get_config()
-    with sklearn.config_context(**{name: value for name, value in _SETTINGS.items() if name in known}), silenced():
+    """As `training`: many predictions at a time would also wait for one another's threads.
+
+    A thread that is inside already has nothing to do, so one that votes again and again enters once, for all its work.
+    """
+    num_modules = len(sys.modules)
+    before = getattr(_entered, "num_modules", None)
+    if before == num_modules:  # with another module another library may have come
         yield
+        return
+    if getattr(_entered, "for_good", False):
+        vote_for_good()
+        yield
+        return
+    for_all, for_one = _libraries(num_modules)
+    with (
+        sklearn.config_context(**_settings()),
+        silenced(),
+        _for_all_threads.inside(for_all),
+        _single(for_one),
+    ):
+        _entered.num_modules = num_modules
+        try:
+            yield
+        finally:
+            _entered.num_modules = before
+
+
+def vote_for_good() -> None:
+    """Enter `voting` in this thread, and never leave it: for threads of a service, which do nothing else."""
+    num_modules = len(sys.modules)
+    for_all, for_one = _libraries(num_modules)
+    sklearn.set_config(**_settings())
+    _filters.enter()
+    np.seterr(all="ignore")
+    _for_all_threads.enter(for_all)
+    _set_threads(for_one, [1] * len(for_one))
+    _entered.num_modules, _entered.for_good = num_modules, True
+
+
+def _settings() -> dict[str, Any]:
+    """Scikit-learn's own settings."""
+    known = sklearn.get_config()
+    return {name: value for name, value in _SETTINGS.items() if name in known}
 
 
 @contextmanager
@@ -76,14 +114,18 @@ class _Shared:
         self._done = ExitStack()
         self._version: Any = None
 
-    @contextmanager
-    def inside(self, version: Any = None) -> Iterator[None]:
-        """Enter. With another version than before the change is made again, on top of the one before."""
+    def enter(self, version: Any = None) -> None:
+        """Enter, for good if nothing follows."""
         with self._lock:
             if not self._inside or version is not self._version:
                 self._done.enter_context(self._change(version))
                 self._version = version
             self._inside += 1
+
+    @contextmanager
+    def inside(self, version: Any = None) -> Iterator[None]:
+        """Enter. With another version than before the change is made again, on top of the one before."""
+        self.enter(version)
         try:
             yield
         finally:
@@ -113,6 +155,7 @@ def _set_threads(libraries: Libraries, numbers: list[int]) -> None:
         release(force=True)
 
 
+_entered = threading.local()
 _filters = _Shared(lambda _: warnings.catch_warnings(action="ignore"))
 _for_all_threads = _Shared(_single)
 
