@@ -109,9 +109,6 @@ def _more_shards(wanted: dict[str, Any]) -> str:
     )
 
 
-_MOST_SHARDS = 10_000_000  # every shard is a model and a file
-
-
 # Spelled out, so that completing a word does not load the training code.
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
@@ -555,8 +552,10 @@ def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tu
             max_predictions=wanted["max_predictions"],
         )
         return advice.num_shards, advice.inclusion_probability if probability is None else probability
-    if not (shards.isascii() and shards.isdigit() and len(shards) <= 12 and 1 <= int(shards) <= _MOST_SHARDS):
-        raise ParameterError(f"--shards must be a whole number from 1 to {_MOST_SHARDS:,}, or auto, got {shards!r}")
+    from expunge.serving.promises import MOST_SHARDS
+
+    if not (shards.isascii() and shards.isdigit() and len(shards) <= 12 and 1 <= int(shards) <= MOST_SHARDS):
+        raise ParameterError(f"--shards must be a whole number from 1 to {MOST_SHARDS:,}, or auto, got {shards!r}")
     return int(shards), probability
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -112,6 +113,31 @@ def _at(field: str, message: str) -> dict[str, Any]:
 
 def _are(known: tuple[str, ...]) -> str:
     return f"are {', '.join(known)}" if known else "are none here"
+
+
+_Asked = TypeVar("_Asked")
+_PATH: Final = re.compile(r" - at `\$\.?(.*)`$")
+
+
+def asked(request: Request, kind: type[_Asked]) -> _Asked:
+    """The body of a request, read as JSON into a `msgspec.Struct`; an empty body has the members' usual values.
+
+    Raises
+    ------
+    Problem
+        If it is no JSON, or a member is unknown or has a wrong type. The member is named.
+    """
+    try:
+        return msgspec.json.decode(request.body or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        message, place = str(error), _PATH.search(str(error))
+        said = message[: place.start()] if place else message
+        where = place[1] if place else ""
+        raise Problem(
+            400, "invalid", f"{where}: {said}" if where else said, errors=[_at(where, said)] if where else []
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Problem(400, "invalid", "the body is not JSON") from None
 
 
 @dataclass(slots=True)

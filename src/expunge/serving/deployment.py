@@ -1011,9 +1011,10 @@ class Deployment:
 
         If anything fails before the switch, the round before stays in service.
         """
-        present, keeper = self._present, self._keeper
+        present, keeper, started = self._present, self._keeper, time.monotonic()
         try:
-            following = keeper.commit(present, train(present, keeper.begin(present)))
+            trained = train(present, keeper.begin(present))
+            following = keeper.commit(present, replace(trained, seconds=time.monotonic() - started))
             if following.publisher is not present.publisher:
                 following.publisher.journal = keeper.journal(following)
             self._switch(following)
