@@ -72,7 +72,8 @@ def inspect_data(
     """
     y = np.asarray(labels)
     is_told = not is_regression and y.ndim == 1
-    found, constant = [], []
+    found: list[str] = []
+    constant: list[str] = []
     for place, (name, column) in enumerate(_columns(features, [*kinds] if kinds else None)):
         kind = [*kinds.values()][place] if kinds else "category"
         if kind in ("date", "time"):
