@@ -529,8 +529,9 @@ class Deployment:
         """A score that ranks the rows as `predict_proba` does, or the mean of the shards' scores; exact promise only.
 
         If every model has probabilities, it is the log-odds of their mean for two classes, and the logarithm of their
-        mean for more; with thresholds, how far the mean is above the class's. Otherwise it is the mean of the models' own decision functions, in which a class that a shard
-        never saw has its lowest score there, or -1 if that is lower.
+        mean for more; with thresholds, how far the mean is above the class's. Otherwise it is the mean of the models'
+        own decision functions, in which a class that a shard never saw has its lowest score there, or -1 if that is
+        lower.
 
         Parameters
         ----------

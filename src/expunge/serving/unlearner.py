@@ -29,7 +29,13 @@ from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.rows import accepts_missing, accepts_sparse, narrowed, takes_texts, with_values
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import Serial, make_executor
-from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, ThresholdLearner, as_learner
+from expunge.training.learners import (
+    AbstainingLearner,
+    ScikitLearner,
+    SlicedScikitLearner,
+    ThresholdLearner,
+    as_learner,
+)
 from expunge.training.learners.boosting import adapted, is_boosting
 from expunge.training.learners.protocol import predicts_values
 

@@ -111,7 +111,8 @@ class ExactRound(DirectRound):
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """The class with the largest mean probability if every model has probabilities, else with the most votes.
 
-        A learner with thresholds decides by these. DECLINED where every shard abstains. Among equals the first class wins.
+        A learner with thresholds decides by these. DECLINED where every shard abstains. Among equals the first class
+        wins.
         """
         if not self.opening.state.has_probabilities:
             return super().answer(rows)

@@ -29,9 +29,11 @@ exact promise the mean of the models' probabilities answers queries, if every mo
 
 A learner with a true `predicts_values` learns numbers: `y` holds floats, one a row or a row of them, and its models
 have `values(X)`, the numbers predicted for each row, NaN where a model has no opinion. The mean or the median of the
-models' values answers queries. A learner with a true `has_thresholds` has voters with `margins`, which decide in place
-of mean probabilities; it goes with the exact promise alone. A learner whose models give another number of values than `y` has says so in
+models' values answers queries. A learner whose models give another number of values than `y` has says so in
 `num_values`.
+
+A learner with a true `has_thresholds` has voters with `margins`, which decide in place of mean probabilities. It goes
+with the exact promise alone.
 
 A learner that can resume from a slice is a `SlicedLearner`. It may have `extend_many(checkpoints, shards)`, which
 trains a slice of many shards in one call, from a checkpoint and a `ShardData` for each.

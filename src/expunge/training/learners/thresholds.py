@@ -1,10 +1,9 @@
 """Thresholds for classes, learned inside shards, so that rare classes are found under the exact promise.
 
-A model that saw twenty records of a rare class gives it small probabilities, also where it is right. The mean over many
-such models still ranks rows well, but no mean is a half any more, and the class is never answered. So each shard learns,
-besides its model, what that model says of records it was not trained on: the mean probability of each class among the
-class's own records, and among all others. Together these tell where the two part: a class is answered from half-way
-between on.
+A model that saw twenty records of a rare class gives it small probabilities, also where it is right. The mean over
+many such models still ranks rows well, but no mean is a half any more, and the class is never answered. So each shard
+learns, besides its model, what that model says of records it was not trained on: the mean probability of each class
+among the class's own records, and among all others. A class is answered from half-way between the two on.
 
 What a shard learns is a function of its own records, so it leaves with them, and T6 holds as for any learner.
 """
@@ -168,7 +167,9 @@ class ThresholdLearner:
     def load_model(self, parts: Mapping[str, Any]) -> Model:
         """The model that `dump_model` took apart. Raises `ValueError` if the parts do not fit together."""
         asked, given = np.asarray(parts["asked"]), np.asarray(parts["given"])
-        is_right = asked.ndim == 1 and given.shape == (len(asked), len(asked)) and asked.dtype == given.dtype == np.float64
+        is_right = (
+            asked.ndim == 1 and given.shape == (len(asked), len(asked)) and asked.dtype == given.dtype == np.float64
+        )
         if not is_right or not np.isfinite(given).all() or len(asked) != (self.num_classes or len(asked)):
             raise ValueError("the thresholds of a stored model do not fit together")
         return ThresholdModel(model_of(self.learner, parts["model"]), asked, given)
