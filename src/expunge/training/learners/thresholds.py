@@ -128,7 +128,7 @@ class ThresholdLearner:
 
     def fit_many(self, shards: Sequence[ShardData | SharedShard]) -> list[Model]:
         """The models of these shards, and of their parts, trained together if the learner can."""
-        whole = [ShardData(each.shard, each.X, np.asarray(each.y), each.weights, each.seed) for each in shards]
+        whole = [ShardData(each.shard, each.X, each.y, each.weights, each.seed) for each in shards]
         parts = [(place, held) for place, each in enumerate(whole) for held in _held_out(each.y)]
         others = [_without(whole[place], held) for place, held in parts]
         models = protocol.fit_many(self.learner, [*whole, *others])
@@ -141,7 +141,7 @@ class ThresholdLearner:
         """Nothing asked yet; of a shard with one class it is known what its model says."""
         num_classes = self.num_classes if self.num_classes is not None else int(shard.y.max()) + 1
         weights = np.ones(len(shard.y)) if shard.weights is None else shard.weights
-        asked = np.bincount(shard.y, weights=weights, minlength=num_classes)
+        asked = np.bincount(shard.y, weights=weights, minlength=num_classes).astype(np.float64)
         is_single = np.count_nonzero(np.bincount(shard.y)) == 1
         return ThresholdModel(model, asked, np.diag(asked) if is_single else np.zeros((num_classes, num_classes)))
 
