@@ -408,6 +408,10 @@ SCENARIOS |= {
     for name in ("logistic", "ridge", "linear-svm", "naive-bayes")
 }
 SCENARIOS |= {
+    "thresholds, arrays": lambda: Scenario(
+        named_learner("naive-bayes", thresholds=True), FLOATS, is_weighted=True, sampler=HALF
+    ),
+    "thresholds, frames": lambda: Scenario(named_learner("tree", columns=KINDS, thresholds=True), frame),
     "words in a frame": lambda: Scenario(
         named_learner("logistic", columns={**KINDS, "town": "text"}), frame, sampler=HALF
     ),

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.blocks import listed
+from expunge.core.blocks import listed, require_id
 from expunge.core.checks import require_text
 from expunge.core.corrections import Correct
 from expunge.core.errors import RequestError
@@ -39,7 +39,7 @@ from expunge.folder.store import Store
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
 from expunge.serving.card import make_card
-from expunge.serving.deployment import Deployment, Preview, Receipt, Status
+from expunge.serving.deployment import Deployment, Preview, Published, Receipt, Status
 from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, StudentRound
@@ -243,6 +243,11 @@ class DurableDeployment:
         self._keeper.require_open()
         return self._deployment.predict_codes(X)
 
+    def answer(self, X: Features, *, probabilities: bool = False) -> Published:
+        """Release what `predict` does, and say which round it is of, as `Deployment.answer` does."""
+        self._keeper.require_open()
+        return self._deployment.answer(X, probabilities=probabilities)
+
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Return the mean of the shards' probabilities, as `Deployment.predict_proba` does; exact promise only."""
         self._keeper.require_open()
@@ -396,8 +401,8 @@ class DurableDeployment:
             "record" or "subject", the name, and by which request it was deleted; empty if it never was, as far as is
             known.
         """
-        names: list[Name] = [("record", each) for each in listed(ids, "ids")]
-        names += [("subject", each) for each in listed(subjects, "subjects")]
+        names: list[Name] = [("record", require_id(each, "a record's id")) for each in listed(ids, "ids")]
+        names += [("subject", require_id(each, "a subject")) for each in listed(subjects, "subjects")]
         self._keeper.require_open()
         return [(*name, why) for name, why in self._inbox.unknown(names, self.records).items()]
 

@@ -65,10 +65,13 @@ def voting() -> Iterator[None]:
     if before == num_modules:  # with another module another library may have come
         yield
         return
-    known = sklearn.get_config()
+    if getattr(_entered, "for_good", False):
+        vote_for_good()
+        yield
+        return
     for_all, for_one = _libraries(num_modules)
     with (
-        sklearn.config_context(**{name: value for name, value in _SETTINGS.items() if name in known}),
+        sklearn.config_context(**_settings()),
         silenced(),
         _for_all_threads.inside(for_all),
         _single(for_one),
@@ -78,6 +81,24 @@ def voting() -> Iterator[None]:
             yield
         finally:
             _entered.num_modules = before
+
+
+def vote_for_good() -> None:
+    """Enter `voting` in this thread, and never leave it: for threads of a service, which do nothing else."""
+    num_modules = len(sys.modules)
+    for_all, for_one = _libraries(num_modules)
+    sklearn.set_config(**_settings())
+    _filters.enter()
+    np.seterr(all="ignore")
+    _for_all_threads.enter(for_all)
+    _set_threads(for_one, [1] * len(for_one))
+    _entered.num_modules, _entered.for_good = num_modules, True
+
+
+def _settings() -> dict[str, Any]:
+    """Scikit-learn's own settings."""
+    known = sklearn.get_config()
+    return {name: value for name, value in _SETTINGS.items() if name in known}
 
 
 @contextmanager
@@ -115,14 +136,18 @@ class _Shared:
         self._done = ExitStack()
         self._version: Any = None
 
-    @contextmanager
-    def inside(self, version: Any = None) -> Iterator[None]:
-        """Enter. With another version than before the change is made again, on top of the one before."""
+    def enter(self, version: Any = None) -> None:
+        """Enter, for good if nothing follows."""
         with self._lock:
             if not self._inside or version is not self._version:
                 self._done.enter_context(self._change(version))
                 self._version = version
             self._inside += 1
+
+    @contextmanager
+    def inside(self, version: Any = None) -> Iterator[None]:
+        """Enter. With another version than before the change is made again, on top of the one before."""
+        self.enter(version)
         try:
             yield
         finally:
