@@ -83,8 +83,8 @@ STORIES = {
         ),
         ("training.execution.Serial.map", "train the touched shards, here one after another."),
         (
-            "training.learners.scikit.ScikitLearner.fit",
-            "train one shard on the records that are left, with the seed that belongs to just these.",
+            "training.learners.batched.BatchLearner.fit_many",
+            "train one shard on the records that are left: logistic regression, with others of its size.",
         ),
         ("folder.store.ensembles.EnsembleWriter.add", "hand the new model to a thread that stages it."),
         ("folder.codec.codec.encode_model", "turn the model into bytes that hold no code."),
@@ -139,11 +139,11 @@ STORIES = {
         ("serving.deployment.Deployment.predict", "ask the deployment in memory for labels."),
         ("core.features.conform", "check the rows against the layout of the records."),
         (
-            "serving.deployment._answer",
+            "serving.deployment._Asked.consider",
             "look for rows that this process has answered in this round: these cost nothing.",
         ),
         (
-            "serving.publishing.front.DirectRound.answer",
+            "serving.publishing.front.DirectRound.consider",
             "send the other rows to the ensemble; a router or a student would answer here instead.",
         ),
         ("training.ensemble.EnsembleState.count_votes", "count the votes of all shards for each class."),

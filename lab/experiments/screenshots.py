@@ -94,6 +94,13 @@ def certificate_of_a_deployment(place: Path, page: Path) -> None:
     expunge("certificate", make_folder(place), "--out", place / "d.json", "--html", page)
 
 
+def letter(place: Path, page: Path) -> None:
+    """`expunge letter`, to the person whose records were deleted."""
+    folder = make_folder(place)
+    names = ("--to", "Ann Lee", "--from", "Example Ltd", "--reference", "EX-17")
+    expunge("letter", folder, "--request", (place / "request").read_text(), *names, "--out", page)
+
+
 def verified(place: Path, page: Path) -> None:
     """`expunge verify --html`, of a certificate that was changed afterwards."""
     expunge("certificate", make_folder(place), "--out", place / "v.json")
@@ -130,6 +137,7 @@ def notebook(place: Path, page: Path) -> None:
 PAGES: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
     "certificate": ("evidence.page", certificate_of_a_request),
     "deployment": ("evidence.page", certificate_of_a_deployment),
+    "letter": ("evidence.letter", letter),
     "verified": ("evidence.page", verified),
     "audit": ("audit.page", audit),
     "notebook": ("serving.card", notebook),

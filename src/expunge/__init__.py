@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
     from expunge.folder import create, open
     from expunge.privacy.accounting import PrivacyBudget
+    from expunge.service.client import Client
     from expunge.serving.deployment import Deployment
     from expunge.serving.estimator import UnlearningClassifier, UnlearningRegressor
     from expunge.serving.promises import Consensus, Exact, Noise, Router, Student, Unguarded
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Add": "core.records",
     "AddMany": "core.records",
+    "Client": "service.client",
     "Consensus": "serving.promises",
     "Delete": "core.records",
     "DeleteSubject": "core.records",
@@ -62,6 +64,7 @@ _HOMES = {
 __all__ = [
     "Add",
     "AddMany",
+    "Client",
     "Consensus",
     "Delete",
     "DeleteSubject",

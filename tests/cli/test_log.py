@@ -233,6 +233,30 @@ def test_following_a_repository_runs_nothing_that_it_names(churn, key, expunge, 
     assert (tmp_path / "ran").exists()  # the trap works
 
 
+def test_following_a_repository_fetches_nothing_that_it_lacks(churn, key, expunge, repository, tmp_path):
+    """What is missing in a repository from a stranger would be fetched by a program that it names."""
+    publish(expunge, churn, repository)
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    trap.chmod(0o755)
+    missing = git(repository, "rev-parse", "HEAD:./history").strip()
+    objects = git(repository, "rev-parse", "--absolute-git-dir").strip()
+    for name, value in (
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.url", str(tmp_path)),
+        ("remote.origin.uploadpack", str(trap)),
+        ("protocol.file.allow", "always"),
+    ):
+        git(repository, "config", name, value)
+    (Path(objects) / "objects" / missing[:2] / missing[2:]).unlink()
+    assert "git cat-file failed" in expunge("log", "follow", repository, "--key", key, code=2).err
+    assert not (tmp_path / "ran").exists()
+    subprocess.run(["git", "-C", repository, "cat-file", "blob", missing], capture_output=True, check=False)
+    assert (tmp_path / "ran").exists()  # the trap works
+
+
 def test_entries_are_compared_with_what_was_published_and_counted(churn, fork, key, tmp_path, expunge):
     place, file = tmp_path / "published.txt", tmp_path / "entries.txt"
     publish(expunge, churn, place)

@@ -164,6 +164,22 @@ MISTAKES = {
     "an earlier certificate that is none": ("certificate churn --since train.csv", r"train\.csv"),
     "an export to where something is": ("export churn --for-audit subfolder", "subfolder"),
     "an export into the deployment": ("export churn --for-audit churn/bundle", r"churn/bundle"),
+    # letters and back-ups
+    "a letter about no request": ("letter churn --request nope", r"nope"),
+    "a letter in a language that there is not": ("letter churn --request nope --language xx", r"--language.*xx"),
+    "a back-up onto a file": ("backup churn train.csv", r"train\.csv exists already"),
+    "a back-up of nothing": ("backup nowhere b.backup", r"nowhere"),
+    "a restore that does not say what is newer": ("restore train.csv new", r"--newer"),
+    "a restore from what is no back-up": ("restore train.csv new --without-newer", r"train\.csv"),
+    "a restore from nothing": ("restore nothing.backup new --without-newer", r"nothing\.backup"),
+    # the service
+    "a key for a role that there is not": ("keys create churn --role boss", r"boss"),
+    "a key until a time that is none": ("keys create churn --role predict --expires never", r"expires.*never"),
+    "keys of nothing": ("keys list nowhere", r"nowhere"),
+    "a service of nothing": ("serve nowhere", r"nowhere"),
+    "a port that there is not": ("serve churn --port 99999", r"--port.*65535"),
+    "TLS without its key": ("serve churn --tls-cert certificate.json", r"--tls-key"),
+    "a rate below zero": ("serve churn --rate -1", r"--rate.*-1"),
     # audits, plans, logs, witnesses
     "an audit that there is not": ("audit lookout --scheme sisa", r"lookout"),
     "a scheme that there is not": ("audit lookup --scheme siza", r"siza"),

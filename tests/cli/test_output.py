@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from rich.text import Text
 
 from expunge.cli import output
 
@@ -101,3 +102,22 @@ def test_a_bar_on_a_terminal_and_nothing_in_a_pipe(files, tmp_path, command):
     piped = subprocess.run(arguments("b"), capture_output=True, check=True)
     assert piped.stderr == b""
     assert b"\x1b" not in piped.stdout
+
+
+STRANGE = "churn\x1b]0;mine\x07\u202eno"
+
+
+def test_no_text_commands_the_terminal(monkeypatch):
+    """Whatever prints it: names of files, columns and labels come from others."""
+    for width in (None, 60):
+        file = io.StringIO()
+        screen = output.Screen(file=file, width=width, force_terminal=width is not None, color_system=None)
+        monkeypatch.setattr(output, "console", screen)
+        monkeypatch.setattr(output, "_errors", screen)
+        output.show_table(STRANGE, [STRANGE, "count"], [(STRANGE, 3)])
+        output.say(STRANGE)
+        output.complain(STRANGE)
+        screen.print(f"[bold]{STRANGE}[/bold]")
+        screen.print(Text(STRANGE))
+        assert not set("\x1b\x07\u202e") & set(file.getvalue())
+        assert "\\x1b]0;mine" in file.getvalue()

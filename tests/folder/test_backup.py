@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -147,7 +150,115 @@ def test_what_does_not_fit_is_one_line_and_leaves_nothing(folder: Path, tmp_path
         back_up(folder, tmp_path / "old.backup")
     with pytest.raises(InputError, match="lies in the deployment's folder"):
         back_up(folder, folder / "old.backup")
-    assert not list(tmp_path.glob(".backup-*"))
+    assert not list(tmp_path.glob(".*"))
+
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+def written(file: Path, members: Members) -> Path:
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as tar:
+        for told, content in members:
+            told.size = len(content)
+            tar.addfile(told, io.BytesIO(content))
+    return file
+
+
+def with_holes(file: Path, members: Members) -> Path:
+    """A member of a few bytes that stands for a terabyte."""
+    (told, _), *others = members
+    holes = tarfile.TarInfo(told.name)
+    names = {"major": "1", "minor": "0", "name": told.name, "realsize": str(1 << 40)}
+    holes.pax_headers = {f"GNU.sparse.{name}": value for name, value in names.items()}
+    return written(file, [(holes, f"1\n{(1 << 40) - 1}\n1\n".encode().ljust(512, b"\0") + b"x"), *others])
+
+
+def leading_back(file: Path, members: Members) -> Path:
+    """A member of a negative size, after which a reader would find it again."""
+    written(file, [*members, (tarfile.TarInfo("design/loop"), b"")])
+    content = bytearray(file.read_bytes())
+    start = content.index(b"design/loop")
+    content[start + 124 : start + 136] = (-512).to_bytes(12, "big", signed=True)
+    told = sum(content[start : start + 148]) + 8 * 32 + sum(content[start + 156 : start + 512])
+    content[start + 148 : start + 156] = f"{told:06o}\0 ".encode()
+    file.write_bytes(content)
+    return file
+
+
+def saying(**told: object) -> Callable[[Path, Members], Path]:
+    """One that says something else of itself."""
+
+    def make(file: Path, members: Members) -> Path:
+        *others, (about, content) = members
+        return written(file, [*others, (about, json.dumps(json.loads(content) | told).encode())])
+
+    return make
+
+
+def nested(file: Path, members: Members) -> Path:
+    return written(file, [*members[:-1], (members[-1][0], b"[" * 9_999)])
+
+
+def a_pipe(file: Path, _: Members) -> Path:
+    os.mkfifo(file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (with_holes, "does not belong in one"),
+        (leading_back, "does not belong in one"),
+        (nested, "is not a back-up, or is damaged"),
+        (a_pipe, "is not a file"),
+        (saying(entries=1_000), "says something else of itself"),
+        (saying(entries="one"), "says something else of itself"),
+        (saying(name="\x1b]0;other\x07"), "says something else of itself"),
+        (saying(at="2020-01-01T00:00:00Z"), "says something else of itself"),
+    ],
+)
+def test_a_strangers_back_up_is_refused_in_a_line(
+    folder: Path, tmp_path: Path, spoil: Callable[[Path, Members], Path], words: str
+) -> None:
+    """Nothing is believed of what it says, no more is written than it holds, and reading it comes to an end."""
+    make(folder).close()
+    back_up(folder, tmp_path / "sound.backup")
+    with tarfile.open(tmp_path / "sound.backup") as tar:
+        members = [(each, tar.extractfile(each).read()) for each in tar]  # type: ignore[union-attr]
+    assert members[-1][0].name == "backup.json"
+    file = spoil(tmp_path / "strange.backup", members)
+    for source, newer in ((file, folder), (tmp_path / "sound.backup", file)):
+        if newer is file and words.startswith("says"):
+            continue  # of what is newer only the database is read
+        with pytest.raises(ExpungeError, match=words) as caught:
+            restore(source, tmp_path / "again", newer=newer)
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "again").exists()
+        assert not list(tmp_path.glob(".*"))
+
+
+_KILLED_BACK_UP = """
+import os, signal, sys
+from expunge.folder import back_up
+from expunge.folder.store import steps
+steps.on_step = lambda step: step == sys.argv[3] and os.kill(os.getpid(), signal.SIGKILL)
+back_up(sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("step", ["backup.copied", "backup.written", "backup.named"])
+def test_what_a_killed_back_up_leaves_is_removed_by_the_next_one(folder: Path, tmp_path: Path, step: str) -> None:
+    """Also one of another name: a back-up is often named after the day."""
+    make(folder).close()
+    words = [sys.executable, "-c", _KILLED_BACK_UP, str(folder), str(tmp_path / "monday"), step]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / "monday").exists() == (step == "backup.named")
+    assert len(list(tmp_path.glob(".*"))) == 1
+    back_up(folder, tmp_path / "tuesday")
+    assert not list(tmp_path.glob(".*"))
+    if step == "backup.named":
+        assert (tmp_path / "monday").stat().st_nlink == 1
+        assert restore(tmp_path / "monday", tmp_path / "again", without_newer=True).num_records == 60
 
 
 def test_an_encrypted_folder_is_refused_and_a_noisy_one_needs_what_is_newer(folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from expunge.folder.store import steps
 from expunge.training.learners import LookupTableLearner
 
 SEED = 20
-CREATING = {step for step in steps.STEPS if step.startswith(("create.", "restore."))}
+CREATING = {step for step in steps.STEPS if step.startswith(("create.", "backup.", "restore."))}
 NOT_EVERYWHERE = {"erase.keys", "dirty.flagged", "dirty.done", "rewrite.done", "reserve.open", "reserve.done"}
 EVERYWHERE = set(steps.STEPS) - CREATING - NOT_EVERYWHERE
 RESERVING = {"reserve.open", "reserve.done"}

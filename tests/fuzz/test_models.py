@@ -29,7 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, SplineTransformer, StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, SVR
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeRegressor
 
 from expunge.core.errors import ModelFormatError
@@ -47,6 +47,7 @@ MODELS = {
     "boosting by histograms": HistGradientBoostingClassifier(max_iter=2, categorical_features=[3]),
     "machine": SVC(probability=False),
     "sparse machine": SVC(kernel="linear"),
+    "machine for numbers": SVR(),
     "brute neighbours": KNeighborsClassifier(algorithm="brute"),
     "neighbours": KNeighborsClassifier(algorithm="kd_tree"),
     "clusters": KMeans(3, n_init=1),

@@ -26,6 +26,7 @@ from expunge.core.errors import (
     BudgetExhaustedError,
     DuplicateRecordError,
     InputError,
+    NotPublishedError,
     ParameterError,
     TrainingError,
     UnknownRecordError,
@@ -52,7 +53,9 @@ def data():
 
 
 def deploy(data, *, mechanism=EXPONENTIAL, budget=TEN_ANSWERS, on_exhausted="retrain_on_update", **options):
-    publisher = NoisyPublisher(mechanism, budget=budget, on_exhausted=on_exhausted)
+    publisher = ExactPublisher()
+    if mechanism is not None:
+        publisher = NoisyPublisher(mechanism, budget=budget, on_exhausted=on_exhausted)
     options = {"num_shards": 12, "sampler": IndependentSampler(0.3), "rng": Randomness.from_seed(1), **options}
     records = Records.build(*data, subjects=[f"s{i // 4}" for i in range(len(data[1]))])
     return Deployment(records, ScikitLearner(LogisticRegression()), publisher=publisher, **options)
@@ -459,6 +462,90 @@ def test_many_threads_lose_nothing(data):
     assert len(deployment.records) == 160
     assert deployment.status.round == 40
     assert deployment.status.budget.predictions == 40
+
+
+class SlowVoter(LookupTableLearner):
+    """A learner whose models vote on a row of 77s only after a signal."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def make_voter(self, models, num_classes):
+        learner = self
+
+        class Waits:
+            def count(self, X):
+                if (X == 77).any():
+                    learner.has_begun.set()
+                    assert learner.may_end.wait(20)
+                return np.tile([3, 9], (len(X), 1))
+
+        return Waits()
+
+
+def deploy_slow_voter(data, learner):
+    return Deployment(
+        Records.build(*data),
+        learner,
+        num_shards=12,
+        sampler=IndependentSampler(0.5),
+        publisher=NoisyPublisher(EXPONENTIAL, budget=PrivacyBudget(1000.0, 0.0)),
+        rng=Randomness.from_system(),
+    )
+
+
+def test_a_long_prediction_keeps_no_other_one_waiting(data):
+    learner = SlowVoter()
+    deployment = deploy_slow_voter(data, learner)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            slow = pool.submit(deployment.predict_codes, np.full((2, 3), 77.0))
+            assert learner.has_begun.wait(20)
+            deployment.predict_codes(rows(3))
+            assert deployment.status.budget.predictions == 3
+        finally:
+            learner.may_end.set()
+        assert slow.result().shape == (2,)
+    assert deployment.status.budget.predictions == 4  # two equal rows are one question
+
+
+def test_what_was_considered_in_one_round_is_not_released_in_another(data):
+    learner = SlowVoter()
+    deployment = deploy_slow_voter(data, learner)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            slow = pool.submit(deployment.answer, np.full((1, 3), 77.0))
+            assert learner.has_begun.wait(20)
+            deployment.delete([0])
+        finally:
+            learner.may_end.set()
+        assert slow.result().round == 1
+    assert deployment.inside.round == 1
+    assert len(deployment.inside.answers) == 1
+
+
+def test_one_question_asked_twice_at_a_time_is_charged_once(data):
+    learner = SlowVoter()
+    deployment = deploy_slow_voter(data, learner)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(deployment.predict_codes, np.full((1, 3), 77.0)) for _ in range(4)]
+        assert learner.has_begun.wait(20)
+        learner.may_end.set()
+        assert len({each.result()[0] for each in asked}) == 1
+    assert deployment.status.budget.predictions == 1
+
+
+def test_an_answer_says_which_round_it_is_of_and_what_may_be_published(data):
+    noisy, exact = deploy(data), deploy(data, front=ExactFront(), mechanism=None)
+    assert noisy.answer(rows(2)).codes.shape == (2,)
+    with pytest.raises(NotPublishedError, match="labels only"):
+        noisy.answer(rows(2), probabilities=True)
+    found = exact.answer(data[0][:5], probabilities=True)
+    assert found.codes.tolist() == exact.predict_codes(data[0][:5]).tolist()
+    assert found.probabilities.tolist() == exact.predict_proba(data[0][:5]).tolist()
+    exact.delete([0])
+    assert exact.answer(rows(1)).round == 1
 
 
 def test_pickling_keeps_state_and_books_but_not_the_secret_coins(data):

@@ -76,7 +76,7 @@ def test_sizes_are_taken_or_planned_or_measured() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -3, True, 2.5, "many", None])
 def test_sizes_that_are_none(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match="n_shards must be a whole number of at least 1 or 'auto'"):
+    with pytest.raises(ParameterError, match="n_shards must be a whole number from 1 to 10,000,000 or 'auto'"):
         Consensus().sizes(wrong, None, RECORDS, as_learner(GaussianNB()))
 
 

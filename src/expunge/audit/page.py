@@ -148,7 +148,7 @@ def _picture(parts: Sequence[str], height: float, label: str) -> str:
     )
 
 
-_STYLE = """
+STYLE = """
 .verdict { padding: .8em 1em; border-left: 6px solid; margin: 1em 0; }
 .fine { border-color: var(--good); background: var(--good-back); }
 .found { border-color: var(--wait); background: var(--wait-back); }
@@ -204,7 +204,7 @@ def to_html(report: AuditReport, *, command: str = "") -> str:
         _reading(report),
         _repeat(report, command),
     ]
-    return document(title, "\n".join(sections), style=_STYLE)
+    return document(title, "\n".join(sections), style=STYLE)
 
 
 def _verdict(report: AuditReport) -> str:

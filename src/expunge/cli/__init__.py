@@ -14,9 +14,9 @@ try:
 
     _names = (
         "demo plan create predict requests desk letter rekey status check schema certificate backup log witness export "
-        "audit"
+        "audit serve"
     )
-    for _name in [*_names.split(), "audit"]:  # `expunge --help` lists the commands in this order
+    for _name in _names.split():  # `expunge --help` lists the commands in this order
         import_module(f"expunge.cli.{_name}")
     for _entry in entry_points(group="expunge.commands"):
         _command = _entry.load()

@@ -109,9 +109,6 @@ def _more_shards(wanted: dict[str, Any]) -> str:
     )
 
 
-_MOST_SHARDS = 10_000_000  # every shard is a model and a file
-
-
 # Spelled out, so that completing a word does not load the training code.
 LEARNERS = (
     *("logistic", "linear-svm", "ridge", "sgd", "naive-bayes", "neighbours"),
@@ -404,9 +401,10 @@ def create(
                 advance=clock_of_training.advance,
             )
         with deployment:
-            deployment.add_provenance({"report": report or measured(num_shards=known_shards)})
+            report = report or measured(num_shards=known_shards)
+            deployment.add_provenance({"report": report})
             with progress("measuring what a deletion costs", 1):
-                keep_costs(deployment, clock_of_training.seconds)
+                keep_costs(deployment, clock_of_training.seconds, report)
             found = _facts(deployment, schema, folder, declared=bool(classes))
     _show(found, as_json=as_json)
 
@@ -554,8 +552,10 @@ def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tu
             max_predictions=wanted["max_predictions"],
         )
         return advice.num_shards, advice.inclusion_probability if probability is None else probability
-    if not (shards.isascii() and shards.isdigit() and len(shards) <= 12 and 1 <= int(shards) <= _MOST_SHARDS):
-        raise ParameterError(f"--shards must be a whole number from 1 to {_MOST_SHARDS:,}, or auto, got {shards!r}")
+    from expunge.serving.promises import MOST_SHARDS
+
+    if not (shards.isascii() and shards.isdigit() and len(shards) <= 12 and 1 <= int(shards) <= MOST_SHARDS):
+        raise ParameterError(f"--shards must be a whole number from 1 to {MOST_SHARDS:,}, or auto, got {shards!r}")
     return int(shards), probability
 
 

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +26,15 @@ from expunge.core.errors import InputError
 
 
 class Screen(Console):
-    """A console that folds lines for readers alone: in a pipe each sentence is one line."""
+    """A console that folds lines for readers alone: in a pipe each sentence is one line.
+
+    Control characters are spelled out: names of files and of labels may hold commands for the terminal.
+    """
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        """Render something into pieces of text."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else Segment(_visible(piece.text), piece.style)
 
     @property
     def folds(self) -> bool:
@@ -38,7 +47,7 @@ class Screen(Console):
 
 
 console = Screen(highlight=False)
-_errors = Console(stderr=True, highlight=False)
+_errors = Screen(stderr=True, highlight=False)
 _SHORT_NAME = 32  # the name of a request is as long
 
 
@@ -89,7 +98,7 @@ def show_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequenc
         console.print(table)
     else:
         width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
-        Console(file=console.file, width=width, highlight=False).print(table)
+        Screen(file=console.file, width=width, highlight=False).print(table, soft_wrap=False)
 
 
 def _is_number(cell: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from expunge.core.checks import canonical
+from expunge.core.checks import MOST_BITS, as_number, canonical, quoted
 from expunge.core.errors import InputError, RecordError
 from expunge.core.features import Features, as_array, codes_of, concatenate, num_rows, take
 from expunge.core.index import RecordId
@@ -59,7 +59,9 @@ def require_id(value: Any, what: str) -> RecordId:
     """Check an id: an int or a str. A value that only equals one is refused (True is not 1)."""
     plain = value.item() if isinstance(value, np.integer | np.str_) else value
     if isinstance(plain, bool) or not isinstance(plain, int | str):
-        raise RecordError(f"{what} must be an int or a str, got {value!r}", repr(value))
+        raise RecordError(f"{what} must be an int or a str, got {quoted(value)}", quoted(value))
+    if isinstance(plain, int) and plain.bit_length() > MOST_BITS:
+        raise RecordError(f"{what} is at most a number of {MOST_BITS:,} bits, got {quoted(plain)}", quoted(plain))
     record: RecordId = canonical(plain)
     return record
 
@@ -135,19 +137,20 @@ def _require_kind(labels: NDArray[Any], is_text: bool, id_of: Any) -> None:
 
 def _unknown_label(labels: NDArray[Any], row: int, id_of: Any) -> RecordError:
     record, label = id_of(row), labels[row].item() if isinstance(labels[row], np.generic) else labels[row]
-    return RecordError(f"record {record!r} has the label {label!r:.80}, which is not a known class", record)
+    return RecordError(f"record {record!r} has the label {quoted(label)}, which is not a known class", record)
 
 
 def _numbers(labels: NDArray[Any], id_of: Any) -> NDArray[np.float64]:
     """The numbers to predict, all finite."""
     if labels.dtype.kind not in "biuf":
-        plain = [float(cell) if isinstance(cell, Real) else np.nan for cell in labels.ravel().tolist()]
+        plain = [as_number(cell) for cell in labels.ravel().tolist()]
         numbers = np.array(plain, dtype=np.float64).reshape(labels.shape)
     else:
         numbers = np.array(labels, dtype=np.float64, order="C")
     for row in np.argwhere(~np.isfinite(numbers))[:1, 0]:
         record, found = id_of(int(row)), labels[row : row + 1].tolist()[0]
-        raise RecordError(f"record {record!r} has the label {found!r}, and a regressor learns finite numbers", record)
+        what = f"record {record!r} has the label {quoted(found)}, and a regressor learns finite numbers"
+        raise RecordError(what, record)
     return numbers
 
 
@@ -191,10 +194,10 @@ def _weight_column(weights: Any, length: int, id_of: Any) -> NDArray[np.float64]
     if given.dtype.kind in "fiub":
         found = given.astype(np.float64)
     else:
-        found = np.array([float(each) if isinstance(each, Real) else np.nan for each in given.tolist()])
+        found = np.array([as_number(each) for each in given.tolist()])
     for row in np.flatnonzero(~(np.isfinite(found) & (found >= 0)))[:1]:
         record, weight = id_of(int(row)), given[row : row + 1].tolist()[0]
-        raise RecordError(f"record {record!r} has the weight {weight!r:.80}", record)
+        raise RecordError(f"record {record!r} has the weight {quoted(weight)}", record)
     return found
 
 

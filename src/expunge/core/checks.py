@@ -9,9 +9,36 @@ import math
 import unicodedata
 from collections.abc import Collection
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Final
 
 from expunge.core.errors import ParameterError
+
+#: The largest whole number that names a record, or is quoted.
+MOST_BITS: Final = 1024
+_QUOTED: Final = 80  # characters
+
+
+def quoted(value: object) -> str:
+    """A value as a message quotes it: 80 characters at most. Python writes no number of more than 4,300 digits.
+
+    Parameters
+    ----------
+    value
+        Anything.
+
+    Returns
+    -------
+    str
+        Its beginning.
+
+    Examples
+    --------
+    >>> quoted("17"), quoted(10**5000)
+    ("'17'", 'a number of 16,610 bits')
+    """
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return f"a number of {value.bit_length():,} bits"
+    return repr(value)[:_QUOTED]
 
 
 def require_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
@@ -47,7 +74,7 @@ def require_count(name: str, value: object, *, least: int = 1, most: int | None 
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_integer or int(value) < least or (most is not None and int(value) > most):  # type: ignore[call-overload]
         allowed = f">= {least}" if most is None else f"from {least} to {most:,}"
-        raise ParameterError(f"{name} must be an integer {allowed}, got {value!r:.80}")
+        raise ParameterError(f"{name} must be an integer {allowed}, got {quoted(value)}")
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
@@ -235,6 +262,20 @@ def require_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ParameterError(f"{name} must be true or false, got {value!r:.80}")
     return value
+
+
+def as_number(value: Any) -> float:
+    """A number as a float; NaN for what is none, and infinity for one that is too large.
+
+    Examples
+    --------
+    >>> as_number(3), as_number("3"), as_number(10**400)
+    (3.0, nan, inf)
+    """
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.inf
 
 
 def canonical(name: Any) -> Any:

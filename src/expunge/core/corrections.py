@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.blocks import listed
+from expunge.core.blocks import listed, require_id
 from expunge.core.errors import InputError, RecordError
 from expunge.core.features import Features, as_features, cast_like, is_frame, is_sparse, num_rows
 from expunge.core.index import RecordId
@@ -76,7 +76,7 @@ class Correct:
         InputError
             If nothing is to be corrected, an id comes twice, or what is given does not fit.
         """
-        named = listed(self.ids, "ids")
+        named = [require_id(each, "a record's id") for each in listed(self.ids, "ids")]
         if not named:
             raise InputError("a correction must name at least one record")
         labels, subjects, weights = self.labels, self.subjects, self.weights

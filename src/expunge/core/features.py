@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from expunge.core.checks import quoted
 from expunge.core.errors import InputError, MissingExtraError
 
 _SCALARS = (np.bool_, np.number, np.str_, np.bytes_)  # NumPy's forms of Python values
@@ -364,9 +365,10 @@ def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
     for place, value in enumerate(values.ravel().tolist()):
         try:
             plain.append(_number(value))
-        except (TypeError, ValueError):
-            row = place // max(1, values[:1].size) + 1
-            raise InputError(f"row {row:,} has {value!r:.80}, which is not a number") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            row, why = place // max(1, values[:1].size) + 1, "not a number"
+            why = "too large" if isinstance(error, OverflowError) else why
+            raise InputError(f"row {row:,} has {quoted(value)}, which is {why}") from None
     return np.array(plain, dtype=np.float64).reshape(values.shape)
 
 

@@ -164,11 +164,18 @@ class Place:
 
     def is_folder(self) -> bool:
         """Whether there is a folder. A link to one is none."""
+        return stat.S_ISDIR(self._mode())
+
+    def is_file(self) -> bool:
+        """Whether there is a regular file, also one with a second name. A link to one is none."""
+        return stat.S_ISREG(self._mode())
+
+    def _mode(self) -> int:
         try:
             with self._holder() as (descriptor, name):
-                return stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode)
+                return os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
         except FileNotFoundError:
-            return False
+            return 0
 
     def names(self) -> list[str]:
         """Return the names in a folder, sorted."""

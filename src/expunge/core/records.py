@@ -33,6 +33,7 @@ from expunge.core.blocks import (
     pick_rows,
     require_id,
 )
+from expunge.core.checks import quoted
 from expunge.core.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError, UnknownSubjectError
 from expunge.core.features import (
     Features,
@@ -388,7 +389,7 @@ class Records:
         """Return the slot of a record; an unknown id raises `UnknownRecordError`, which names it."""
         slot = self.index.find(record)
         if slot is None:
-            raise UnknownRecordError(f"no record has the id {record!r:.200}", record)
+            raise UnknownRecordError(f"no record has the id {quoted(record)}", record)
         return slot
 
     def id_of(self, slot: int) -> RecordId:
@@ -399,7 +400,7 @@ class Records:
         """Return the slots of a subject's records, in order; an unknown subject raises `UnknownRecordError`."""
         live = tuple(slot for slot in self.subjects.find(subject) if not self.index.is_gone(slot))
         if not live:
-            raise UnknownSubjectError(f"no record belongs to the subject {subject!r:.200}", subject)
+            raise UnknownSubjectError(f"no record belongs to the subject {quoted(subject)}", subject)
         return live
 
     def live_slots(self) -> NDArray[np.int64]:
@@ -758,7 +759,7 @@ class _Batch:
         came = dict.fromkeys(self.arrivals.pop(subject, ()))
         fresh = [record for record in came if record in self.pending and self._subject(record) == subject]
         if not settled and not fresh:
-            raise UnknownSubjectError(f"no record belongs to the subject {subject!r:.200}", subject)
+            raise UnknownSubjectError(f"no record belongs to the subject {quoted(subject)}", subject)
         self.removed.update(slots)
         for record in fresh:
             del self.pending[record]

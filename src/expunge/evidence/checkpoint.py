@@ -159,6 +159,11 @@ class NoteSignature:
     id: bytes
     signature: bytes
 
+    @property
+    def cosigned_at(self) -> int | None:
+        """The time of a cosignature, in seconds since 1970, unchecked; None if it is none."""
+        return int.from_bytes(self.signature[:8], "big") if len(self.signature) == 8 + 64 else None
+
     def __str__(self) -> str:
         return f"{_DASH}{self.name} {base64.b64encode(self.id + self.signature).decode()}"
 

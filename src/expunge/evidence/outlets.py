@@ -6,6 +6,7 @@ An `Outlet` holds what was published so far, and takes what is published next. T
 from __future__ import annotations
 
 import http.client
+import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -152,8 +153,11 @@ class GitOutlet:
             self._git("commit", "--quiet", "--message", words, "--", *names)
 
     def _git(self, *words: str, may_fail: bool = False) -> str:
+        command = ["git", "-C", str(self.folder), *words]
+        # What is missing is not fetched from elsewhere: a repository's settings may name a program for that.
+        alone = {**os.environ, "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
         try:
-            done = subprocess.run(["git", "-C", str(self.folder), *words], capture_output=True, check=False)
+            done = subprocess.run(command, env=alone, capture_output=True, check=False)
         except FileNotFoundError:
             raise InputError(f"{self.folder} is a folder, and git is not installed: name a file or a URL") from None
         if done.returncode and not may_fail:

@@ -19,7 +19,7 @@ from expunge.evidence.ledger import Shown
 from expunge.evidence.statements import describe_place, describe_request
 from expunge.evidence.verification import Verification
 
-_STYLE: Final = """
+STYLE: Final = """
 .state { display: inline-block; padding: 0.1rem 0.7rem; border-radius: 1rem; font-weight: 600; margin-right: 0.4rem;
   border: 1px solid currentColor; }
 .state.applied, .state.deployment { color: var(--good); background: var(--good-back); }
@@ -87,7 +87,7 @@ def render_page(certificate: Certificate, verification: Verification | None = No
             _appendix(certificate, verification),
         ]
     )
-    return document(f"{title} · {certificate.deployment.name}", body, style=_STYLE)
+    return document(f"{title} · {certificate.deployment.name}", body, style=STYLE)
 
 
 def _title(certificate: Certificate) -> str:

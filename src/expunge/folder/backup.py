@@ -13,16 +13,17 @@ import json
 import os
 import re
 import shutil
+import stat
 import tarfile
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from expunge.core.errors import FormatError, InputError, ParameterError, StoreError
-from expunge.core.files import flush_file, overwrite
+from expunge.core.files import flush_file
+from expunge.core.place import Place
 from expunge.core.records import DeleteMany, RecordId, Records, Update
 from expunge.core.version import __version__
 from expunge.folder.checkup import check
@@ -33,7 +34,7 @@ from expunge.folder.store import Store, is_vacant, recover_replacement
 from expunge.folder.store.database import NAME, Database
 from expunge.folder.store.ensembles import read_records
 from expunge.folder.store.files import explain_damage, explain_errors
-from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
+from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made, workshop
 from expunge.folder.store.requests import Request
 from expunge.folder.store.slabs import RECORD_FILE
 from expunge.folder.store.steps import report_step
@@ -140,6 +141,7 @@ def back_up(path: str | os.PathLike[str], file: str | os.PathLike[str], *, log_o
 
     Examples
     --------
+    >>> import tempfile
     >>> import numpy as np
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from expunge.folder import create
@@ -164,7 +166,9 @@ def back_up(path: str | os.PathLike[str], file: str | os.PathLike[str], *, log_o
                 f"{path} is encrypted: a back-up of its keys would outlive deletions. Copy the folder without "
                 "keys/erasure.key, and keep that file where it can be overwritten (docs/durability.md)"
             )
-        with explain_errors(target[1].parent), _private(target[1].parent) as room:
+        beside = target[1].with_name("backup")  # not the file's own name: the next back-up has another one
+        remove_abandoned(beside)
+        with explain_errors(target[1].parent), workshop(beside, "partial") as room:
             for _ in range(_ATTEMPTS):
                 before = _moment_of(store)
                 try:
@@ -175,7 +179,9 @@ def back_up(path: str | os.PathLike[str], file: str | os.PathLike[str], *, log_o
                     continue
                 if _moment_of(store) == before:
                     flush_file(room / "backup")
+                    report_step("backup.written")
                     os.link(room / "backup", target[1])  # appears whole, and replaces nothing
+                    report_step("backup.named")
                     flush_file(target[1].parent)
                     return found
         raise StoreError(f"{path} is changed faster than it can be copied; try again later")
@@ -186,24 +192,6 @@ def back_up(path: str | os.PathLike[str], file: str | os.PathLike[str], *, log_o
 def _moment_of(store: Store) -> Any:
     """What changes when files of the folder do: the round, and the pending requests."""
     return store.position, store.database.rows("SELECT request FROM requests WHERE state IN ('pending', 'switched')")
-
-
-@contextmanager
-def _private(beside: Path) -> Iterator[Path]:
-    """A folder of this process alone. What lies in it is overwritten before it is removed."""
-    room = Path(tempfile.mkdtemp(prefix=".backup-", dir=beside))
-    try:
-        yield room
-    finally:
-        for each in room.rglob("*"):
-            with suppress(OSError, StoreError):
-                if each.is_file() and each.stat().st_nlink == 1:
-                    descriptor = os.open(each, os.O_RDWR)
-                    try:
-                        overwrite(descriptor)
-                    finally:
-                        os.close(descriptor)
-        shutil.rmtree(room, ignore_errors=True)
 
 
 def _write(store: Store, room: Path, *, log_only: bool) -> BackUp:
@@ -217,27 +205,34 @@ def _write(store: Store, room: Path, *, log_only: bool) -> BackUp:
     descriptor = os.open(room / "backup", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
 
-        def put(name: str, content: bytes) -> None:
+        def put(name: str, stream: IO[bytes]) -> None:
             told = tarfile.TarInfo(name)
-            told.size, told.mode = len(content), 0o600
-            tar.addfile(told, io.BytesIO(content))
+            told.size, told.mode = stream.seek(0, os.SEEK_END), 0o600
+            stream.seek(0)
+            tar.addfile(told, stream)
 
         if not log_only:
             for name in _files(store):
-                put(name, _below(store, name))
+                with os.fdopen(_below(store, name).open(), "rb") as stream:
+                    put(name, stream)
         store.database.copy_to(copy / NAME)
         (copy / MOMENT).write_bytes(moment)
+        report_step("backup.copied")
         if log_only:
             _strip(copy)
-        row = store.database.row("SELECT COUNT(*) FROM ledger")
-        found = BackUp(
-            store.fact("deployment"), store.fact("name"), int(row[0]) if row else 0, _latest(store), not log_only
-        )
-        put(NAME, (copy / NAME).read_bytes())
-        put(MOMENT, (copy / MOMENT).read_bytes())
+        for name in (NAME, MOMENT):
+            with (copy / name).open("rb") as stream:
+                put(name, stream)
+        found = _described(store, has_records=not log_only)
         about = {name: getattr(found, name) for name in BackUp.__dataclass_fields__}
-        put(_ABOUT, json.dumps({"format": _FORMAT, "software": __version__, **about}).encode())
+        put(_ABOUT, io.BytesIO(json.dumps({"format": _FORMAT, "software": __version__, **about}).encode()))
     return found
+
+
+def _described(store: Store, *, has_records: bool) -> BackUp:
+    row = store.database.row("SELECT COUNT(*) FROM ledger")
+    entries = int(row[0]) if row else 0
+    return BackUp(store.fact("deployment"), store.fact("name"), entries, _latest(store), has_records)
 
 
 def _files(store: Store) -> list[str]:
@@ -255,11 +250,11 @@ def _files(store: Store) -> list[str]:
     ]
 
 
-def _below(store: Store, name: str) -> bytes:
+def _below(store: Store, name: str) -> Place:
     place = store.place
     for part in name.split("/"):
         place = place / part
-    return place.read_bytes()
+    return place
 
 
 def _strip(copy: Path) -> None:
@@ -347,7 +342,7 @@ def restore(
         for line in check(partial).damage[:1]:
             raise FormatError(f"{file} is damaged: {line.replace(str(partial), 'in it')}")
         report_step("restore.unpacked")
-        done = _brought_up(partial, about, newer, tuple(trust), n_jobs, advance)
+        done = _brought_up(partial, absolute, Path(file), about, newer, tuple(trust), n_jobs, advance)
         report_step("restore.done")
         with explain_errors(folder):
             partial.rename(absolute)
@@ -361,15 +356,19 @@ def restore(
 
 
 def _unpack(file: Path, folder: Path, *, only: Sequence[str] = ()) -> BackUp:
-    """Write the files of a back-up into a new folder. A name that does not belong to one is refused."""
+    """Write the files of a back-up into a new folder. A name that does not belong to one is refused.
+
+    So is a member with holes: a small file could stand for a terabyte of zeros.
+    """
     about: dict[str, Any] | None = None
     folder.mkdir(mode=0o700)
     for name in _FOLDERS:
         (folder / name).mkdir(mode=0o700)
     try:
-        with tarfile.open(file, mode="r:") as tar:
+        with _opened(file) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             for each in tar:
-                content = tar.extractfile(each) if each.isreg() else None
+                is_plain = each.isreg() and not each.issparse() and each.size >= 0  # a negative one leads back
+                content = tar.extractfile(each) if is_plain else None
                 if content is None or not (each.name == _ABOUT or _NAMES.fullmatch(each.name)):
                     raise FormatError(f"{file} is not a back-up: {each.name!r:.80} does not belong in one")
                 if each.name == _ABOUT:
@@ -381,9 +380,7 @@ def _unpack(file: Path, folder: Path, *, only: Sequence[str] = ()) -> BackUp:
                         shutil.copyfileobj(content, made, 1 << 20)
                         made.flush()
                         os.fsync(made.fileno())
-    except FileNotFoundError:
-        raise InputError(f"there is no file {str(file)!r}") from None
-    except (tarfile.TarError, EOFError, ValueError, FileExistsError, IsADirectoryError) as error:
+    except (tarfile.TarError, EOFError, ValueError, RecursionError, FileExistsError) as error:
         raise FormatError(f"{file} is not a back-up, or is damaged: {' '.join(str(error).split())}") from None
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         raise FormatError(f"{file} is not a back-up of this format, or it is cut off")
@@ -394,20 +391,37 @@ def _unpack(file: Path, folder: Path, *, only: Sequence[str] = ()) -> BackUp:
 
 
 @contextmanager
-def _newer_database(newer: Path) -> Iterator[Database]:
-    """The database of a folder, or of a back-up, for reading."""
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    """The file, which must be a regular one: to open a pipe could wait for ever."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {str(file)!r}") from None
+    except OSError as error:
+        raise InputError(f"{str(file)!r} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError(f"{str(file)!r} is not a file")
+        yield stream
+
+
+@contextmanager
+def _newer_database(newer: Path, folder: Path) -> Iterator[Database]:
+    """The database of a folder, or of a back-up that is unpacked beside the folder that is made, for reading."""
     if newer.is_dir():
         with closing(Database(newer, read_only=True)) as database:
             yield database
         return
-    with _private(Path(tempfile.gettempdir())) as room:
-        _unpack(newer, room / "newer", only=(NAME, MOMENT))
-        with closing(Database(room / "newer", read_only=True)) as database:
+    with workshop(folder, "partial") as room:
+        _unpack(newer, room / folder.name, only=(NAME, MOMENT))
+        with closing(Database(room / folder.name, read_only=True)) as database:
             yield database
 
 
 def _brought_up(
     partial: Path,
+    folder: Path,
+    file: Path,
     about: BackUp,
     newer: str | os.PathLike[str] | None,
     trust: tuple[str, ...],
@@ -422,13 +436,15 @@ def _brought_up(
     try:
         with explain_damage(partial):
             evidence = Evidence(store)
+            if about != _described(store, has_records=True):
+                raise FormatError(f"{file} is damaged: it says something else of itself than its log does")
             if newer is None and hides_counts(load_settings(store.fact("settings")).promise):
                 raise ParameterError(
                     "without something newer an (α,β,γ) promise cannot be restored: how many generations were used "
                     "since is not known. Create the deployment anew"
                 )
             if newer is not None:
-                with _newer_database(Path(newer)) as database, database.snapshot():
+                with _newer_database(Path(newer), folder) as database, database.snapshot():
                     later = _take_over(store, evidence, database, str(newer))
                 records = read_records(store)
                 deleted, changed = _stale(evidence, records, later)

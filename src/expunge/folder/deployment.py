@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from expunge.core.blocks import listed
+from expunge.core.blocks import listed, require_id
 from expunge.core.checks import require_text
 from expunge.core.corrections import Correct
 from expunge.core.errors import RequestError
@@ -29,7 +29,8 @@ from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, KeyDraw
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
-from expunge.folder.evidence import CurrentFacts, Evidence
+from expunge.folder.configuration import load_settings
+from expunge.folder.evidence import CurrentFacts, Evidence, LogState
 from expunge.folder.inbox import Inbox
 from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
@@ -38,7 +39,7 @@ from expunge.folder.store import Store
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
 from expunge.serving.card import make_card
-from expunge.serving.deployment import Deployment, Preview, Receipt, Status
+from expunge.serving.deployment import Deployment, Preview, Published, Receipt, Status
 from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, StudentRound
@@ -190,6 +191,11 @@ class DurableDeployment:
         return self._deployment.is_exact
 
     @property
+    def promise_name(self) -> str:
+        """The short name of the promise, such as "exact" or "router"."""
+        return load_settings(self._store.fact("settings")).name
+
+    @property
     def origins(self) -> Origins:
         """Which environments the models in service were trained in, and what has changed since."""
         return self._deployment.origins
@@ -236,6 +242,11 @@ class DurableDeployment:
         """Release a class code for every row, as `Deployment.predict_codes` does."""
         self._keeper.require_open()
         return self._deployment.predict_codes(X)
+
+    def answer(self, X: Features, *, probabilities: bool = False) -> Published:
+        """Release what `predict` does, and say which round it is of, as `Deployment.answer` does."""
+        self._keeper.require_open()
+        return self._deployment.answer(X, probabilities=probabilities)
 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Return the mean of the shards' probabilities, as `Deployment.predict_proba` does; exact promise only."""
@@ -390,8 +401,8 @@ class DurableDeployment:
             "record" or "subject", the name, and by which request it was deleted; empty if it never was, as far as is
             known.
         """
-        names: list[Name] = [("record", each) for each in listed(ids, "ids")]
-        names += [("subject", each) for each in listed(subjects, "subjects")]
+        names: list[Name] = [("record", require_id(each, "a record's id")) for each in listed(ids, "ids")]
+        names += [("subject", require_id(each, "a subject")) for each in listed(subjects, "subjects")]
         self._keeper.require_open()
         return [(*name, why) for name, why in self._inbox.unknown(names, self.records).items()]
 
@@ -549,6 +560,11 @@ class DurableDeployment:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
         with self._store.database.snapshot():
             return self._evidence.ledger.checkpoint()
+
+    @property
+    def log_state(self) -> LogState:
+        """Where the log is now, as it was signed: quick, because its entries are not looked at again."""
+        return self._evidence.ledger.state
 
     def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
         """The proof that the log begins with its first `old_size` entries: see `Tree.consistency`.

@@ -23,13 +23,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 
 from expunge.core.checks import require_count, require_flag, require_text
-from expunge.core.errors import ExpungeError, FormatError, InputError, StoreError
+from expunge.core.errors import ExpungeError, FormatError, InputError, RequestError, StoreError
 from expunge.core.files import flush_file
 from expunge.core.place import Place
 from expunge.core.prf import RecipeKey
@@ -40,6 +41,7 @@ from expunge.evidence import NoteKey, PublicKey, SigningKey, log_origin
 from expunge.evidence.nonce import Draw
 from expunge.folder.codec import Encoded, decode
 from expunge.folder.configuration import load_settings
+from expunge.folder.deployment import DurableDeployment
 from expunge.folder.evidence import Evidence, LedgerBook, read_signing_key
 from expunge.folder.inspection import read_unchanged
 from expunge.folder.store import Store, workshop
@@ -711,19 +713,50 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[..., None]]:
     try:
         evidence = Evidence(store)
         evidence.ledger.check()
-
-        def write(*, num_different: int, checkpoint: str | None, **told: Any) -> None:
-            position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"
-            told |= {**evidence.of_generation(position.generation), "round": position.round}
-            if checkpoint is not None:
-                told["checkpoint"] = checkpoint
-            if not is_independent:
-                models = {shard: _committed(store, shard) for shard in range(_num_shards(store))}
-                told |= {"num_different": num_different, "models": combine_commitments(models)}
-            with store.database.transaction():
-                evidence.ledger.write("recomputed", evidence.clock.done(), **told)
-
         with evidence.clock.work():
-            yield write
+            yield partial(_write_recomputed, store, evidence)
     finally:
         store.close()
+
+
+def record_recomputation(
+    deployment: DurableDeployment, *, generation: int, round: int, begun: float, **told: Any
+) -> None:
+    """Write the result of a recomputation into the log of an open deployment, as `recording` does for a folder.
+
+    Parameters
+    ----------
+    deployment
+        The deployment.
+    generation, round
+        The moment that the models belong to. If another round is in service by now, nothing is written.
+    begun
+        When the recomputation began, in seconds since 1970: the entry is dated from it.
+    **told
+        As for `recording`.
+
+    Raises
+    ------
+    RequestError
+        If a round was applied since the models were read.
+    """
+    store, evidence = deployment._store, deployment._evidence
+    with evidence.clock.work(begun), store.database.transaction():
+        position = store.position
+        if (position.generation, position.round) != (generation, round):
+            raise RequestError("other models are in service since it began, so the result was not recorded")
+        _write_recomputed(store, evidence, **told)
+
+
+def _write_recomputed(
+    store: Store, evidence: Evidence, *, num_different: int, checkpoint: str | None, **told: Any
+) -> None:
+    position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"
+    told |= {**evidence.of_generation(position.generation), "round": position.round}
+    if checkpoint is not None:
+        told["checkpoint"] = checkpoint
+    if not is_independent:
+        models = {shard: _committed(store, shard) for shard in range(_num_shards(store))}
+        told |= {"num_different": num_different, "models": combine_commitments(models)}
+    with store.database.transaction():
+        evidence.ledger.write("recomputed", evidence.clock.done(), **told)

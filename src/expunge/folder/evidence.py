@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,9 @@ from expunge.training.environment import describe_environments
 _TELLING = (
     "WHERE json_extract(entry, '$.event') "
     "IN ('created', 'committed', 'generation', 'round', 'schema', 'recomputed', 'restored')"
+)
+_LAST_RECOMPUTED = (
+    "WHERE sequence = (SELECT MAX(sequence) FROM ledger WHERE json_extract(entry, '$.event') = 'recomputed')"
 )
 _SIGNING_KEY, PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 KEY_FILES = (_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY)
@@ -76,12 +79,15 @@ class Clock:
         return round_up(time.time(), tick_seconds=self.tick_seconds)
 
     @contextmanager
-    def work(self) -> Iterator[None]:
-        """Note when this thread's work begins. Enter it before taking a lock that is held during trainings."""
+    def work(self, begun: float | None = None) -> Iterator[None]:
+        """Note when this thread's work begins: now, or when it began elsewhere, in seconds since 1970.
+
+        Enter it before taking a lock that is held during trainings.
+        """
         if hasattr(self._work, "begun"):
             yield
             return
-        self._work.begun = time.time()
+        self._work.begun = time.time() if begun is None else begun
         try:
             yield
         finally:
@@ -94,6 +100,28 @@ class Clock:
         return max(utc(first + self.tick_seconds), self.tick())
 
 
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """Where a log is now, as it was signed; its entries were not looked at again.
+
+    Parameters
+    ----------
+    checkpoint
+        The checkpoint that was signed last.
+    cosigned
+        The last one that witnesses cosigned, or None.
+    counts
+        How many entries there are of each event.
+    recomputed
+        The last recomputation that was recorded, or None.
+    """
+
+    checkpoint: Checkpoint
+    cosigned: Checkpoint | None
+    counts: Mapping[str, int]
+    recomputed: evidence.RecomputationFacts | None
+
+
 class LedgerBook:
     """The log in the store: entries, and a checkpoint that is signed whenever entries are added.
 
@@ -103,6 +131,7 @@ class LedgerBook:
     def __init__(self, store: Store, deployment: str) -> None:
         self._store = store
         self._deployment = deployment
+        self._known_state: tuple[list[Any], LogState] | None = None
 
     @property
     def origin(self) -> str:
@@ -381,6 +410,17 @@ class LedgerBook:
         return dict(
             self._store.database.rows("SELECT json_extract(entry, '$.event') AS event, COUNT(*) FROM ledger GROUP BY 1")
         )
+
+    @property
+    def state(self) -> LogState:
+        """Where the log is now, without a look at every entry."""
+        with self._store.database.snapshot():
+            notes = self._store.database.rows("SELECT kind, note FROM checkpoints ORDER BY kind")
+            if self._known_state is None or self._known_state[0] != notes:
+                last = self.entries(_LAST_RECOMPUTED)
+                found = evidence.RecomputationFacts.of(last[0]) if last else None
+                self._known_state = notes, LogState(self.signed, self.cosigned(), self.counts(), found)
+            return self._known_state[1]
 
     def history(self, *, num_shards: int) -> evidence.History:
         """Return what the whole log says about the key in force and about recomputations."""

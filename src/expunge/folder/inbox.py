@@ -324,12 +324,15 @@ class Inbox:
 
     def _refuse_baked_in(self, request: str, pending: list[Request]) -> None:
         """Refuse to cancel what a pending correction has read: it keeps what it does not replace."""
+        corrections = [one for one in pending if one.corrections]
+        if not corrections:
+            return
         try:
             names = _names(self._evidence.requests.batch_of(request))
         except ExpungeError:  # its file is damaged: it can be cancelled, and only so
             return
-        for one in pending:
-            for _, record in self._evidence.requests.batch_of(one.request).corrected if one.corrections else ():
+        for one in corrections:
+            for _, record in self._evidence.requests.batch_of(one.request).corrected:
                 if ("record", record) in names:
                     raise InputError(f"{one.request} corrects record {record!r:.80}")
 

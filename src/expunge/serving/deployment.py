@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -39,7 +39,7 @@ from expunge.core.words import read_period
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.card import make_card
 from expunge.serving.keeper import InMemory, Keeper, RoundState
-from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, Statement, make_statements
+from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, ONLY_MEANS, Statement, make_statements
 from expunge.serving.publishing import (
     BudgetStatus,
     DirectFront,
@@ -79,6 +79,7 @@ from expunge.training.sampling import Sampler
 _NOT_INDEPENDENT = "the shards are a partition: they are not independent, and no certificate covers them (Theorem 5.1)"
 _SMALLEST = float(np.finfo(np.float64).tiny)
 _MOST_ANSWERS, _KEPT_ANSWERS = 100_000, 75_000  # of a round: those asked for least recently are forgotten
+_ATTEMPTS = 3  # to release what was considered, before others have to wait
 _UNSAVED = ("_keeper", "_updating", "_lock", "_background", "_background_error")
 
 RecordIds = Sequence[RecordId] | NDArray[Any]
@@ -126,6 +127,28 @@ class Status:
     num_records: int
     num_shards: int
     budget: BudgetStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Answers, all of one round.
+
+    Attributes
+    ----------
+    round
+        The round.
+    codes
+        A class code for each row, DECLINED where there is no answer; None if numbers are predicted.
+    values
+        A number for each row, or a row of them; None if classes are predicted.
+    probabilities
+        The probabilities of the classes; None if they were not asked for.
+    """
+
+    round: int
+    codes: NDArray[np.int64] | None = None
+    values: NDArray[np.float64] | None = None
+    probabilities: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +277,8 @@ class Deployment:
             raise ParameterError("an ExactFront and an ExactPublisher belong together: both, or neither")
         if predicts_values(learner) and not is_exact:
             raise ParameterError(ONLY_CLASSES)
+        if getattr(learner, "has_thresholds", False) and not is_exact:
+            raise ParameterError(ONLY_MEANS)
         self._learner = learner
         self._max_generations = require_count("max_generations", max_generations)
         self._executor = executor or Serial()
@@ -399,16 +424,64 @@ class Deployment:
         rows = self._queries(X)
         if self.records.is_regression:
             raise NotPublishedError("no class codes: this deployment predicts numbers, which predict gives")
+        return self._published(rows)[1]
+
+    def _published(self, rows: Features) -> tuple[int, NDArray[np.int64]]:
+        """A round, and the answers of that round. Threads wait for one another only while answers are released."""
         if self.is_exact:
-            return self._present.serving.answer(rows)  # of one round, without waiting for anything
-        with self._lock:
             present = self._present
-            if len(present.state.records) == 0:
-                return np.full(num_rows(rows), DECLINED, dtype=np.int64)  # there is no record to learn from
-            answer = _answer(present, rows)
-            if present.publisher.on_exhausted == "retrain_now" and present.publisher.must_retrain:
-                self._start_background_retraining(present)
-            return answer
+            return present.round, present.serving.answer(rows)  # of one round, without waiting for anything
+        for attempt in range(_ATTEMPTS):
+            present = self._present
+            if len(present.state.records) == 0:  # there is no record to learn from
+                return present.round, np.full(num_rows(rows), DECLINED, dtype=np.int64)
+            asked = _Asked(present, rows)
+            with nullcontext() if attempt < _ATTEMPTS - 1 else self._lock:  # after so many changes they have to wait
+                considered = asked.consider()
+                with self._lock:
+                    # What is considered in one round is not released in another, and no row is charged twice.
+                    if self._present is not present or not asked.is_current:
+                        continue
+                    codes = asked.release(considered)
+                    if present.publisher.on_exhausted == "retrain_now" and present.publisher.must_retrain:
+                        self._start_background_retraining(present)
+                    return present.round, codes
+        raise AssertionError("nothing changes under the lock")
+
+    def answer(self, X: Features, *, probabilities: bool = False) -> Published:
+        """Release what `predict` does, and say which round it is of.
+
+        Parameters
+        ----------
+        X
+            The rows, in the layout of the records.
+        probabilities
+            Whether to release probabilities too, as `predict_proba` gives them, of the same round.
+
+        Returns
+        -------
+        Published
+            Codes and, if wanted, probabilities; or values, if this deployment predicts numbers.
+
+        Raises
+        ------
+        InputError, BudgetExhaustedError
+            As `predict`.
+        NotPublishedError
+            If probabilities are wanted that may not be published, or that there are none of.
+        """
+        rows, present = self._queries(X), self._present
+        if probabilities:
+            self._published_state("predict_proba")  # refuses where they may not be published
+            state, serving = present.state, present.serving
+            assert isinstance(serving, ExactRound)
+            found = state.mean_probabilities(rows)
+            codes = serving.likeliest(found) if state.has_probabilities else serving.answer(rows)
+            return Published(present.round, codes=codes, probabilities=found)
+        if self.records.is_regression:
+            return Published(present.round, values=self._values_of(present, rows))
+        round_, codes = self._published(rows)
+        return Published(round_, codes=codes)
 
     def _queries(self, X: Features) -> Features:
         """Rows in the layout of the records; an error if they have another one."""
@@ -456,8 +529,9 @@ class Deployment:
         """A score that ranks the rows as `predict_proba` does, or the mean of the shards' scores; exact promise only.
 
         If every model has probabilities, it is the log-odds of their mean for two classes, and the logarithm of their
-        mean for more. Otherwise it is the mean of the models' own decision functions, in which a class that a shard
-        never saw has its lowest score there, or -1 if that is lower.
+        mean for more; with thresholds, how far the mean is above the class's. Otherwise it is the mean of the models'
+        own decision functions, in which a class that a shard never saw has its lowest score there, or -1 if that is
+        lower.
 
         Parameters
         ----------
@@ -478,7 +552,11 @@ class Deployment:
         """
         state, rows = self._published_state("decision_function"), self._queries(X)
         if state.has_probabilities:
-            scores = np.log(np.maximum(state.mean_probabilities(rows), _SMALLEST))
+            found = state.mean_probabilities(rows)
+            margins = state.margins(found)
+            if margins is not found:
+                return np.asarray(margins[:, 1] - 0.5 if margins.shape[1] == 2 else margins)
+            scores = np.log(np.maximum(found, _SMALLEST))
             return np.asarray(scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores)
         means = state.mean_scores(rows)
         if means is None:
@@ -535,7 +613,10 @@ class Deployment:
         return labels
 
     def _values(self, X: Features) -> NDArray[np.float64]:
-        serving, rows = self._present.serving, self._queries(X)
+        return self._values_of(self._present, self._queries(X))
+
+    def _values_of(self, present: RoundState, rows: Features) -> NDArray[np.float64]:
+        serving = present.serving
         assert isinstance(serving, ExactRound)
         if not len(serving.opening.state.records):
             raise InputError("no records are left to predict from: add some")
@@ -937,9 +1018,10 @@ class Deployment:
 
         If anything fails before the switch, the round before stays in service.
         """
-        present, keeper = self._present, self._keeper
+        present, keeper, started = self._present, self._keeper, time.monotonic()
         try:
-            following = keeper.commit(present, train(present, keeper.begin(present)))
+            trained = train(present, keeper.begin(present))
+            following = keeper.commit(present, replace(trained, seconds=time.monotonic() - started))
             if following.publisher is not present.publisher:
                 following.publisher.journal = keeper.journal(following)
             self._switch(following)
@@ -1090,24 +1172,47 @@ def _estimator_of(model: Any, labels: NDArray[Any] | None) -> Any:
     return model.estimator if isinstance(model, ScikitModel | ScikitRegression | MultiOutputModel) else model
 
 
-def _answer(present: RoundState, rows: Features) -> NDArray[np.int64]:
-    """Release answers. One that was released in this round, and is not forgotten, is released again."""
-    if present.serving.is_repeatable:
-        return present.serving.answer(rows)
-    keys, known = row_keys(rows), present.answers
-    found = {key: known[key] for key in keys if key in known}
-    first = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
-    if first:
-        places = np.array(sorted(first.values()))
-        codes = present.serving.answer(take(rows, places))
-        found.update(zip((keys[place] for place in places), codes.tolist(), strict=True))
-    for key, code in found.items():  # what was asked for last comes last
-        known.pop(key, None)
-        known[key] = code
-    if len(known) > _MOST_ANSWERS:
-        for key in list(islice(known, len(known) - _KEPT_ANSWERS)):
+class _Asked:
+    """Rows that are asked about in a round. An answer that was released in it, and is not forgotten, is free."""
+
+    def __init__(self, present: RoundState, rows: Features) -> None:
+        self._present, self._rows = present, rows
+        self._keys = None if present.serving.is_repeatable else row_keys(rows)
+        self._new: list[int] = []  # the first places of rows that have no answer yet
+
+    def consider(self) -> Any:
+        """Compute what the answers need, for the rows that have none."""
+        serving, known = self._present.serving, self._present.answers
+        if self._keys is None:
+            return serving.consider(self._rows)
+        first = {key: place for place, key in reversed(list(enumerate(self._keys))) if key not in known}
+        self._new = sorted(first.values())
+        return serving.consider(take(self._rows, np.array(self._new))) if self._new else None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the rows that have no answer are still the same. Under the lock this does not change."""
+        if self._keys is None:
+            return True
+        known, new = self._present.answers, {self._keys[place] for place in self._new}
+        return all((key in known) != (key in new) for key in self._keys)
+
+    def release(self, considered: Any) -> NDArray[np.int64]:
+        """Release the answers, under the lock."""
+        serving, known, keys = self._present.serving, self._present.answers, self._keys
+        if keys is None:
+            return serving.release(considered)
+        if self._new:
+            codes = serving.release(considered)
+            known.update(zip((keys[place] for place in self._new), codes.tolist(), strict=True))
+        found = {key: known[key] for key in keys}
+        for key, code in found.items():  # what was asked for last comes last
             del known[key]
-    return np.array([found[key] for key in keys], dtype=np.int64)
+            known[key] = code
+        if len(known) > _MOST_ANSWERS:
+            for key in list(islice(known, len(known) - _KEPT_ANSWERS)):
+                del known[key]
+        return np.array([found[key] for key in keys], dtype=np.int64)
 
 
 def _no_change(present: RoundState, following: RoundState) -> Change | None:

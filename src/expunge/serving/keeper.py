@@ -50,6 +50,8 @@ class RoundState:
         When the recipe key was drawn, in seconds since 1970.
     renewed
         Why the key before it was replaced: "by hand", "on a clock" or "generation used up". Empty for the first key.
+    seconds
+        How long it took to make this round, by the clock; None if another process made it.
     answers
         Codes that were released in this round, by the row's key: at most 100,000, the last ones. This alone changes
         while the round is served.
@@ -66,6 +68,7 @@ class RoundState:
     is_copy: bool = False
     key_drawn: float = field(default_factory=time.time)
     renewed: str = ""
+    seconds: float | None = None
     answers: dict[bytes, int] = field(default_factory=dict, repr=False)
 
     @property

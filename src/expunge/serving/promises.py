@@ -11,11 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 
-from expunge.core.checks import require_choice, require_count
+from expunge.core.checks import quoted, require_choice, require_count
 from expunge.core.errors import ParameterError
 from expunge.core.features import Features, as_features, num_rows
 from expunge.core.guarantee import Guarantee, require_target
@@ -40,6 +40,8 @@ from expunge.training.sampling import IndependentSampler, PartitionSampler, Samp
 
 SamplingName = Literal["independent", "partition"]
 NOISE_NAMES = tuple(name for name in MECHANISM_NAMES if name != Majority.name)
+#: The most shards: each is a model.
+MOST_SHARDS: Final = 10_000_000
 ONLY_LABELS = (
     "which publishes labels only, because anything more would reveal more than it accounts for; use promise='exact'"
 )
@@ -108,6 +110,9 @@ EXACT_STATEMENT = Statement(
     ),
 )
 ONLY_CLASSES = "a regressor needs promise='exact': the other promises count votes for classes, and numbers have none"
+ONLY_MEANS = (
+    "thresholds need promise='exact': the other promises count votes, and thresholds are for mean probabilities"
+)
 _FRESH = "retraining from scratch with fresh randomness"
 
 
@@ -271,8 +276,9 @@ class Promise(ABC):
                 max_predictions=publishing.DEFAULT_MAX_PREDICTIONS if limit is None else limit,
             )
             return advice.num_shards, advice.inclusion_probability if probability is None else probability
-        if isinstance(n_shards, bool) or not isinstance(n_shards, int | np.integer) or n_shards < 1:
-            raise ParameterError(f"n_shards must be a whole number of at least 1 or 'auto', got {n_shards!r}")
+        if isinstance(n_shards, bool) or not isinstance(n_shards, int | np.integer) or not 1 <= n_shards <= MOST_SHARDS:
+            wanted = f"a whole number from 1 to {MOST_SHARDS:,} or 'auto'"
+            raise ParameterError(f"n_shards must be {wanted}, got {quoted(n_shards)}")
         return int(n_shards), probability
 
     def sampling_name(self, sampling: SamplingName | None, probability: float | None) -> SamplingName:

@@ -161,6 +161,10 @@ class EnsembleState:
         with np.errstate(invalid="ignore"):
             return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
+    def margins(self, table: Floats) -> Floats:
+        """What decides between classes, given the mean probabilities: themselves, unless the learner has thresholds."""
+        return self.voter.margins(table) if hasattr(self.voter, "margins") else table
+
     def mean_scores(self, X: Features) -> Floats | None:
         """The mean of the shards' decision scores: shape (rows, classes). None if a model has none."""
         with voting():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.svm import SVC
+from sklearn.svm import SVC, SVR
 from sklearn.tree import DecisionTreeClassifier
 
 from expunge.core.errors import ModelFormatError
@@ -64,8 +64,9 @@ def test_boosted_trees_that_point_elsewhere(field):
 
 
 @pytest.mark.parametrize("name", ["_dual_coef_", "_intercept_", "_n_support", "support_vectors_", "support_"])
-def test_machines_whose_sizes_do_not_fit(name):
-    model = SVC().fit(X, Y)
+@pytest.mark.parametrize("kind", [SVC, SVR])
+def test_machines_whose_sizes_do_not_fit(kind, name):
+    model = kind().fit(X, Y)
     setattr(model, name, getattr(model, name)[..., :-1])
     refused(encode(model).data)
 

@@ -78,7 +78,7 @@ def test_the_targets() -> None:
         "plan": {seconds(120), at_most(1.5)},
         "durable": {at_least(0.8), at_most(1.3), seconds(2), seconds(0.01), None},
         "program": {seconds(0.4), None},
-        "shards": {at_most(3), None},
+        "shards": {at_most(3), at_least(5), None},
     }
     assert {name: {line.target for line in quick_run(name)[0]} for name in SUITES} == wanted
 

@@ -86,6 +86,38 @@ def test_a_model_has_the_same_bits_alone_and_among_others(name, num_classes):
         assert bits(learner, learner.fit_many([shards[0], shared])[1]) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "columns", "num_classes", "is_common"),
+    [
+        ("logistic", 1000, 20, 2, True),
+        ("logistic", 5000, 20, 2, False),
+        ("logistic", 1000, 20, 4, False),
+        ("logistic", 20, 40, 4, False),
+        ("linear SVM", 60, 130, 2, False),
+        ("ridge", 60, 130, 2, True),
+        ("ridge", 6600, 20, 2, False),
+        ("naive Bayes", 6600, 20, 2, False),
+    ],
+)
+def test_a_shard_that_gains_nothing_is_trained_by_scikit_learn(name, rows, columns, num_classes, is_common):
+    X = np.random.default_rng(0).normal(size=(rows, columns))
+    data = ShardData(0, X, np.arange(rows) % num_classes, None, 5)
+    learner, other = BatchLearner(ESTIMATORS[name]), ScikitLearner(ESTIMATORS[name])
+    small = make_shards(1, 2)[0]
+    found = [bits(learner, learner.fit_many([data, small])[0]), bits(other, fit_many(other, [data])[0])]
+    assert (found[0] != found[1]) == is_common
+    assert bits(learner, learner.fit(data.X, data.y, data.seed)) == found[0]
+
+
+def test_shards_on_both_sides_of_the_limit_have_the_same_bits_in_any_company(monkeypatch):
+    monkeypatch.setattr(batched, "_MOST_PRODUCTS", 30 * 5)
+    learner, shards = BatchLearner(ESTIMATORS["logistic"]), make_shards(40, 2)
+    together = [bits(learner, model) for model in learner.fit_many(shards)]
+    one_by_one = [bits(learner, model) for model in fit_many(ScikitLearner(ESTIMATORS["logistic"]), shards)]
+    assert 0 < sum(a == b for a, b in zip(together, one_by_one, strict=True)) < 40
+    assert [bits(learner, learner.fit_many([data])[0]) for data in shards] == together
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.permutations(range(24)), st.lists(st.integers(1, 8), min_size=1, max_size=6), st.integers(0, 3))
 def test_no_order_and_no_division_changes_a_bit(order, sizes, seed):
@@ -113,7 +145,7 @@ def test_an_update_gives_what_learn_gives_from_scratch():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(300, 4))
     y = (X[:, 0] + rng.normal(size=300) > 0).astype(np.int64)
-    recipe = Recipe(named_learner("logistic", batched=True), 20, key=RecipeKey.from_seed(3))
+    recipe = Recipe(named_learner("logistic"), 20, key=RecipeKey.from_seed(3))
     state = learn(Records.build(X, y), recipe)
     for record in (5, 17, 250):
         state, report = update(state, [Delete(record)])
@@ -131,7 +163,7 @@ def test_a_folder_keeps_such_models(tmp_path):
     y = np.where(X[:, 0] > 0, "yes", "no")
     for name in ("logistic", "ridge", "linear-svm", "naive-bayes"):
         folder = tmp_path / name
-        with create(folder, named_learner(name, batched=True), X, y, n_shards=5) as deployment:
+        with create(folder, named_learner(name), X, y, n_shards=5) as deployment:
             deployment.delete([3])
             expected = deployment.predict(X)
         with open_folder(folder) as deployment:
@@ -143,7 +175,7 @@ def test_a_folder_keeps_such_models(tmp_path):
 def test_a_frame_of_numbers_is_trained_as_an_array():
     shards = make_shards(10, 2)
     frames = [replace(data, X=pd.DataFrame(data.X, columns=list("abcd"))) for data in shards]
-    learner = named_learner("logistic", batched=True)
+    learner = named_learner("logistic")
     models = learner.fit_many(frames)
     assert [bits(learner, one) for one in models] == [bits(learner, one) for one in learner.fit_many(shards)]
     voter = learner.make_voter(models, 2)
@@ -177,6 +209,21 @@ def test_other_estimators_and_settings_are_refused(estimator, words):
 def test_a_named_learner_says_what_cannot_be_trained_together():
     with pytest.raises(ParameterError, match="trained together"):
         named_learner("tree", batched=True)
+    with pytest.raises(ParameterError, match="class_weight"):
+        named_learner("logistic", batched=True, class_weight="balanced")
     with pytest.raises(ParameterError, match="true or false"):
         named_learner("logistic", batched=3)
     assert type(named_learner("logistic", batched=False)) is ScikitLearner
+
+
+@pytest.mark.parametrize("name", ["logistic", "ridge", "linear-svm", "naive-bayes"])
+def test_named_learners_train_shards_together_where_they_can(name):
+    assert type(named_learner(name)) is BatchLearner
+    assert type(named_learner(name, columns={"a": "number", "b": "number"})) is BatchLearner
+    assert type(named_learner(name, columns={"a": "number", "b": "category"})) is ScikitLearner
+    assert type(named_learner(name, fills_gaps=True)) is ScikitLearner
+
+
+def test_other_settings_and_learners_are_trained_one_by_one():
+    assert type(named_learner("logistic", class_weight="balanced")) is ScikitLearner
+    assert type(named_learner("tree")) is ScikitLearner

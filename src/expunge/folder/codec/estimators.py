@@ -221,7 +221,12 @@ def _check_machine(value: Any) -> None:
     num_classes, num_vectors = len(value._n_support), len(value.support_)
     num_pairs = num_classes * (num_classes - 1) // 2
     kernel_rows = 0 if value.kernel == "precomputed" else num_vectors
-    _require(int(np.sum(value._n_support)) == num_vectors and bool((np.asarray(value._n_support) >= 0).all()))
+    if type(value)._impl in ("c_svc", "nu_svc"):
+        counted = int(np.sum(value._n_support))
+    else:  # numbers and outliers: libsvm takes them for two classes, and counts the vectors of both together twice
+        _require(num_classes == 2 and value._n_support[0] == value._n_support[1])
+        counted = int(value._n_support[0])
+    _require(counted == num_vectors and bool((np.asarray(value._n_support) >= 0).all()))
     _require(value._dual_coef_.shape == (num_classes - 1, num_vectors))
     is_sparse: bool = scipy.sparse.issparse(value._dual_coef_)
     _require(not is_sparse or value._dual_coef_.nnz == (num_classes - 1) * num_vectors)

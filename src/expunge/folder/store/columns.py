@@ -16,6 +16,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from expunge.core.blocks import Block
+from expunge.core.checks import MOST_BITS, quoted
 from expunge.core.errors import FormatError, InputError, RecordError
 from expunge.core.features import Features, describe, is_frame, is_sparse
 from expunge.core.records import Records
@@ -285,8 +286,8 @@ def _sparse_matrix(rows: Sequence[bytes], width: int, dtype: np.dtype[Any]) -> A
 def _plain(value: Any) -> Any:
     """Return a value that JSON keeps as it is, or refuse it."""
     plain = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(plain, _PLAIN):
-        raise InputError(f"a value of type {type(value).__name__} cannot be stored: {value!r}")
+    if not isinstance(plain, _PLAIN) or (isinstance(plain, int) and plain.bit_length() > MOST_BITS):
+        raise InputError(f"a value of type {type(value).__name__} cannot be stored: {quoted(value)}")
     return plain
 
 

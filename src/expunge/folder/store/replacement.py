@@ -1,6 +1,6 @@
 """Folders beside a deployment's own: a new one is made there, an old one put aside, and both can be left by a crash.
 
-    .NAME.xxxxxxxx.partial    a deployment (or a bundle) while it is made
+    .NAME.xxxxxxxx.partial    a deployment (or a bundle, or a back-up) while it is made
     .NAME.xxxxxxxx.new/NAME   the new deployment that replaces another is made here, under its own name
     .NAME.xxxxxxxx.old        the old deployment, between the two renamings
     .NAME.xxxxxxxx.gone       the old deployment, while it is removed
@@ -238,11 +238,14 @@ def _is_ours(place: Place, home: Path) -> bool:
         for child in place.iterdir():
             if child.name == "lock":
                 child.stat()
+            elif child.name == "backup":
+                if not child.is_file():  # it may have its final name already, beside this one
+                    return False
             elif child.name == "bundle":
                 child.require_sound()
                 if not set(child.names()) <= _BUNDLE:
                     return False
-            elif not (child.name == home.name or partial.fullmatch(child.name)) or not _is_deployment(child):
+            elif not (child.name in (home.name, "copy") or partial.fullmatch(child.name)) or not _is_deployment(child):
                 return False
         return True
     return False

@@ -40,6 +40,9 @@ STEPS = (
     "create.models",
     "create.written",
     "create.renamed",
+    "backup.copied",
+    "backup.written",
+    "backup.named",
     "restore.unpacked",
     "restore.merged",
     "restore.done",
@@ -49,8 +52,8 @@ STEPS = (
     "open.done",
 )
 """First the steps of an update and its erasure, in order. Then those of predictions, of cancelling and closing, of
-rewriting all records, of creating a folder, of restoring one from a back-up, and of opening one, which finishes what a
-crash left unfinished."""
+rewriting all records, of creating a folder, of backing one up and restoring it, and of opening one, which finishes what
+a crash left unfinished."""
 
 
 def _pass_by(_: str) -> None:

@@ -70,8 +70,17 @@ class Round(Protocol):
     def figures(self) -> dict[str, Any]:
         """How the round turned out, as plain data for anybody: D^t, constants and what was released decide it."""
 
+    def consider(self, rows: Features) -> Any:
+        """Compute all that answers need, such as the votes. Nothing is released, charged or counted.
+
+        It takes the time of a prediction, and other threads may do it meanwhile.
+        """
+
+    def release(self, considered: Any) -> NDArray[np.int64]:
+        """Release a class code for every row that was considered: charge, draw and count."""
+
     def answer(self, rows: Features) -> NDArray[np.int64]:
-        """Release a class code for every row."""
+        """Release a class code for every row: consider them first."""
 
     def moved(self, state: EnsembleState) -> Self:
         """The same round after its records were rewritten into other slots."""
@@ -121,9 +130,17 @@ class DirectRound:
         """Nothing: all of it would depend on r."""
         return {}
 
+    def consider(self, rows: Features) -> NDArray[np.int64]:
+        """Count the votes."""
+        return self.opening.state.count_votes(rows)
+
+    def release(self, considered: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Release the votes through the publisher."""
+        return self.opening.publisher.release(considered, self.opening.rng)
+
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """Release the votes through the publisher."""
-        return self.opening.publisher.release(self.opening.state.count_votes(rows), self.opening.rng)
+        return self.release(self.consider(rows))
 
     def moved(self, state: EnsembleState) -> Self:
         """The same round with this state."""

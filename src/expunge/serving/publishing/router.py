@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from expunge.training.ensemble import EnsembleState
 from expunge.training.fallback import Fallback, FallbackModel
 from expunge.training.learners.table_fallback import TableFallback
 from expunge.training.recipe import PUBLIC_KEY
+from expunge.training.surroundings import voting
 
 _FALLBACK_ONLY = np.inf
 _CAUTION = 2.0  # standard errors by which the fitted chances of a failed consensus are raised
@@ -73,6 +74,14 @@ class Traffic:
         """The share that the ensemble answered."""
         total = self.ensemble + self.fallback
         return self.ensemble / total if total else 0.0
+
+
+class Considered(NamedTuple):
+    """What the fallback and the ensemble said about rows. The votes are secret until they are released."""
+
+    codes: NDArray[np.int64]
+    easy: NDArray[np.intp]
+    votes: NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -122,16 +131,25 @@ class RoutedRound:
         """Whether each row goes to the ensemble: a function of D^t and the row alone."""
         return self.model.margin(rows) >= self.calibration.threshold
 
-    def answer(self, rows: Features) -> NDArray[np.int64]:
+    def consider(self, rows: Features) -> Considered:
+        """Ask the fallback about every row, and the ensemble about the easy ones."""
+        with voting():
+            assessed = self.model.assess(rows)
+        easy = np.flatnonzero(assessed.margins >= self.calibration.threshold)
+        return Considered(assessed.codes, easy, self.opening.state.count_votes(take(rows, easy)) if len(easy) else None)
+
+    def release(self, considered: Considered) -> NDArray[np.int64]:
         """Answer easy rows through the publisher, and the others from the fallback."""
-        assessed = self.model.assess(rows)
-        codes, easy = assessed.codes.copy(), np.flatnonzero(assessed.margins >= self.calibration.threshold)
-        if len(easy):
-            counts = self.opening.state.count_votes(take(rows, easy))
-            codes[easy] = self.opening.publisher.release(counts, self.opening.rng)
+        codes, easy = considered.codes.copy(), considered.easy
+        if considered.votes is not None:
+            codes[easy] = self.opening.publisher.release(considered.votes, self.opening.rng)
         self.traffic.ensemble += len(easy)
         self.traffic.fallback += len(codes) - len(easy)
         return codes
+
+    def answer(self, rows: Features) -> NDArray[np.int64]:
+        """Answer easy rows through the publisher, and the others from the fallback."""
+        return self.release(self.consider(rows))
 
     def moved(self, state: EnsembleState) -> Self:
         """The same round with this state; the fallback is fitted again, for it may know records by their slots."""

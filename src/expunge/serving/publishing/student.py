@@ -33,7 +33,7 @@ from expunge.training.ensemble import EnsembleState
 from expunge.training.learners import Abstainer, ConstantModel, Learner, Model, ScikitModel, SlicedLearner
 from expunge.training.learners.parts import model_of, parts_of
 from expunge.training.learners.protocol import for_classes
-from expunge.training.surroundings import training
+from expunge.training.surroundings import training, voting
 
 _SHARE_WITHOUT_GATE = 0.9
 _MOST_REPEATS = 16  # how often a point of a class that is rarely kept counts, at most; always a power of two
@@ -172,9 +172,18 @@ class StudentRound:
         """True: a student is a fixed function."""
         return True
 
+    def consider(self, rows: Features) -> NDArray[np.int64]:
+        """Ask the student."""
+        with voting():
+            return np.asarray(self.model.predict(rows), dtype=np.int64)
+
+    def release(self, considered: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The student's answers, free of charge."""
+        return considered
+
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """Answer from the student, free of charge."""
-        return np.asarray(self.model.predict(rows), dtype=np.int64)
+        return self.consider(rows)
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -319,7 +328,7 @@ class StudentFront:
         classes, labels = opening.state.records.classes, _pluralities(votes)[kept]
         if len(kept) == 0:
             message = f"a throw-away ensemble does not agree well enough on any of the pool's {num_rows(pool)} points"
-            raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
+            raise InputError(f"{message}: use fewer shards with more records each, or another pool")
         lesson = _Lesson(kept, labels, class_repeats(votes, labels))
         model = self._teach(self._learner(opening.state), pool, lesson)
         answers = np.asarray(model.predict(pool), dtype=np.int64)

@@ -12,6 +12,9 @@ calls, and alone:
 
 Newton's method goes on until a model has converged as far as 64 bits allow; `tol` and `max_iter` are not used. So the
 models are not those of scikit-learn to the last bits, but closer to the minimum.
+
+A shard for which this does not pay is trained by scikit-learn: one that fills the common arrays by itself, or has so
+many columns or classes that Newton's equations cost more than the calls that they save. Its own records decide that.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ from expunge.training.learners.scikit import ConstantModel, ScikitLearner, Sciki
 Floats = NDArray[np.float64]
 
 _NUMBERS_AT_ONCE: Final = 1 << 17  # of all rows together: what fits into a processor's cache
+_MOST_UNKNOWNS: Final = 128  # of one system of equations
+_MOST_PRODUCTS: Final = 1 << 16  # rows times unknowns of logistic regression, whose steps cost more than scikit-learn's
 _MOST_STEPS, _MOST_HALVINGS = 100, 40
 _CONVERGED: Final = 1e-12  # half the squared Newton decrement, relative to the loss; the last step squares what is left
 _LEAST_CURVATURE: Final = 1e-10  # so that a step is defined where all rows are far from the boundary
@@ -71,7 +76,7 @@ class BatchLearner(ScikitLearner):
     """Train many shards together: logistic regression, ridge, linear SVM with squared hinge, Gaussian naive Bayes.
 
     The models are fitted estimators of scikit-learn, and minimise what the estimator minimises. Rows are dense tables
-    of numbers without gaps; a shard with other rows is trained by scikit-learn itself.
+    of numbers without gaps; a shard with other rows, or a large one, is trained by scikit-learn itself.
 
     Parameters
     ----------
@@ -135,6 +140,9 @@ class BatchLearner(ScikitLearner):
                 found[place] = super().fit(data.X, data.y, data.seed, weights=data.weights)
                 continue
             labels, codes = np.unique(self.labels(data.y), return_inverse=True)
+            if not _pays(self._parts()[-1], len(y), X.shape[1], len(labels)):
+                found[place] = super().fit(data.X, data.y, data.seed, weights=data.weights)
+                continue
             rows = _Rows(place, X, codes, data.weights, labels)
             groups.setdefault((_length(len(y)), X.shape[1], len(labels)), []).append(rows)
         template = clone(self.estimator).set_params(**self._settings)
@@ -167,6 +175,16 @@ def _plain_rows(X: Features, weights: Weights | None) -> Floats | None:
     rows = np.asarray(X, dtype=np.float64)
     is_sound = np.isfinite(rows).all() and (weights is None or (np.isfinite(weights) & (weights >= 0)).all())
     return rows if is_sound else None
+
+
+def _pays(classifier: Any, num_rows: int, width: int, num_classes: int) -> bool:
+    """Whether a shard of this size is better trained in common arrays, measured against scikit-learn."""
+    if _length(num_rows) * width > _NUMBERS_AT_ONCE:
+        return False
+    if isinstance(classifier, LogisticRegression):
+        unknowns = (width + 1) * (1 if num_classes == 2 else num_classes)
+        return unknowns <= _MOST_UNKNOWNS and num_rows * unknowns <= _MOST_PRODUCTS
+    return not isinstance(classifier, LinearSVC) or width < _MOST_UNKNOWNS
 
 
 def _length(num_rows: int) -> int:

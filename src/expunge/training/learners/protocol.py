@@ -33,6 +33,9 @@ have `values(X)`, the numbers predicted for each row, NaN where a model has no o
 models' values answers queries. A learner whose models give another number of values than `y` has says so in
 `num_values`.
 
+A learner with a true `has_thresholds` has voters with `margins`, which decide in place of mean probabilities. It goes
+with the exact promise alone.
+
 A learner that can resume from a slice is a `SlicedLearner`. It may have `extend_many(checkpoints, shards)`, which
 trains a slice of many shards in one call, from a checkpoint and a `ShardData` for each.
 """
@@ -234,7 +237,8 @@ class Voter(Protocol):
 
     A voter may also have `mean_probabilities(X)`: what `mean_opinion` says of probabilities, for all shards together;
     None if it has none for these rows or models. A row's answer does not depend on the rows asked about with it, as far
-    as the models' own answers do not. And it may have `with_changed(models)`: the voter for the same models but for
+    as the models' own answers do not. It may have `margins(table)`: what decides between classes, given the mean
+    probabilities, in place of these. And it may have `with_changed(models)`: the voter for the same models but for
     these, by shard, to the bit the one that `make_voter` would make; or None, and it is made anew.
     """
 

@@ -532,7 +532,8 @@ class PerShardVoter:
             refused = ~coded.is_valid[np.newaxis] if refused is None else refused | ~coded.is_valid
         if refused is not None:
             rows = np.where(refused[:, :, np.newaxis], 0.0, rows)
-        return group.stack.scores(rows), refused
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest, as for the models themselves
+            return group.stack.scores(rows), refused
 
     def _votes(self, coded: CodedRows) -> Codes:
         constants = self._groups.constants
@@ -570,7 +571,8 @@ class PerShardVoter:
         table[fixed, :, constants[fixed]] = 1.0
         for group in self._groups.stacked if num_rows else ():
             scores, refused = self._ask_together(group, coded)
-            found = group.stack.probabilities(scores)
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = group.stack.probabilities(scores)
             if refused is not None or np.isnan(found.max(initial=0.0)):
                 no_opinion = np.asarray(np.isnan(found).any(axis=2))
                 no_opinion |= False if refused is None else refused

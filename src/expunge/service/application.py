@@ -1,0 +1,292 @@
+"""The application: what happens to every request, whatever it asks for.
+
+    name it ▸ find its route ▸ whose key? ▸ may it? ▸ how often? ▸ read the body ▸ handle ▸ answer, count, log
+
+It speaks RSGI, Granian's own interface, and has no framework between the server and its handlers: docs/service.md has
+the figures behind that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from expunge.core.errors import ExpungeError, StoreError
+from expunge.folder import DurableDeployment
+from expunge.service import about, audits, dashboard, inside, planning, predictions
+from expunge.service.access import Caller, KeyFile, KeyRing, Rates
+from expunge.service.columns import Columns
+from expunge.service.exchange import (
+    NO_CONTENT,
+    NO_STORE,
+    PROBLEM,
+    SECURITY,
+    Answer,
+    Headers,
+    Request,
+    Route,
+    Routes,
+    as_json,
+)
+from expunge.service.jobs import Jobs
+from expunge.service.predictor import Predictor
+from expunge.service.problems import Problem, problem_of
+from expunge.service.traffic import Traffic
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_BODY_SECONDS: Final = 120.0  # for the whole body of a request
+_FOLLOW_SECONDS: Final = 1.0
+_SWITCH_SECONDS: Final = 0.0005  # a thread that computes gives way to the loop after this
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much one request may ask for.
+
+    Parameters
+    ----------
+    body
+        The bytes of a body.
+    rows
+        The rows of a batch.
+    rate
+        The requests a second of each caller whose key does not say; None for no limit.
+    """
+
+    body: int = 64 << 20
+    rows: int = 1_000_000
+    rate: float | None = None
+
+
+class Service:
+    """A deployment's folder, served. Make one by `make_app`.
+
+    Parameters
+    ----------
+    deployment
+        The open folder.
+    limits
+        How much one request may ask for.
+    allow_unguarded
+        Whether an (α,β,γ) promise may be vacuous, or absent.
+    trust
+        The modules or classes of the user's own that the folder was created with.
+
+    Raises
+    ------
+    InputError
+        If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
+    """
+
+    def __init__(
+        self,
+        deployment: DurableDeployment,
+        *,
+        limits: Limits | None = None,
+        allow_unguarded: bool = False,
+        trust: Sequence[str] = (),
+    ) -> None:
+        self.deployment = deployment
+        self.limits = limits or Limits()
+        self.told = about.told(deployment, allow_unguarded=allow_unguarded)
+        self.keys = KeyRing(KeyFile(deployment.path))
+        self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
+        self._rates = Rates()
+        self._prefix, self._number = secrets.token_hex(4), 0  # of the ids of requests that bring none
+        self._arriving: dict[asyncio.Task[Any], float] = {}  # since when bodies are being read
+        self._always: Headers = [*SECURITY, ("expunge-promise", self.told.header)]
+        self.rounds = inside.Rounds(deployment.inside)
+        self.columns = Columns.of(deployment)
+        self.predictor = Predictor(deployment, self.columns)
+        modules = (predictions, about, dashboard, audits, planning, inside)
+        self.routes = Routes(
+            [
+                Route("GET", "/healthz", None, self._health),
+                *(each for module in modules for each in module.routes(self)),
+            ]
+        )
+
+    async def start(self) -> None:
+        """Begin what goes on beside the requests."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        await self.predictor.start()
+        self._following = [asyncio.create_task(each) for each in (self._look_after(), self.rounds.follow(self))]
+
+    async def stop(self) -> None:
+        """End what goes on beside the requests."""
+        for each in self._following:
+            each.cancel()
+        await self.jobs.stop()
+
+    def close(self) -> None:
+        """Close the folder."""
+        self.predictor.close()
+        self.deployment.close()
+
+    async def _look_after(self) -> None:
+        """Follow the keys, and give up bodies that come too slowly."""
+        while True:
+            await asyncio.sleep(_FOLLOW_SECONDS)
+            with suppress(ExpungeError, OSError):  # a file that cannot be read opens nothing
+                self.keys.follow()
+            late = time.monotonic() - _BODY_SECONDS
+            for task in [task for task, begun in self._arriving.items() if begun < late]:
+                del self._arriving[task]
+                task.cancel()
+
+    async def _health(self, request: Request) -> Answer:
+        return as_json({"status": "ok"})
+
+    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        """Answer one request of the server."""
+        if scope.proto != "http":
+            protocol.close(403)
+            return
+        headers = scope.headers
+        given = headers.get("x-request-id")
+        if given is None or not _ID.fullmatch(given):
+            self._number += 1
+            given = f"{self._prefix}{self._number:08x}"
+        request = Request(scope.method, scope.path, scope.query_string, headers, given)
+        try:
+            route = self.routes.find(request)
+            if route.roles is not None:
+                self._admit(request, route)
+            if request.method not in ("GET", "HEAD"):
+                request.body = await self._body(request, protocol)
+            answer = await route.handle(request)
+            if answer.rows:
+                self.traffic.count(answer.rows)
+        except Exception as error:
+            answer = self._failed(error, request)
+        sent = [
+            *self._always,
+            ("x-request-id", given),
+            ("content-type", answer.kind),
+            *answer.headers,
+        ]
+        if not any(name == NO_CONTENT[0] for name, _ in answer.headers):
+            sent.append(NO_CONTENT)
+        if answer.status == 304 or request.method == "HEAD":
+            protocol.response_empty(answer.status, sent)
+        else:
+            protocol.response_bytes(answer.status, sent, answer.body)
+
+    def _admit(self, request: Request, route: Route) -> None:
+        """Find out whose key the request has, and refuse it unless the key may do this, now."""
+        kind, _, token = (request.headers.get("authorization") or "").partition(" ")
+        caller = self._caller_of(token.strip()) if kind.lower() == "bearer" else None
+        if caller is None:
+            raise Problem(
+                401,
+                "unauthorized",
+                "send a key that is valid: Authorization: Bearer expunge_…",
+                headers=[("www-authenticate", 'Bearer realm="expunge"')],
+            )
+        request.caller = caller
+        assert route.roles is not None
+        if caller.role not in route.roles:
+            allowed = " or ".join(sorted(route.roles))
+            raise Problem(403, "forbidden", f"a key for {caller.role!r} may not do that; it takes {allowed}")
+        wait = self._rates.wait_for(caller)
+        if wait:
+            seconds = max(1, int(wait + 0.999))
+            raise Problem(
+                429, "too-many-requests", f"ask again in {seconds} s", headers=[("retry-after", str(seconds))]
+            )
+
+    def _caller_of(self, token: str) -> Caller | None:
+        return self.keys.caller_of(token)
+
+    async def _body(self, request: Request, protocol: Any) -> bytes:
+        """Read the body, as far as the limit."""
+        most, length = self.limits.body, request.headers.get("content-length")
+        if length is not None and (not length.isdigit() or int(length) > most):
+            raise _too_large(most)
+        task = asyncio.current_task()
+        assert task is not None
+        self._arriving[task] = time.monotonic()
+        try:
+            if length is not None:
+                found: bytes = await protocol()
+                return found
+            pieces, size = list[bytes](), 0
+            async for piece in protocol:
+                size += len(piece)
+                if size > most:
+                    raise _too_large(most)
+                pieces.append(piece)
+            return b"".join(pieces)
+        except asyncio.CancelledError:
+            if task in self._arriving:
+                raise
+            raise Problem(408, "timeout", "the body came too slowly", headers=[("connection", "close")]) from None
+        finally:
+            self._arriving.pop(task, None)
+
+    def _failed(self, error: Exception, request: Request) -> Answer:
+        """The answer that says what went wrong."""
+        problem = problem_of(error)
+        if problem is None:
+            problem = (
+                Problem(503, "unavailable", "the folder cannot be used now")
+                if isinstance(error, StoreError)
+                else Problem(500, "internal", "the service failed; its log says more under this request's id")
+            )
+        answer = as_json(problem.to_dict(request.id), status=problem.status, headers=[NO_STORE, *problem.headers])
+        answer.kind = PROBLEM
+        return answer
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too-large", f"a body has at most {most:,} bytes here", headers=[("connection", "close")])
+
+
+def make_app(
+    folder: str | os.PathLike[str],
+    *,
+    trust: Sequence[str] = (),
+    limits: Limits | None = None,
+    allow_unguarded: bool = False,
+) -> Service:
+    """Open a folder to be served.
+
+    Parameters
+    ----------
+    folder
+        The deployment's folder. It belongs to the service until `Service.close`.
+    trust
+        The modules or classes of your own that the folder was created with.
+    limits
+        How much one request may ask for.
+    allow_unguarded
+        Serve also if an (α,β,γ) promise was asked for and is vacuous, or if none is claimed.
+
+    Returns
+    -------
+    Service
+        The application. Granian runs it: see `expunge.service.server`.
+
+    Raises
+    ------
+    InputError
+        If the deployment may not be served.
+    StoreError
+        If the folder cannot be opened.
+    """
+    from expunge.folder import open as open_folder
+
+    deployment = open_folder(folder, trust=trust, apply_pending=False)
+    try:
+        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded, trust=trust)
+    except BaseException:
+        deployment.close()
+        raise

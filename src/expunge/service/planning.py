@@ -1,0 +1,182 @@
+"""What if: what this deployment would cost and promise with another number of shards, promise or traffic.
+
+A plan is arithmetic on public numbers: records, shards, classes, traffic and a target. A measurement trains throw-away
+models on the deployment's records, with public coins. Nothing in it depends on ζ, but it is made of people's records:
+so it is for the operator alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from expunge.core.checks import require_number
+from expunge.core.guarantee import Guarantee
+from expunge.service.access import Role
+from expunge.service.audits import AUDITORS
+from expunge.service.exchange import NO_STORE, Answer, Request, Route, as_json, asked, tagged
+from expunge.service.problems import invalid
+from expunge.theory.planning import Offer, Plan, plan
+from expunge.training.choice import choose
+from expunge.training.comparison import Candidate, Comparison
+
+if TYPE_CHECKING:
+    from expunge.service.application import Service
+
+OPERATOR: Final[frozenset[Role]] = frozenset({"operator"})
+_MOST: Final = 1e12
+_TRAFFIC: Final = {"deletions_per_day": 10.0, "batches_per_day": 24.0}
+_USUAL: Final = {**_TRAFFIC, "predictions_per_day": 1000.0, "alpha": 5.0, "beta": 1e-3, "gamma": 1e-3}
+
+
+class Measure(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked of a measurement: how long it may take."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=1, le=600)] = 30.0
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this module."""
+    jobs = service.jobs
+
+    async def make_plan(request: Request) -> Answer:
+        request.only_options("shards", *_USUAL)
+        status, deployment = service.deployment.status, service.deployment
+        shards = request.count("shards", status.num_shards, least=1, most=10**9)
+        assert shards is not None
+        if deployment.records.is_regression:
+            return tagged(request, as_json({"plan": None, "why": "the (α,β,γ) promises count votes for classes"}))
+        numbers = tuple(_number(request, name, usual) for name, usual in _USUAL.items())
+        made = await asyncio.to_thread(_plan, status.num_records, shards, len(deployment.classes), *numbers)
+        return tagged(request, as_json({"plan": made, "why": ""}))
+
+    async def measure(request: Request) -> Answer:
+        wanted = asked(request, Measure)
+        job = jobs.start("measure", {"seconds": wanted.seconds}, round=service.deployment.status.round)
+        return as_json(_without_result(job.to_dict()), status=202, headers=[NO_STORE])
+
+    async def measurement(request: Request) -> Answer:
+        request.only_options(*_TRAFFIC)
+        deletions, batches = (_number(request, name, usual) for name, usual in _TRAFFIC.items())
+        done, found = jobs.last("measure"), jobs.of("measure")
+        told: dict[str, Any] = {"job": _without_result(found[-1].to_dict()) if found else None, "measured": None}
+        if done is not None:
+            comparison = msgspec.convert(done.result, Comparison)
+            told["measured"] = {"round": done.round, "at": done.ended_at, **_choice(comparison, deletions, batches)}
+        return as_json(told, headers=[NO_STORE])
+
+    async def stop(request: Request) -> Answer:
+        job = jobs.get("measure", request.parts["id"])
+        await jobs.cancel(job)
+        return as_json(_without_result(job.to_dict()), headers=[NO_STORE])
+
+    return [
+        Route("GET", "/v1/plan", AUDITORS, make_plan, {"summary": "What could be promised, and what it would cost"}),
+        Route("POST", "/v1/measurements", OPERATOR, measure, {"summary": "Compare numbers of shards on the records"}),
+        Route("GET", "/v1/measurements", OPERATOR, measurement, {"summary": "What was measured last"}),
+        Route("DELETE", "/v1/measurements/{id}", OPERATOR, stop, {"summary": "Stop a measurement"}),
+    ]
+
+
+def _without_result(job: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in job.items() if name != "result"}
+
+
+def _number(request: Request, name: str, usual: float) -> float:
+    text = request.options.get(name)
+    if text is None:
+        return usual
+    try:
+        value = float(text)
+    except ValueError:
+        raise invalid(f"{name} must be a number, got {text!r:.40}", field=name) from None
+    return require_number(name, value, above=0, most=_MOST)
+
+
+@lru_cache(maxsize=256)
+def _plan(
+    records: int,
+    shards: int,
+    classes: int,
+    deletions: float,
+    batches: float,
+    predictions: float,
+    alpha: float,
+    beta: float,
+    gamma: float,
+) -> dict[str, Any]:
+    made = plan(
+        num_records=max(records, 1),
+        num_shards=shards,
+        num_classes=max(classes, 2),
+        target=Guarantee(alpha, beta, gamma),
+        predictions_per_day=predictions,
+        deletions_per_day=deletions,
+        batches_per_day=batches,
+    )
+    return {
+        "shards": shards,
+        "records_per_shard": made.question.records_per_shard,
+        "meaning": list(made.meaning),
+        "verdict": made.verdict.words,
+        "recommendation": made.verdict.recommendation,
+        "recommended": made.recommended.words,
+        "recommended_shards": made.recommended.num_shards,
+        "one_model_passes": made.exact.one_model_passes_per_day,
+        "ensemble_passes": made.exact.ensemble_passes_per_day,
+        "batch_passes": made.deletion.passes_per_batch * made.question.updates_per_day,
+        "best": None if made.best is None else made.best.name,
+        "offers": [_offer(each, made) for each in made.offers if each.name != "majority"],
+    }
+
+
+def _offer(offer: Offer, made: Plan) -> dict[str, Any]:
+    terms = offer.consensus
+    return {
+        "name": offer.name,
+        "noise": offer.noise,
+        "predictions": None if offer.is_unlimited else offer.predictions,
+        "passes": offer.schedule.passes_per_day,
+        "generation_days": offer.schedule.generation_days if offer.predictions else None,
+        "certified_by": offer.best.theorem if offer.best else None,
+        "alpha": None if offer.guarantee is None else offer.guarantee.alpha,
+        "unanimous": offer.unanimous_accuracy,
+        "majority": offer.majority_accuracy,
+        "assumption": offer.assumption,
+        "reason": "" if terms is None else terms.reason,
+        "cheaper": offer.predictions > 0 and offer.schedule.passes_per_day < made.exact.cheapest,
+    }
+
+
+def _choice(found: Comparison, deletions: float, batches: float) -> dict[str, Any]:
+    choice = choose(found, deletions_per_day=deletions, batches_per_day=batches)
+    return {
+        "records": found.num_records,
+        "tested": found.tested,
+        "refit": found.refit,
+        "baseline": found.baseline.main.value,
+        "most_frequent": found.most_frequent,
+        "measure": "accuracy" if found.baseline.recalls else "R²",
+        "chosen": choice.num_shards,
+        "words": choice.words,
+        "skipped": list(found.skipped),
+        "candidates": [_candidate(each, deletions, batches) for each in found.candidates],
+    }
+
+
+def _candidate(each: Candidate, deletions: float, batches: float) -> dict[str, Any]:
+    main, gap = each.scores.main, each.against_one
+    return {
+        "shards": each.num_shards,
+        "value": main.value,
+        "low": main.low,
+        "high": main.high,
+        "day": each.day(deletions, batches),
+        "deletion": each.deletion,
+        "training": each.training,
+        "measured": each.measured,
+        "against_one": None if gap is None else [gap.value, gap.low, gap.high],
+    }
