@@ -327,7 +327,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_damaged_arrays_are_refused_before_compiled_code_follows_them(change):
     parts = World(CLASSES, 3).forest.dump()
-    with pytest.raises(ExpungeError, match="stored model|records must be"):
+    with pytest.raises(ExpungeError, match=r"stored model|records must be"):
         nodes.KeptForest.loaded(parts | CHANGES[change](parts), CLASSES, 3)
 
 

@@ -197,7 +197,7 @@ def _count_left(values, place, own, count, threshold, lefts, at, is_numbers):  #
 
 @_compiled
 def _extremes(values, place, count):  # type: ignore[no-untyped-def]
-    """The smallest and the largest value, gaps left out; infinite if there is none. Four at a time: no order matters."""
+    """The smallest and the largest value, gaps left out; infinite if there is none. Four at a time: it is faster."""
     low = low1 = low2 = low3 = np.inf
     high = high1 = high2 = high3 = -np.inf
     whole = count - count % 4
@@ -593,7 +593,7 @@ def _renew(  # type: ignore[no-untyped-def]
         for at in range(g0, g1):
             record = going[at]
             value = table[record, column]
-            is_open = is_open or value == low or value == high
+            is_open = is_open or value in (low, high)
             if value <= threshold:
                 if is_numbers:
                     lefts[new, place, 0] -= 1
@@ -744,7 +744,11 @@ def _change_tree(settings, arena, scratch, tips, root, name, num_going, num_comi
                 return place
             _drop_below(nodes, tips, dropped, stack, node)
         else:
-            place, own, free = _take_node(nodes, tips, made), _take_lefts(lefts, tips, made), _free_bounds(columns, tips)
+            place, own, free = (
+                _take_node(nodes, tips, made),
+                _take_lefts(lefts, tips, made),
+                _free_bounds(columns, tips),
+            )
             if place == NO_ROOM or own == NO_ROOM or free == NO_ROOM:
                 return np.int64(NO_ROOM)
             bound, following = np.int64(nodes[node, BOUNDS]), columns[free, 0]

@@ -147,9 +147,7 @@ class AbstainingLearner:
             return Abstainer()
         return model
 
-    def refit(
-        self, model: Model, removed: protocol.ShardData, added: protocol.ShardData, **rows: Any
-    ) -> Model | None:
+    def refit(self, model: Model, removed: protocol.ShardData, added: protocol.ShardData, **rows: Any) -> Model | None:
         """The learner's updated model; None, so that the shard is trained, if it abstains, fails or cannot."""
         if isinstance(model, Abstainer) or not hasattr(self.learner, "refit"):
             return None
