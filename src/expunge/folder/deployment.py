@@ -39,7 +39,7 @@ from expunge.folder.store import Store
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
 from expunge.serving.card import make_card
-from expunge.serving.deployment import Deployment, Preview, Receipt, Status
+from expunge.serving.deployment import Deployment, Preview, Published, Receipt, Status
 from expunge.serving.keeper import RoundState
 from expunge.serving.promises import Statement, make_statements
 from expunge.serving.publishing import Front, StudentRound
@@ -242,6 +242,11 @@ class DurableDeployment:
         """Release a class code for every row, as `Deployment.predict_codes` does."""
         self._keeper.require_open()
         return self._deployment.predict_codes(X)
+
+    def answer(self, X: Features, *, probabilities: bool = False) -> Published:
+        """Release what `predict` does, and say which round it is of, as `Deployment.answer` does."""
+        self._keeper.require_open()
+        return self._deployment.answer(X, probabilities=probabilities)
 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Return the mean of the shards' probabilities, as `Deployment.predict_proba` does; exact promise only."""

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, get_args
 from expunge.core.checks import require_choice, require_number, require_text
 from expunge.core.errors import FormatError, InputError
 from expunge.core.place import Place
-from expunge.core.words import read_period, utc
+from expunge.core.words import read_period, seconds_of, utc
 
 Role = Literal["predict", "update", "auditor", "operator"]
 ROLES: Final = get_args(Role)
@@ -36,6 +36,7 @@ _PREFIX: Final = "expunge"
 _FORM: Final = re.compile(rf"{_PREFIX}_([0-9a-f]{{12}})_([0-9a-f]{{64}})")
 _MOST_BYTES: Final = 1 << 22
 _NO_DIGEST: Final = "0" * 64
+_NO_KEY: Final[tuple[str, float, Caller | None]] = (_NO_DIGEST, 0.0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,7 @@ class KeyRing:
     def __init__(self, file: KeyFile) -> None:
         self._file = file
         self._mark: object = object()
-        self._keys: dict[str, AccessKey] = {}
+        self._keys: dict[str, tuple[str, float, Caller]] = {}  # digest, end in seconds, and whose it is
         self.follow()
 
     def follow(self) -> None:
@@ -262,7 +263,15 @@ class KeyRing:
         if mark == self._mark:
             return
         try:
-            self._keys = {each.id: each for each in self._file.read()}
+            self._keys = {
+                each.id: (
+                    each.digest,
+                    float("inf") if each.expires_at is None else seconds_of(each.expires_at),
+                    Caller(each.id, each.role, each.rate),
+                )
+                for each in self._file.read()
+                if each.revoked_at is None
+            }
         except BaseException:
             self._keys = {}
             raise
@@ -276,11 +285,9 @@ class KeyRing:
         found = _FORM.fullmatch(text)
         if found is None:
             return None
-        key = self._keys.get(found[1])
-        is_right = hmac.compare_digest(_digest(found[2]), _NO_DIGEST if key is None else key.digest)
-        if key is None or not is_right or key.state(utc(time.time())) != "active":
-            return None
-        return Caller(key.id, key.role, key.rate)
+        digest, end, caller = self._keys.get(found[1], _NO_KEY)
+        is_right = hmac.compare_digest(_digest(found[2]), digest)
+        return caller if is_right and time.time() < end else None
 
 
 class Rates:

@@ -12,6 +12,8 @@ import asyncio
 import os
 import re
 import secrets
+import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +21,9 @@ from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
-from expunge.service import about, audits, dashboard, inside, planning
+from expunge.service import about, audits, dashboard, inside, planning, predictions
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
+from expunge.service.columns import Columns
 from expunge.service.exchange import (
     NO_CONTENT,
     NO_STORE,
@@ -34,12 +37,14 @@ from expunge.service.exchange import (
     as_json,
 )
 from expunge.service.jobs import Jobs
+from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
 from expunge.service.traffic import Traffic
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BODY_SECONDS: Final = 120.0  # for the whole body of a request
 _FOLLOW_SECONDS: Final = 1.0
+_SWITCH_SECONDS: Final = 0.0005  # a thread that computes gives way to the loop after this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +100,13 @@ class Service:
         self.keys = KeyRing(KeyFile(deployment.path))
         self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
         self._rates = Rates()
+        self._prefix, self._number = secrets.token_hex(4), 0  # of the ids of requests that bring none
+        self._arriving: dict[asyncio.Task[Any], float] = {}  # since when bodies are being read
         self._always: Headers = [*SECURITY, ("expunge-promise", self.told.header)]
         self.rounds = inside.Rounds(deployment.inside)
-        modules = (about, dashboard, audits, planning, inside)
+        self.columns = Columns.of(deployment)
+        self.predictor = Predictor(deployment, self.columns)
+        modules = (predictions, about, dashboard, audits, planning, inside)
         self.routes = Routes(
             [
                 Route("GET", "/healthz", None, self._health),
@@ -107,7 +116,9 @@ class Service:
 
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
-        self._following = [asyncio.create_task(each) for each in (self._follow_keys(), self.rounds.follow(self))]
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        await self.predictor.start()
+        self._following = [asyncio.create_task(each) for each in (self._look_after(), self.rounds.follow(self))]
 
     async def stop(self) -> None:
         """End what goes on beside the requests."""
@@ -117,13 +128,19 @@ class Service:
 
     def close(self) -> None:
         """Close the folder."""
+        self.predictor.close()
         self.deployment.close()
 
-    async def _follow_keys(self) -> None:
+    async def _look_after(self) -> None:
+        """Follow the keys, and give up bodies that come too slowly."""
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
             with suppress(ExpungeError, OSError):  # a file that cannot be read opens nothing
                 self.keys.follow()
+            late = time.monotonic() - _BODY_SECONDS
+            for task in [task for task, begun in self._arriving.items() if begun < late]:
+                del self._arriving[task]
+                task.cancel()
 
     async def _health(self, request: Request) -> Answer:
         return as_json({"status": "ok"})
@@ -135,8 +152,10 @@ class Service:
             return
         headers = scope.headers
         given = headers.get("x-request-id")
-        identity = given if given is not None and _ID.fullmatch(given) else secrets.token_hex(8)
-        request = Request(scope.method, scope.path, scope.query_string, headers, identity)
+        if given is None or not _ID.fullmatch(given):
+            self._number += 1
+            given = f"{self._prefix}{self._number:08x}"
+        request = Request(scope.method, scope.path, scope.query_string, headers, given)
         try:
             route = self.routes.find(request)
             if route.roles is not None:
@@ -144,12 +163,13 @@ class Service:
             if request.method not in ("GET", "HEAD"):
                 request.body = await self._body(request, protocol)
             answer = await route.handle(request)
-            self.traffic.count(answer.rows)
+            if answer.rows:
+                self.traffic.count(answer.rows)
         except Exception as error:
             answer = self._failed(error, request)
         sent = [
             *self._always,
-            ("x-request-id", identity),
+            ("x-request-id", given),
             ("content-type", answer.kind),
             *answer.headers,
         ]
@@ -189,25 +209,28 @@ class Service:
     async def _body(self, request: Request, protocol: Any) -> bytes:
         """Read the body, as far as the limit."""
         most, length = self.limits.body, request.headers.get("content-length")
-        too_large = Problem(
-            413, "too-large", f"a body has at most {most:,} bytes here", headers=[("connection", "close")]
-        )
         if length is not None and (not length.isdigit() or int(length) > most):
-            raise too_large
+            raise _too_large(most)
+        task = asyncio.current_task()
+        assert task is not None
+        self._arriving[task] = time.monotonic()
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                if length is not None:
-                    found: bytes = await protocol()
-                    return found
-                pieces, size = list[bytes](), 0
-                async for piece in protocol:
-                    size += len(piece)
-                    if size > most:
-                        raise too_large
-                    pieces.append(piece)
-                return b"".join(pieces)
-        except TimeoutError:
+            if length is not None:
+                found: bytes = await protocol()
+                return found
+            pieces, size = list[bytes](), 0
+            async for piece in protocol:
+                size += len(piece)
+                if size > most:
+                    raise _too_large(most)
+                pieces.append(piece)
+            return b"".join(pieces)
+        except asyncio.CancelledError:
+            if task in self._arriving:
+                raise
             raise Problem(408, "timeout", "the body came too slowly", headers=[("connection", "close")]) from None
+        finally:
+            self._arriving.pop(task, None)
 
     def _failed(self, error: Exception, request: Request) -> Answer:
         """The answer that says what went wrong."""
@@ -221,6 +244,10 @@ class Service:
         answer = as_json(problem.to_dict(request.id), status=problem.status, headers=[NO_STORE, *problem.headers])
         answer.kind = PROBLEM
         return answer
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too-large", f"a body has at most {most:,} bytes here", headers=[("connection", "close")])
 
 
 def make_app(

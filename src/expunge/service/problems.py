@@ -25,7 +25,7 @@ from expunge.core.errors import (
 )
 
 _PLACE: Final = re.compile(r"row ([\d,]+)(?: of)?(?: column '(.*?)'(?= of| is|$))?")
-_COLUMN: Final = re.compile(r"column '(.*?)'(?= of| is| does|$)")
+_COLUMN: Final = re.compile(r"column '(.*?)'(?= of| is| does|, which|$)")
 
 #: The kinds of problems, each with its title. The kind is the end of the problem's type.
 KINDS: Final = {

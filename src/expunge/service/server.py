@@ -22,6 +22,7 @@ from granian.server.embed import Server
 
 from expunge.core.errors import InputError
 from expunge.service.application import Service
+from expunge.training.surroundings import vote_for_good
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8437
@@ -74,6 +75,7 @@ def run(service: Service, listening: Listening, *, announce: Callable[[str], Non
     InputError
         If the address is taken or cannot be listened at, or the files for TLS cannot be used.
     """
+    vote_for_good()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(service, listening, announce))

@@ -195,17 +195,22 @@ def _read_columns(path: Path, kind: str, *, numbers: Numbers, exact: frozenset[s
         import pyarrow.parquet as pq
     except ImportError as error:
         raise InputError(f"{kind.capitalize()} {_NEEDS_PYARROW}") from error
-    import pandas as pd
-
     try:
         # The file alone: no part of its path is read as a partition.
         table = pq.ParquetFile(path).read() if kind == "parquet" else _read_arrow(path, pa)
     except (pa.ArrowInvalid, OSError) as error:
         what = "a Parquet" if kind == "parquet" else "an Arrow"
         raise InputError(f"{path} is not {what} file that can be read: {str(error).splitlines()[0]}") from error
+    return arrow_columns(table, str(path), numbers=numbers, exact=exact)
+
+
+def arrow_columns(table: Any, name: str, *, numbers: Numbers, exact: frozenset[str] | None) -> pd.DataFrame:
+    """All columns of a table of Arrow. Those in `exact` (all if None) keep whole numbers whole, even with gaps."""
+    import pandas as pd
+
     names = table.column_names
-    _refuse_twins(str(path), names)
-    columns = {name: _column(table.column(name), numbers, exact=exact is None or name in exact) for name in names}
+    _refuse_twins(name, names)
+    columns = {each: _column(table.column(each), numbers, exact=exact is None or each in exact) for each in names}
     return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
 
 

@@ -6,12 +6,16 @@ processes do not even share. Sums are rounded by the number of threads, and a pi
 their output is set to data frames. So training and voting use one thread and scikit-learn's own settings. A pipeline
 that needs data frames between its steps says so itself (`set_output`).
 
+Some libraries have one random generator for the whole process, which a training seeds and then draws from. Two such
+trainings in two threads would draw from one another's: only one of them runs at a time (`alone`).
+
 Warnings are suppressed, because how many models warn, and about what, depends on r. Warnings end up in logs, which are
 outside the trust boundary. So do the errors that they may be turned into.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
@@ -61,10 +65,13 @@ def voting() -> Iterator[None]:
     if before == num_modules:  # with another module another library may have come
         yield
         return
-    known = sklearn.get_config()
+    if getattr(_entered, "for_good", False):
+        vote_for_good()
+        yield
+        return
     for_all, for_one = _libraries(num_modules)
     with (
-        sklearn.config_context(**{name: value for name, value in _SETTINGS.items() if name in known}),
+        sklearn.config_context(**_settings()),
         silenced(),
         _for_all_threads.inside(for_all),
         _single(for_one),
@@ -74,6 +81,42 @@ def voting() -> Iterator[None]:
             yield
         finally:
             _entered.num_modules = before
+
+
+def vote_for_good() -> None:
+    """Enter `voting` in this thread, and never leave it: for threads of a service, which do nothing else."""
+    num_modules = len(sys.modules)
+    for_all, for_one = _libraries(num_modules)
+    sklearn.set_config(**_settings())
+    _filters.enter()
+    np.seterr(all="ignore")
+    _for_all_threads.enter(for_all)
+    _set_threads(for_one, [1] * len(for_one))
+    _entered.num_modules, _entered.for_good = num_modules, True
+
+
+def _settings() -> dict[str, Any]:
+    """Scikit-learn's own settings."""
+    known = sklearn.get_config()
+    return {name: value for name, value in _SETTINGS.items() if name in known}
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """At most one thread of the process is inside such a block; a thread may enter another one inside."""
+    with _alone:
+        yield
+
+
+def _renew_lock() -> None:
+    """In a forked process the thread that held the lock is gone."""
+    global _alone
+    _alone = threading.RLock()
+
+
+_alone = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 @contextmanager
@@ -93,14 +136,18 @@ class _Shared:
         self._done = ExitStack()
         self._version: Any = None
 
-    @contextmanager
-    def inside(self, version: Any = None) -> Iterator[None]:
-        """Enter. With another version than before the change is made again, on top of the one before."""
+    def enter(self, version: Any = None) -> None:
+        """Enter, for good if nothing follows."""
         with self._lock:
             if not self._inside or version is not self._version:
                 self._done.enter_context(self._change(version))
                 self._version = version
             self._inside += 1
+
+    @contextmanager
+    def inside(self, version: Any = None) -> Iterator[None]:
+        """Enter. With another version than before the change is made again, on top of the one before."""
+        self.enter(version)
         try:
             yield
         finally:
