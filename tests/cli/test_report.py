@@ -26,7 +26,7 @@ def test_without_shards_k_is_measured_and_fixed(churn, tmp_path, expunge):
     assert "k was chosen from the first data: it is part of the recipe and is fixed." in made.words
     assert expunge("schema", folder, "--json").json["facts"]["shards"]["origin"] == "first data"
     status = expunge("status", folder)
-    assert "How good it is, as measured when the folder was created" in status.words
+    assert "How good it is, as measured when this recipe was first trained" in status.words
     assert "always no" in status.out
     again = expunge("status", folder, "--json").json["report"]
     assert again["choice"]["num_shards"] == again["num_shards"] == 1
@@ -113,3 +113,13 @@ def test_shards_auto_in_python_is_part_of_the_recipe(tmp_path):
         assert made.schema["shards"].origin == "first data"
     assert UnlearningClassifier(GaussianNB(), n_shards="auto").fit(X, y).deployment_.status.num_shards == 1
     assert UnlearningRegressor(Ridge(), n_shards="auto").fit(X, X[:, 0]).deployment_.status.num_shards == 1
+
+
+def test_many_classes_are_told_in_few_lines(tmp_path, expunge):
+    rng = np.random.default_rng(0)
+    data = tmp_path / "many.csv"
+    pd.DataFrame({"x": rng.normal(size=300), "kind": rng.permutation(300) % 60}).to_csv(data, index=False)
+    made = expunge("create", tmp_path / "a", "--data", data, "--label", "kind", "--shards", "1")
+    assert made.words.count("Look at this") == 2
+    assert "The share that is found is least for these of the 60 classes" in made.words
+    assert "the labels are 60 different numbers" in made.words

@@ -401,9 +401,10 @@ def create(
                 advance=clock_of_training.advance,
             )
         with deployment:
-            deployment.add_provenance({"report": report or measured(num_shards=known_shards)})
+            report = report or measured(num_shards=known_shards)
+            deployment.add_provenance({"report": report})
             with progress("measuring what a deletion costs", 1):
-                keep_costs(deployment, clock_of_training.seconds)
+                keep_costs(deployment, clock_of_training.seconds, report)
             found = _facts(deployment, schema, folder, declared=bool(classes))
     _show(found, as_json=as_json)
 

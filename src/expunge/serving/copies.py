@@ -113,6 +113,8 @@ class Copy:
             codes = np.asarray(self.models[0].predict(rows), dtype=np.int64)
         elif self.has_probabilities:
             table = self._probabilities(rows)
+            voter = self._voter
+            table = voter.margins(table) if hasattr(voter, "margins") else table
             codes = np.where(np.isnan(table).any(axis=1), -1, np.nan_to_num(table).argmax(axis=1))
         else:
             counts = self._voter.count(rows)

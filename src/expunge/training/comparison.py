@@ -24,6 +24,7 @@ from expunge.core.features import Features
 from expunge.core.records import Records
 from expunge.core.words import spell_time
 from expunge.privacy.mechanisms.consensus import plurality
+from expunge.training.costs import expected_seconds
 from expunge.training.ensemble import EnsembleState, ignore_progress, refit_without, retrain
 from expunge.training.folds import FOLDS, Folds
 from expunge.training.learners import Learner, Model, SlicedLearner
@@ -39,6 +40,7 @@ _ENOUGH_RECORDS = 500  # beyond 100 shards, so many a shard
 _FEWEST_MODELS = 3  # of a candidate, however slow they are
 _LARGEST_PART = 0.25  # of the time, for one training
 _FIRST_FOLD = 0.5  # of the time, for the trainings of the first fold
+_STEP = 4  # times more records are tried next, on the way to many more
 _MOST_GROWTH = 2.0  # the exponent of the time of a training in its records
 _MOST_ROWS = 1_000_000  # of a training that is only measured, so that it does not need much memory
 
@@ -363,15 +365,17 @@ def _candidates(num_units: int) -> list[int]:
 
 def _probe(trials: Sequence[_Trial], folds: Folds, clock: _Clock) -> tuple[list[_Trial], list[str]]:
     """Train one shard of each candidate, the smallest first, as long as none takes too long; say what is left out."""
+    most = _LARGEST_PART * clock.seconds
     skipped: list[str] = []
     error: TrainingError | None = None
     before: _Trial | None = None
     for trial in reversed(trials):
         ahead = 0.0
         if before is not None:
+            before = _climb(before, trial, folds, clock, most)
             ahead = before.ahead * trial.shard_rows / before.shard_rows
-        if ahead > _LARGEST_PART * clock.seconds or (clock.left < 0 and before is not None):
-            skipped.append(f"{trial.words}: a model would take about {spell_time(ahead)} to train")
+        if ahead > most or (clock.left < 0 and before is not None):
+            skipped.append(f"{trial.words}: training a model may take {spell_time(ahead)}, too long for the time given")
             continue
         if trial.shard_rows > _MOST_ROWS and before is not None:
             skipped.append(f"{trial.words}: too many records a model, to spare memory")
@@ -389,6 +393,26 @@ def _probe(trials: Sequence[_Trial], folds: Folds, clock: _Clock) -> tuple[list[
     if not found:
         raise error or ParameterError("there is no number of shards to compare")
     return found, skipped
+
+
+def _climb(before: _Trial, trial: _Trial, folds: Folds, clock: _Clock, most: float) -> _Trial:
+    """Train ever larger shards on the way to a candidate that seems to take too long, and return the largest of them.
+
+    A part of the time of a small training is fixed, so many times that says too much about a large one.
+    """
+    while (
+        before.ahead * trial.shard_rows / before.shard_rows > most
+        and trial.shard_rows > 2 * before.shard_rows
+        and clock.left > most > _STEP * before.ahead
+    ):
+        shards = max(2, math.ceil(len(trial.records) / (_STEP * before.shard_rows)))
+        larger = _Trial(trial.records, trial.learner, shards, None, trial.by_votes)
+        try:
+            larger.probe(folds)
+        except TrainingError:
+            break
+        before = larger
+    return before
 
 
 def _failure(trial: _Trial, error: Exception) -> str:
@@ -435,7 +459,7 @@ def _ask(state: EnsembleState, X: Features, *, by_votes: bool, combination: Comb
     if state.has_probabilities and not by_votes:
         found = state.mean_probabilities(X)
         is_known = ~np.isnan(found).any(axis=1)
-        return np.where(is_known, np.nan_to_num(found).argmax(axis=1), -1), found
+        return np.where(is_known, np.nan_to_num(state.margins(found)).argmax(axis=1), -1), found
     counts = state.count_votes(X)
     codes = np.where(counts.any(axis=1), plurality(counts), -1)
     opinions = None if by_votes else state.mean_scores(X)
@@ -470,7 +494,7 @@ def _summary(trials: Sequence[_Trial], folds: Folds, done: int, skipped: Sequenc
             )
         )
     baseline, label = _baseline(records, truth, units)
-    refit, is_estimated = _refit(next(trial for trial in measured if not trial.name), found[0], growth)
+    refit, is_estimated = _refit([trial for trial in measured if not trial.name], found[0])
     return Comparison(
         candidates=tuple(found),
         baseline=baseline,
@@ -503,11 +527,15 @@ def _grown(exponent: float) -> float:
     return float((FOLDS / (FOLDS - 1)) ** exponent)
 
 
-def _refit(trial: _Trial, first: Candidate, growth: Mapping[int, float]) -> tuple[float, bool]:
+def _refit(trials: Sequence[_Trial], first: Candidate) -> tuple[float, bool]:
     """Seconds to train one model on everything; computed from the largest shards if it was not measured."""
-    if trial.num_shards == 1:
+    largest = trials[0]
+    if largest.num_shards == 1:
         return first.training, False
-    times = (len(trial.records) / trial.shard_rows) ** max(1.0, growth.get(id(trial), 1.0))
+    points = [(trial.shard_rows, trial.shard_seconds()) for trial in reversed(trials[:2])]
+    if len(points) == 2 and points[0][0] == points[1][0]:
+        points = points[:1]
+    times = expected_seconds(points, len(largest.records)) / max(largest.shard_seconds(), 1e-9)
     return first.training / first.num_shards * times, True
 
 

@@ -111,17 +111,19 @@ class ExactRound(DirectRound):
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """The class with the largest mean probability if every model has probabilities, else with the most votes.
 
-        DECLINED where every shard abstains. Among equals the first class wins.
+        A learner with thresholds decides by these. DECLINED where every shard abstains. Among equals the first class
+        wins.
         """
         if not self.opening.state.has_probabilities:
             return super().answer(rows)
         return self.likeliest(self.opening.state.mean_probabilities(rows))
 
     def likeliest(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The class with the largest probability; DECLINED where there is none."""
-        is_known = ~np.isnan(probabilities).any(axis=1)
-        codes = np.full(len(probabilities), _DECLINED, dtype=np.int64)
-        codes[is_known] = probabilities[is_known].argmax(axis=1)
+        """The class with the largest probability, or highest above its threshold; DECLINED where there is none."""
+        table = self.opening.state.margins(probabilities)
+        is_known = ~np.isnan(table).any(axis=1)
+        codes = np.full(len(table), _DECLINED, dtype=np.int64)
+        codes[is_known] = table[is_known].argmax(axis=1)
         return codes
 
     def values(self, rows: Features) -> NDArray[np.float64]:
