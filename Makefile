@@ -8,6 +8,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-strip-extras --generat
 DEMO_FLAGS ?=
 SECONDS ?= 600
 AXE ?= 4.14.1
+PORT ?= 8437
 FUZZERS ?= tests/fuzz tests/folder/test_flips.py tests/folder/test_failing_disk.py
 # Workers that each start a thread per core for small matrices only wait for one another.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
@@ -32,6 +33,9 @@ $(VENV)/all.stamp: requirements/all.txt requirements/torch.txt lab/pyproject.tom
 	$(PIP) install --requirement requirements/torch.txt
 	$(PIP) install --no-deps --no-build-isolation --editable lab
 	@touch $@
+
+serve-demo: $(VENV)/all.stamp  ## the service and its page on the demonstration's deployment, PORT=8437
+	$(BIN)/expunge demo --serve --port $(PORT)
 
 # Without a browser the tests that need one are skipped, and say so.
 $(VENV)/browser.stamp: lab/experiments/chromium.py $(VENV)/all.stamp

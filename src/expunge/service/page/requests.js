@@ -2,10 +2,11 @@
 
 import { ask, download, open } from "./api.js";
 import { card, copyable, count, empty, failure, fill, h, icon, loading, moment, plural, say, time, toast, write } from "./dom.js";
-import { badge, inRound, list, what } from "./updates.js";
+import { about, badge, inRound, list, what } from "./updates.js";
 
 const PER_PAGE = 20;
 const STATES = { "": "All", pending: "Pending", applied: "Applied", cancelled: "Cancelled" };
+const KEYS = { ids: "id", subjects: "subject" };
 const WAYS = { ids: "Ids", subjects: "Subjects", file: "File" };
 
 export function mount(place, context) {
@@ -23,7 +24,7 @@ export function mount(place, context) {
 // The table, live: it is asked for again when the log has grown or a request changed its state.
 function listing(context, mayChange) {
   const { root, body } = card("All requests", { wide: true });
-  const chosen = { state: "", cursor: "", before: [], find: {} };
+  const chosen = { state: "", after: "", before: [], find: {} };
   const search = h("input", { type: "search", id: "find", placeholder: "Number, record id or subject", autocomplete: "off", spellcheck: "false" });
   const filters = h(
     "fieldset",
@@ -37,8 +38,8 @@ function listing(context, mayChange) {
     "select",
     { id: "find-by", "aria-label": "Search by", onchange: () => search.value && find() },
     h("option", { value: "request" }, "number"),
-    h("option", { value: "id" }, "record id"),
-    h("option", { value: "subject" }, "subject"),
+    h("option", { value: "ids" }, "record id"),
+    context.state.keys.subject && h("option", { value: "subjects" }, "subject"),
   );
   const shown = h("div", { class: "listing", "aria-busy": "true" }, loading(6));
   const pages = h("div", { class: "pages" });
@@ -56,7 +57,7 @@ function listing(context, mayChange) {
   search.addEventListener("search", () => !search.value && find());
 
   function choose(change) {
-    Object.assign(chosen, { cursor: "", before: [] }, change);
+    Object.assign(chosen, { after: "", before: [] }, change);
     refresh();
   }
   function find() {
@@ -71,10 +72,13 @@ function listing(context, mayChange) {
     const mine = turn;
     shown.setAttribute("aria-busy", "true");
     try {
-      const { request, ...find } = chosen.find;
-      const found = request
-        ? { updates: await exactly(request, chosen.state), next: null }
-        : await list({ state: chosen.state, cursor: chosen.cursor, limit: PER_PAGE, find });
+      const [[kind, text] = []] = Object.entries(chosen.find);
+      const found =
+        kind === "request"
+          ? { updates: await exactly(text, chosen.state), next: null }
+          : kind
+            ? await about(kind, asKey(text, context.state.keys[KEYS[kind]]), chosen.state)
+            : await list({ state: chosen.state, after: chosen.after, limit: PER_PAGE });
       if (mine !== turn) return;
       rows = found.updates;
       draw(found);
@@ -106,12 +110,12 @@ function listing(context, mayChange) {
     fill(pages, found.next || chosen.before.length ? [newer, older] : []);
   }
   function turnPage(next) {
-    chosen.before.push(chosen.cursor);
-    chosen.cursor = next;
+    chosen.before.push(chosen.after);
+    chosen.after = next;
     refresh();
   }
   function turnBack() {
-    chosen.cursor = chosen.before.pop();
+    chosen.after = chosen.before.pop();
     refresh();
   }
   function reset() {
@@ -124,7 +128,7 @@ function listing(context, mayChange) {
   const stop = context.follow((state) => {
     if (size === state.log.size) return;
     size = state.log.size;
-    if (!chosen.cursor) refresh();
+    if (!chosen.after) refresh();
   });
   return { root, refresh, stop };
 }
@@ -242,7 +246,7 @@ function deletion(context, done) {
   const label = h("label", { for: "names" });
   const note = h("p", { class: "note", id: "names-note" });
   const file = h("input", { type: "file", id: "file", accept: ".txt,.csv,text/plain,text/csv", onchange: readFile });
-  const kind = h("select", { id: "file-kind" }, h("option", { value: "ids" }, "ids of records"), h("option", { value: "subjects" }, "subjects"));
+  const kind = h("select", { id: "file-kind" }, h("option", { value: "ids" }, "ids of records"), context.state.keys.subject && h("option", { value: "subjects" }, "subjects"));
   const fromFile = h("div", { class: "stack" }, h("div", { class: "field" }, h("label", { for: "file" }, "A text file, one name a line"), file), h("div", { class: "field" }, h("label", { for: "file-kind" }, "Its lines are"), kind));
   const typed = h("div", { class: "field" }, label, text, note);
   const said = h("p", { class: "form-error", role: "alert" });
@@ -251,7 +255,7 @@ function deletion(context, done) {
     "fieldset",
     { class: "segments" },
     h("legend", { class: "unseen" }, "Delete by"),
-    Object.entries(WAYS).map(([name, title]) => h("label", null, h("input", { type: "radio", name: "way", value: name, checked: name === "ids", onchange: () => choose(name) }), h("span", null, title))),
+    Object.entries(WAYS).filter(([name]) => name !== "subjects" || context.state.keys.subject).map(([name, title]) => h("label", null, h("input", { type: "radio", name: "way", value: name, checked: name === "ids", onchange: () => choose(name) }), h("span", null, title))),
   );
   let lines = [];
 
@@ -296,7 +300,7 @@ function deletion(context, done) {
     try {
       const key = crypto.getRandomValues(new Uint8Array(16)).reduce((all, each) => all + each.toString(16).padStart(2, "0"), "");
 
-      const kind = context.state.keys[what === "ids" ? "id" : "subject"];
+      const kind = context.state.keys[KEYS[what]];
       const body = `{"delete":{"${what}":[${found.map((each) => asKey(each, kind)).join()}]}}`;
       const made = await ask("/v1/updates", { method: "POST", body, headers: { "Idempotency-Key": key } });
       toast(made.state === "applied" ? "Deleted" : "Accepted: it will be applied");
