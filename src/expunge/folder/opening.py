@@ -52,7 +52,7 @@ from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import NUMERICS, Numerics
-from expunge.training.execution import make_executor
+from expunge.training.execution import Executor, make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
 from expunge.training.recipe import Recipe
@@ -371,14 +371,7 @@ def open(
     ...     deployment.status.num_records
     20
     """
-    recover_replacement(Path(path))
-    store = Store.open(Path(path))
-    try:
-        with explain_damage(store.folder):
-            deployment = _resumed(store, tuple(trust), n_jobs)
-    except BaseException:
-        store.close()
-        raise
+    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs))
     try:
         if apply_pending and deployment.is_due:
             deployment.apply()
@@ -389,13 +382,55 @@ def open(
     return deployment
 
 
-def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> DurableDeployment:
+def open_to_serve(
+    path: str | os.PathLike[str], *, trust: Sequence[str] = (), executor: Executor | None = None
+) -> DurableDeployment:
+    """Open a folder for a service, which decides itself when accepted requests are applied.
+
+    Under (α,β,γ) a round is then put in service at the first tick of the deployment's clock after its training began,
+    and its requests count as applied at the next one. So nothing that requesters see tells how long a training took, as
+    long as none takes longer than a tick.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    trust
+        The modules or classes of your own that the folder was created with.
+    executor
+        Where models are trained; this process if None.
+
+    Returns
+    -------
+    DurableDeployment
+        The deployment. Nothing is applied by itself, whatever its policy says.
+
+    Raises
+    ------
+    FolderBusyError, FormatError, StoreError
+        As `open`.
+    """
+    return _opened(Path(path), tuple(trust), executor or make_executor(None), is_served=True)
+
+
+def _opened(path: Path, trusted: tuple[str, ...], executor: Executor, *, is_served: bool = False) -> DurableDeployment:
+    recover_replacement(path)
+    store = Store.open(path)
+    try:
+        with explain_damage(store.folder):
+            return _resumed(store, trusted, executor, is_served)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _resumed(store: Store, trusted: tuple[str, ...], executor: Executor, is_served: bool) -> DurableDeployment:
     settings = load_settings(store.fact("settings"))
     learner, front = read_learner(store, trusted), get_front(store, trusted)
     state = read_state(store, learner, settings.make_sampler(), trusted=trusted)
     report_step("open.read")
     publisher = restore_publisher(store, settings, state.records.num_classes)
-    rng, executor, position = Randomness.from_system(), make_executor(n_jobs), store.position
+    rng, position = Randomness.from_system(), store.position
     serving = get_round(store, front, RoundContext(state, publisher, rng, executor), trusted)
     return DurableDeployment(
         store,
@@ -414,6 +449,7 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
         max_generations=settings.promise.max_generations,
         executor=executor,
         trusted=trusted,
+        is_served=is_served,
     )
 
 
