@@ -106,6 +106,9 @@ def test_a_threshold_names_one_of_the_classes(iris, tmp_path):
         UnlearningClassifier(LogisticRegression(), n_shards=2, promise=Exact(threshold=("rose", 0.3))).fit(X, y)
     with pytest.raises(ParameterError, match="rose"):
         compare(Records.build(X, y), named_learner("logistic"), threshold=("rose", 0.3))
+    both = named_learner("logistic", thresholds=True)
+    with pytest.raises(ParameterError, match="does not go with thresholds of the learner"):
+        UnlearningClassifier(both, n_shards=2, promise=Exact(threshold=("setosa", 0.3))).fit(X, y)
     with pytest.raises(ParameterError, match="a threshold is for classes"):
         expunge.create(tmp_path / "a", Ridge(), X, X[:, 0], n_shards=2, promise=Exact(threshold=(1, 0.3)))
     assert not (tmp_path / "a").exists()

@@ -65,8 +65,8 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
 
 
 _TRAIN_AGAIN = (
-    "What would change that: `expunge rekey` trains everything again, and `expunge audit recompute --shards all "
-    "--record` then shows that it did."
+    "What would change that: `expunge rekey` trains everything again, and `expunge audit recompute --shards all` "
+    "then shows that it did."
 )
 
 

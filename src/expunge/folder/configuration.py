@@ -31,6 +31,7 @@ from expunge.training.learners import (
     ExactLearner,
     ScikitLearner,
     SlicedScikitLearner,
+    ThresholdLearner,
 )
 from expunge.training.sampling import Sampler
 
@@ -105,6 +106,8 @@ def describe_learner(learner: Any) -> str:
     """
     if isinstance(learner, AbstainingLearner):
         return describe_learner(learner.learner)
+    if isinstance(learner, ThresholdLearner):
+        return f"{describe_learner(learner.learner)} with thresholds"
     if isinstance(learner, SlicedScikitLearner):
         return f"{describe_learner(learner.estimator)} in {plural(learner.num_slices, 'slice')}"
     if isinstance(learner, ScikitLearner):

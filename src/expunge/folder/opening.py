@@ -47,7 +47,7 @@ from expunge.folder.store.replacement import hidden_name, remove_abandoned, remo
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
 from expunge.serving.keeper import RoundState
-from expunge.serving.promises import ONLY_CLASSES, Consensus, Promise, SamplingName, as_promise
+from expunge.serving.promises import ONLY_CLASSES, ONLY_MEANS, Consensus, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
@@ -179,6 +179,8 @@ def create(
     promised, base = as_promise(promise), as_learner(learner)
     if predicts_values(base) and not promised.is_exact:
         raise ParameterError(ONLY_CLASSES)
+    if getattr(base, "has_thresholds", False) and not promised.is_exact:
+        raise ParameterError(ONLY_MEANS)
     if not predicts_values(base) and getattr(y, "ndim", 1) > 1:
         raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     if witness is not None and (rng is not None or isinstance(promised, Consensus)):

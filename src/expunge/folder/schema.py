@@ -231,6 +231,7 @@ def _learner(learner: Any, name: str | None) -> tuple[Any, str]:
         return name, f"{name or 'a learner'} of your own (--trust shows its options)"
     inner = getattr(learner, "estimator", learner)
     words = " ".join(re.sub(r" at 0x[0-9a-f]+", "", repr(inner)).split())  # no addresses: they change with each process
+    words += ", with thresholds" if getattr(learner, "has_thresholds", False) else ""
     return {"name": name, "options": words}, words if name is None else f"{name}: {words}"
 
 

@@ -117,7 +117,9 @@ class Copy:
         if self.kind == "student":
             codes = np.asarray(self.models[0].predict(rows), dtype=np.int64)
         elif self.cut is not None or self.has_probabilities:
-            codes = likeliest(self._probabilities(rows), self.cut)
+            table, voter = self._probabilities(rows), self._voter
+            table = voter.margins(table) if self.cut is None and hasattr(voter, "margins") else table
+            codes = likeliest(table, self.cut)
         else:
             counts = self._voter.count(rows)
             codes = np.where(counts.any(axis=1), plurality(counts), -1)

@@ -110,6 +110,9 @@ EXACT_STATEMENT = Statement(
     ),
 )
 ONLY_CLASSES = "a regressor needs promise='exact': the other promises count votes for classes, and numbers have none"
+ONLY_MEANS = (
+    "thresholds need promise='exact': the other promises count votes, and thresholds are for mean probabilities"
+)
 _FRESH = "retraining from scratch with fresh randomness"
 
 
@@ -768,7 +771,7 @@ def as_promise(promise: str | Promise) -> Promise:
     Examples
     --------
     >>> as_promise("exact")
-    Exact(combine='mean')
+    Exact(combine='mean', threshold=None)
     """
     if isinstance(promise, Promise):
         return promise

@@ -466,7 +466,7 @@ def _ask(
         return np.empty(0, dtype=np.int64), state.values(X, combination)
     if not by_votes and (cut is not None or state.has_probabilities):
         found = state.mean_probabilities(X)
-        return likeliest(found, cut), found
+        return likeliest(found if cut is not None else state.margins(found), cut), found
     counts = state.count_votes(X)
     codes = np.where(counts.any(axis=1), plurality(counts), -1)
     opinions = None if by_votes else state.mean_scores(X)

@@ -31,7 +31,22 @@ Threshold = tuple[Any, float]
 
 
 def require_threshold(threshold: Any) -> None:
-    """Raise `ParameterError` unless it is None or a class with a probability above 0 and at most 1."""
+    """Check a threshold.
+
+    Parameters
+    ----------
+    threshold
+        None, or a class and a probability.
+
+    Raises
+    ------
+    ParameterError
+        If it is anything else, or the probability is not above 0 and at most 1.
+
+    Examples
+    --------
+    >>> require_threshold(("yes", 0.3))
+    """
     if threshold is None:
         return
     if not isinstance(threshold, tuple | list) or len(threshold) != 2:
@@ -135,16 +150,18 @@ class ExactRound(DirectRound):
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """The class with the largest mean probability if every model has probabilities, else with the most votes.
 
-        DECLINED where every shard abstains. Among equals the first class wins. With a threshold see `likeliest`; the
-        shares of the votes stand for probabilities where a model has none.
+        A learner with thresholds decides by these. DECLINED where every shard abstains. Among equals the first class
+        wins. With a threshold of the promise see `likeliest`; the shares of the votes stand for probabilities where a
+        model has none.
         """
         if not self.decides_by_probabilities:
             return super().answer(rows)
         return self.likeliest(self.opening.state.mean_probabilities(rows))
 
     def likeliest(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The class with the largest probability, or that of the threshold; DECLINED where there is none."""
-        return likeliest(probabilities, self.cut)
+        """The class with the largest probability, or as thresholds say; DECLINED where there is none."""
+        table = probabilities if self.cut is not None else self.opening.state.margins(probabilities)
+        return likeliest(table, self.cut)
 
     def values(self, rows: Features) -> NDArray[np.float64]:
         """The mean or the median of the shards' values. NaN where no shard has one."""
@@ -172,7 +189,9 @@ class ExactFront(DirectFront):
 
     def open_round(self, opening: RoundContext) -> ExactRound:
         """Open a round; there is nothing to prepare. `ParameterError` if the threshold names no class."""
-        records = opening.state.records
+        records, learner = opening.state.records, opening.state.learner
+        if self.threshold is not None and getattr(getattr(learner, "learner", learner), "has_thresholds", False):
+            raise ParameterError("a threshold of the promise does not go with thresholds of the learner: choose one")
         if self.threshold is not None and records.is_regression:
             raise ParameterError("a threshold is for classes, and these models predict numbers")
         return ExactRound(opening.settled(), self.combine, cut_of(self.threshold, records.classes))

@@ -13,6 +13,7 @@ A learner may also have the following attributes. They are optional and found by
 - `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
+- `asks_rows`, if true, lets `refit` get `rows=`, a function that returns the shard before the update as `ShardData`.
 - `reads_names`, if true, lets `fit` get the records' names as `names=`: 16 bytes each, which ids decide. The parts of
   `refit` have them too. Such a learner's seed is the shard's own and does not depend on the shard's contents, so that a
   coin for a record stays as it is when others come and go.
@@ -31,6 +32,9 @@ A learner with a true `predicts_values` learns numbers: `y` holds floats, one a 
 have `values(X)`, the numbers predicted for each row, NaN where a model has no opinion. The mean or the median of the
 models' values answers queries. A learner whose models give another number of values than `y` has says so in
 `num_values`.
+
+A learner with a true `has_thresholds` has voters with `margins`, which decide in place of mean probabilities. It goes
+with the exact promise alone.
 
 A learner that can resume from a slice is a `SlicedLearner`. It may have `extend_many(checkpoints, shards)`, which
 trains a slice of many shards in one call, from a checkpoint and a `ShardData` for each.
@@ -233,7 +237,8 @@ class Voter(Protocol):
 
     A voter may also have `mean_probabilities(X)`: what `mean_opinion` says of probabilities, for all shards together;
     None if it has none for these rows or models. A row's answer does not depend on the rows asked about with it, as far
-    as the models' own answers do not. And it may have `with_changed(models)`: the voter for the same models but for
+    as the models' own answers do not. It may have `margins(table)`: what decides between classes, given the mean
+    probabilities, in place of these. And it may have `with_changed(models)`: the voter for the same models but for
     these, by shard, to the bit the one that `make_voter` would make; or None, and it is made anew.
     """
 
