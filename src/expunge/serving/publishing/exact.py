@@ -190,7 +190,8 @@ class ExactFront(DirectFront):
     def open_round(self, opening: RoundContext) -> ExactRound:
         """Open a round; there is nothing to prepare. `ParameterError` if the threshold names no class."""
         records, learner = opening.state.records, opening.state.learner
-        if self.threshold is not None and getattr(getattr(learner, "learner", learner), "has_thresholds", False):
+        learners = (learner, getattr(learner, "learner", None))  # the second of one that abstains where it fails
+        if self.threshold is not None and any(getattr(each, "has_thresholds", False) for each in learners):
             raise ParameterError("a threshold of the promise does not go with thresholds of the learner: choose one")
         if self.threshold is not None and records.is_regression:
             raise ParameterError("a threshold is for classes, and these models predict numbers")
