@@ -44,7 +44,11 @@ def test_another_recipe(create, tmp_path, expunge):
     told = expunge("retrain", churn, "--learner", "naive-bayes", "--shards", "2", "--json").json
     assert told["shards"] == 2
     assert told["learner"].startswith("naive-bayes")
-    expunge("retrain", churn, "--learner", "logistic", "--set", "C=0.5")
+    assert told["report"]["measured"]["candidates"][1]["num_shards"] == 2
+    assert expunge("status", churn, "--json").json["report"] == told["report"]
+    words = expunge("retrain", churn, "--learner", "logistic", "--set", "C=0.5", "--minutes", "0").words
+    assert "not measured: not wanted (--minutes 0)" in words
+    assert "A deletion retrains 1 of 2 models" in words
     facts = expunge("schema", churn, "--json").json["facts"]
     assert "C=0.5" in facts["learner"]["words"]
     assert facts["shards"]["value"] == 2

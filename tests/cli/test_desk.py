@@ -197,6 +197,8 @@ def test_letters_say_what_the_certificate_says(plain, asked, tmp_path, expunge):
     assert "has not been carried out yet" in letter(3)
     for number in (2, 3):
         assert "the same procedure" not in letter(number)
+    assert "Dear Sir or Madam," in letter(0)
+    assert "Sehr geehrte Damen und Herren," in letter(0, "--language", "de")
     german = letter(0, "--language", "de", "--to", "Anna Lehmann")
     assert "Guten Tag Anna Lehmann" in german
     assert "3 Datensätze" in german

@@ -26,7 +26,7 @@ def test_without_shards_k_is_measured_and_fixed(churn, tmp_path, expunge):
     assert "k was chosen from the first data: it is part of the recipe and is fixed." in made.words
     assert expunge("schema", folder, "--json").json["facts"]["shards"]["origin"] == "first data"
     status = expunge("status", folder)
-    assert "How good it is, as measured when the folder was created" in status.words
+    assert "How good it is, as measured when this recipe was first trained" in status.words
     assert "always no" in status.out
     again = expunge("status", folder, "--json").json["report"]
     assert again["choice"]["num_shards"] == again["num_shards"] == 1
@@ -113,3 +113,47 @@ def test_shards_auto_in_python_is_part_of_the_recipe(tmp_path):
         assert made.schema["shards"].origin == "first data"
     assert UnlearningClassifier(GaussianNB(), n_shards="auto").fit(X, y).deployment_.status.num_shards == 1
     assert UnlearningRegressor(Ridge(), n_shards="auto").fit(X, X[:, 0]).deployment_.status.num_shards == 1
+
+
+def test_a_rare_class_is_found_by_a_threshold_and_by_weights(churn, tmp_path, expunge):
+    """The first is measured as it will answer, and kept with the promise; the second is an option of the learner."""
+    rare = ("--data", churn, *COLUMNS, "--shards", "2")
+    found = {}
+    for name, words in {
+        "plain": (),
+        "cut": ("--threshold", "yes=0.1"),
+        "weighed": ("--class-weight", "balanced"),
+    }.items():
+        report = expunge("create", tmp_path / name, *rare, *words, "--json").json["report"]
+        assert {each["num_shards"] for each in report["measured"]["candidates"]} == {1, 2}
+        found[name] = [each["scores"]["recalls"]["yes"]["value"] for each in report["measured"]["candidates"]]
+    assert max(found["plain"]) < min(found["cut"] + found["weighed"])
+    assert "promise: exact, threshold=yes from 0.1" in expunge("schema", tmp_path / "cut").words
+    assert "class_weight='balanced'" in expunge("schema", tmp_path / "weighed").words
+    kept = expunge("predict", tmp_path / "cut", "--data", churn, "--probabilities").out.splitlines()[1:]
+    rows = [line.split(",") for line in kept]
+    assert [row[1] for row in rows] == ["yes" if float(row[3]) >= 0.1 else "no" for row in rows]
+    other = expunge("predict", tmp_path / "cut", "--data", churn, "--threshold", "yes=0.5").out.splitlines()[1:]
+    assert [line.split(",")[1] for line in other] == ["yes" if float(row[3]) >= 0.5 else "no" for row in rows]
+    again = expunge("retrain", tmp_path / "cut", "--class-weight", "balanced", "--json").json
+    assert "class_weight='balanced'" in again["learner"]
+    assert min(each["scores"]["recalls"]["yes"]["value"] for each in again["report"]["measured"]["candidates"]) > 0.9
+
+
+def test_a_plan_measures_a_threshold(churn, expunge):
+    words = ("plan", "--data", churn, *COLUMNS, "--shards", "2", "--minutes", "0.05", "--json")
+    plain, cut = (
+        expunge(*words, *more).json["measured"]["candidates"][0]["scores"]["recalls"]["yes"]["value"]
+        for more in ((), ("--threshold", "yes=0.1"))
+    )
+    assert plain < cut
+
+
+def test_many_classes_are_told_in_few_lines(tmp_path, expunge):
+    rng = np.random.default_rng(0)
+    data = tmp_path / "many.csv"
+    pd.DataFrame({"x": rng.normal(size=300), "kind": rng.permutation(300) % 60}).to_csv(data, index=False)
+    made = expunge("create", tmp_path / "a", "--data", data, "--label", "kind", "--shards", "1")
+    assert made.words.count("Look at this") == 2
+    assert "The share that is found is least for these of the 60 classes" in made.words
+    assert "the labels are 60 different numbers" in made.words

@@ -143,6 +143,15 @@ def test_where_time_is_short_some_shards_are_trained_and_it_says_so(clock):
     assert hundred.training == pytest.approx(100 * 0.24, rel=0.1)
 
 
+def test_fixed_costs_leave_no_candidate_out(clock):
+    """One of 200 shards takes 70 ms, of them 50 fixed. One model takes 4.05 s, and not 200 times as long."""
+    found = compare(noisy(4000), Slow(clock, fixed=0.05), num_shards=[1, 200], seconds=16)
+    assert found.skipped == ()
+    assert found.one.deletion == pytest.approx(4.05, rel=0.1)
+    left_out = compare(noisy(4000), Slow(clock, fixed=0.05), num_shards=[1, 200], seconds=8)
+    assert left_out.one is None
+
+
 def test_one_model_can_be_enough(clock):
     found = compare(noisy(2000), Slow(clock), is_enough=lambda refit: refit < 3, seconds=100)
     assert [each.num_shards for each in found.candidates] == [1]
@@ -227,4 +236,4 @@ def test_however_short_the_time_is_something_is_measured(clock):
     others = {"naive-bayes-exact": named_learner("naive-bayes-exact")}
     found = compare(noisy(4000), Slow(clock, fixed=1.0), num_shards=[1, 7], others=others, seconds=0.01)
     assert [each.num_shards for each in found.candidates if not each.learner] == [7]
-    assert found.skipped[0].startswith("one model: a model would take about ")
+    assert found.skipped[0].startswith("one model: training a model may take ")

@@ -24,6 +24,10 @@ LABELS = np.where(RNG.random(400) < 0.3, "yes", "no")
         ([f"note {number % 300}" for number in range(400)], "is taken as categories and has 300 of them in 400 rows"),
         (np.where(LABELS == "yes", 1.0, 0.0), "alone tells the label of 100.0% of the rows"),
         (LABELS, "alone tells the label"),
+        (
+            np.where(LABELS == "yes", RNG.normal(size=400), np.nan),
+            "whether column 'it' is empty tells the label of 100.0%",
+        ),
         (RNG.normal(size=400), None),
         (RNG.integers(0, 100, 400), None),  # whole numbers that occur twice
         (RNG.permutation(400) * 50, None),  # with gaps: an amount
@@ -34,7 +38,52 @@ LABELS = np.where(RNG.random(400) < 0.3, "yes", "no")
 def test_columns(column, words):
     found = inspect_data(pd.DataFrame({"it": column}), LABELS, num_shards=10)
     assert len(found) == (words is not None), found
-    assert all(each.startswith("column 'it'") and words in each for each in found)
+    assert all("column 'it'" in each and words in each for each in found)
+
+
+def test_whole_numbers_that_all_differ_are_hardly_amounts_in_many_rows():
+    labels = np.arange(2000) % 2
+    numbers = np.random.default_rng(1).choice(10**9, 2000, replace=False)
+    told = inspect_data(pd.DataFrame({"it": numbers}), labels, num_shards=2)
+    assert told == (
+        "column 'it' looks like an id: its values are whole numbers, and no two of them are equal; learn "
+        "without it (--ignore)",
+    )
+    assert inspect_data(pd.DataFrame({"it": numbers + 0.5}), labels, num_shards=2) == ()
+
+
+def test_a_date_that_is_there_for_one_class_only():
+    parts = {f"left {part}": np.where(LABELS == "yes", 1.0, np.nan) for part in ("day", "year sin", "year cos")}
+    kinds = dict.fromkeys(parts, "date")
+    told = inspect_data(pd.DataFrame(parts), LABELS, num_shards=2, kinds=kinds)
+    assert told == (
+        "whether column 'left' is empty tells the label of 100.0% of the rows: is it known when a prediction is made?",
+    )
+
+
+def test_a_few_mistakes_do_not_hide_what_tells_the_label():
+    labels = np.array(["yes"] * 300 + ["no"] * 2700)
+    leaks = np.where(labels == "yes", "left", "here").astype(object)
+    leaks[:4] = "here"
+    assert "alone tells the label of 99.9%" in inspect_data(pd.DataFrame({"it": leaks}), labels, num_shards=2)[0]
+    leaks[:30] = "here"  # one in ten
+    assert inspect_data(pd.DataFrame({"it": leaks}), labels, num_shards=2) == ()
+
+
+def test_what_many_columns_or_classes_have_in_common_is_said_once():
+    table = pd.DataFrame(dict.fromkeys([f"pixel {number}" for number in range(9)], 0), index=range(400))
+    told = inspect_data(table, np.arange(400) % 100, num_shards=10)
+    assert told[0] == (
+        "columns 'pixel 0', 'pixel 1', 'pixel 2' and 6 more have one value each, in every row; learn without them "
+        "(--ignore)"
+    )
+    assert told[1].startswith("the labels are 100 different numbers: if they are to be predicted as numbers")
+    assert told[2].startswith("100 classes ('0', '1', '2', …) have fewer records than there are shards (10)")
+    assert len(told) == 3
+    two = inspect_data(table.iloc[:, :2], LABELS, num_shards=2)
+    assert two == ("columns 'pixel 0' and 'pixel 1' have one value each, in every row; learn without them (--ignore)",)
+    ages = inspect_data(np.zeros((4000, 1)), np.arange(4000) % 100, num_shards=10)
+    assert len(ages) == 1  # many records of each: they may be classes
 
 
 def test_columns_of_arrays_have_numbers():

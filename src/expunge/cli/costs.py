@@ -27,11 +27,16 @@ class TrainingClock:
         self._advance(steps)
 
 
-def keep_costs(deployment: DurableDeployment, seconds_to_train: float) -> None:
-    """Measure what a deletion costs, and keep the answer in the folder. It is for the operator, as all times are."""
+def keep_costs(deployment: DurableDeployment, seconds_to_train: float, report: dict[str, Any]) -> None:
+    """Measure what a deletion costs, and keep the answer in the folder. It is for the operator, as all times are.
+
+    What the report already measured of one model is not measured again.
+    """
     from expunge.training.costs import measure_costs
 
-    found = measure_costs(deployment.inside.state, seconds_to_train=seconds_to_train)
+    candidates = (report["measured"] or {}).get("candidates", ())
+    one = next((each["training"] for each in candidates if each["num_shards"] == 1 and not each["learner"]), None)
+    found = measure_costs(deployment.inside.state, seconds_to_train=seconds_to_train, refit=one)
     if found is not None:
         deployment.add_provenance({"costs": found.to_dict()})
 

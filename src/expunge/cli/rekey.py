@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.folders import make_learner, nonce_source, opened, read_settings, schema_of, what_is_left
-from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
+from expunge.cli.folders import (
+    make_learner,
+    nonce_source,
+    opened,
+    read_settings,
+    schema_of,
+    what_is_left,
+    with_class_weight,
+)
+from expunge.cli.output import AsJson, ClassWeight, Folder, Jobs, Trust, console, progress, show_json
+from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_report
 from expunge.core.errors import InputError
 from expunge.core.words import plural, read_period
 
@@ -85,10 +94,14 @@ def retrain(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
     ] = None,
+    class_weight: ClassWeight = None,
     slices: Annotated[
         int | None, typer.Option(min=1, help="How many slices a shard's training can resume from.  [default: 1]")
     ] = None,
     shards: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many shards from now on.")] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="How long to measure on throw-away models, about; 0: not at all.")
+    ] = DEFAULT_MINUTES,
     jobs: Jobs = None,
     trust: Trust = None,
     as_json: AsJson = False,
@@ -97,48 +110,75 @@ def retrain(
 
     The records, the requests, the log and the keyed hashes of what was deleted stay. The log tells the new recipe, and
     every certificate from then on compares with it. It draws a new key, and needs the exact promise; no request may be
-    pending.
+    pending. At the end it says how good the answers are now, and what a deletion costs.
 
     Example: `expunge retrain churn/ --learner boosting --shards 5`
     """
-    from expunge.cli.costs import TrainingClock, keep_costs
+    from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
 
-    if learner is None and shards is None and not settings and slices is None:
-        raise InputError("say what to change: --learner, --set, --slices or --shards")
+    if learner is None and shards is None and not settings and slices is None and class_weight is None:
+        raise InputError("say what to change: --learner, --set, --class-weight, --slices or --shards")
     before = None
     try:
         with opened(folder, trust=trust, jobs=jobs) as deployment:
             before = deployment.inside_key
-            made, kept = _another_learner(deployment, folder, learner, settings or [], slices)
+            chosen = with_class_weight(read_settings(settings or []), class_weight)
+            made, kept = _another_learner(deployment, folder, learner, chosen, slices)
             with progress("training everything again", shards or deployment.status.num_shards) as advance:
                 clock = TrainingClock(advance)
                 deployment.redeclare(learner=made, n_shards=shards, provenance=kept, advance=clock.advance)
+            report = _measured_again(deployment, folder, minutes)
+            deployment.add_provenance({"report": report})
             with progress("measuring what a deletion costs", 1):
-                keep_costs(deployment, clock.seconds)
+                keep_costs(deployment, clock.seconds, report)
             found, key = deployment.schema, deployment.inside_key
-            name = deployment.provenance.get("learner")
+            name, costs = deployment.provenance.get("learner"), costs_of(deployment.provenance)
     except Interrupted:
         raise Interrupted(what_is_left(folder, before)) from None
     told = {"learner": found["learner"].words, "shards": found["shards"].value, "key_since": key.at}
     if as_json:
-        show_json(told | {"commitment": key.commitment})
+        show_json(told | {"commitment": key.commitment, "report": report})
     else:
         _tell(f"Trained everything again: {name or told['learner']}, {plural(told['shards'], 'shard')}.")
         _tell(f"The log tells the new recipe and its key ({key.at}){_committed(key)}")
+        tell_report(report, as_of=", measured on throw-away models")
+        if costs is not None:
+            console.print("\n[bold]What a deletion costs[/bold]")
+            tell_costs(costs, num_shards=told["shards"], is_exact=True)
+
+
+def _measured_again(deployment: DurableDeployment, folder: Path, minutes: float) -> dict[str, Any]:
+    """The report about the records and the recipe in force."""
+    state = deployment.inside.state
+    features, codes, _ = state.records.gather(state.records.live_slots())
+    is_regression = state.records.is_regression
+    return measure_report(
+        state.records,
+        state.learner,
+        features,
+        codes if is_regression else state.records.classes[codes],
+        kinds=kinds_of(schema_of(deployment, folder)) if deployment.provenance.get("columns") else None,
+        num_shards=state.num_shards,
+        sampler=state.sampler,
+        by_votes=False,
+        combination=getattr(deployment.inside.serving, "combine", "mean"),
+        threshold=getattr(deployment.front, "threshold", None),
+        minutes=minutes,
+    )
 
 
 def _another_learner(
-    deployment: DurableDeployment, folder: Path, name: str | None, settings: list[str], slices: int | None
+    deployment: DurableDeployment, folder: Path, name: str | None, options: dict[str, Any], slices: int | None
 ) -> tuple[Any, dict[str, Any]]:
     """The new learner, or None, and what is kept with the deployment about it."""
     kept: dict[str, Any] = {"report": None, "costs": None}  # they were measured with the recipe before
     before = deployment.provenance
-    if name is None and not settings and slices is None:
+    if name is None and not options and slices is None:
         return None, kept
     name = name or before.get("learner")
     if name is None:
         raise InputError(f"{folder} was created from Python: name the learner with --learner")
-    options = read_settings(settings) if settings or name != before.get("learner") else before.get("options", {})
+    options = options if options or name != before.get("learner") else before.get("options", {})
     from expunge.training.learners import AbstainingLearner
 
     number = slices or (before.get("slices", 1) if name == before.get("learner") else 1)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_MINUTES = 0.2
 """How long `create` measures, at most about."""
 _MOST_CLASSES = 6  # with more, their recalls are no columns
+_MOST_NAMED = 3  # classes of which hardly any are found
+_LEAST_FOUND = 5  # classes, in a sentence
 _FEWEST_RECALLED = 0.05  # below it a class is as good as never answered
 
 
@@ -37,11 +39,12 @@ def measure_report(
     features: Any,
     labels: Any,
     *,
-    kinds: dict[str, str],
+    kinds: dict[str, str] | None,
     num_shards: int | None,
     sampler: Any,
     by_votes: bool,
     combination: Any,
+    threshold: tuple[Any, float] | None,
     minutes: float,
 ) -> dict[str, Any]:
     """Measure the report for a new deployment; choose the number of shards too if it is None.
@@ -52,7 +55,8 @@ def measure_report(
     from expunge.training.comparison import compare
     from expunge.training.findings import inspect_data
 
-    made = {"sampler": sampler, "by_votes": by_votes, "combination": combination, "seconds": 60 * minutes}
+    made: dict[str, Any] = {"sampler": sampler, "by_votes": by_votes, "combination": combination}
+    made |= {"threshold": threshold, "seconds": 60 * minutes}
     choice: Choice | None = None
     found: Comparison | None = None
     reason = "" if minutes else "not wanted (--minutes 0)"
@@ -89,10 +93,15 @@ def about_answers(found: Comparison, num_shards: int) -> Iterator[str]:
         label = max(own.scores.answered, key=lambda each: own.scores.answered[each])
         yield f"every answer is {label!r}: the model says nothing about the other classes"
         return
-    for label, recall in own.scores.recalls.items():
-        if recall.value < _FEWEST_RECALLED:
-            other = "" if one is None or one is own else f"; one model finds {one.scores.recalls[label].value:.0%}"
-            yield f"of class {label!r} only {recall.value:.1%} are found{other}"
+    poor = {label: score.value for label, score in own.scores.recalls.items() if score.value < _FEWEST_RECALLED}
+    if len(poor) > _MOST_NAMED:
+        names = ", ".join(map(repr, [*poor][:_MOST_NAMED]))
+        yield f"of {len(poor):,} classes ({names}, …) fewer than {_FEWEST_RECALLED:.0%} are found"
+        return
+    for label, recall in poor.items():
+        found_by_one = "" if one is None or one is own else f"; one model finds {one.scores.recalls[label].value:.1%}"
+        share = f"only {recall:.1%}" if recall else "none"
+        yield f"of class {label!r} {share} are found{found_by_one}"
 
 
 def tell_report(report: dict[str, Any] | None, *, as_of: str = "") -> None:
@@ -109,13 +118,15 @@ def tell_report(report: dict[str, Any] | None, *, as_of: str = "") -> None:
         if found.one is not None and found.one is not own:
             others.append(found.one)
         show_scores(found, others)
-        say(tell_method(found))
+        tell_method(found)
+        if others:
+            tell_recalls(others[0])
         if report["by_votes"]:
             say("Answers are the plurality of votes: what noise, a router or a student changes was not measured.")
         for skipped in found.skipped if report["choice"] is None else ():
             say(f"not measured: {skipped}")
     for finding in report["findings"]:
-        say(f"Look at this: {finding}.")
+        say(f"Look at this: {ended(finding)}")
 
 
 _EXACT_LEARNERS = {
@@ -163,6 +174,11 @@ def _tell_student(student: dict[str, Any]) -> None:
         say(f"Look at this: it is of no use now, because {student['fault']}.")
 
 
+def ended(sentence: str) -> str:
+    """A sentence with a mark at its end."""
+    return sentence if sentence.endswith("?") else f"{sentence}."
+
+
 def read_comparison(data: dict[str, Any]) -> Comparison:
     """The comparison from plain data."""
     from expunge.training.comparison import Candidate, Comparison
@@ -183,13 +199,27 @@ def read_comparison(data: dict[str, Any]) -> Comparison:
     )
 
 
-def tell_method(found: Comparison) -> str:
-    """How the scores were measured, in a sentence."""
-    parts = "one fifth" if found.folds == 1 else f"{found.folds} fifths in turn"
-    return (
-        f"Measured on {plural(found.tested, 'record')} that the throw-away models had not seen ({parts} held out, all "
-        "records of a person together; trained on the other four). In brackets: 95% intervals."
+def tell_method(found: Comparison) -> None:
+    """Print how the scores were measured."""
+    from expunge.training.folds import FOLDS
+
+    parts = "one fifth" if found.folds == 1 else f"each of {found.folds} fifths in turn"
+    asked = "" if found.tested > 0.9 * found.num_records * found.folds / FOLDS else ", some of those held out"
+    say(
+        f"Measured on {plural(found.tested, 'record')} that the throw-away models had not seen{asked}: {parts} is held "
+        "out, with all records of a person together, and the models are trained on the other four."
     )
+    mean = " F1 is the mean over the classes." if found.baseline.recalls else ""
+    say(f"In brackets: 95% intervals.{mean}")
+
+
+def tell_recalls(candidate: Candidate) -> None:
+    """Print which classes are found least, if they are too many for the table."""
+    recalls = candidate.scores.recalls
+    if len(recalls) > _MOST_CLASSES:
+        least = sorted(recalls, key=lambda label: recalls[label].value)[:_LEAST_FOUND]
+        named = ", ".join(f"{label} {_cell(recalls[label], is_share=True)}" for label in least)
+        say(f"The share that is found is least for these of the {len(recalls):,} classes: {named}.")
 
 
 def show_scores(found: Comparison, candidates: Sequence[Candidate], *, more: Sequence[tuple[str, Any]] = ()) -> None:

@@ -137,7 +137,7 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
     if not view.key_is_from_system:
         say("the recipe key follows from a fixed seed: this deployment is for tests, not for people's data")
     tell_promise(view.promise, view.guarantee(), provenance=view.provenance)
-    tell_report(view.provenance.get("report"), as_of=", as measured when the folder was created")
+    tell_report(view.provenance.get("report"), as_of=", as measured when this recipe was first trained")
     tell_figures(view.figures)
     costs = costs_of(view.provenance) if shows_costs else None
     if costs is not None:

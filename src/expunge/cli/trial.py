@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from expunge.cli.folders import make_fallback, make_learner, predicts_numbers, read_records
+from expunge.cli.folders import as_threshold, make_fallback, make_learner, predicts_numbers, read_records
 from expunge.cli.output import console, progress, say, show_json, show_table
-from expunge.cli.report import about_answers, kinds_of, show_scores, tell_method
+from expunge.cli.report import about_answers, ended, kinds_of, show_scores, tell_method, tell_recalls
 from expunge.core.errors import ExpungeError, ParameterError
 from expunge.core.words import plural, spell_time
 
@@ -40,6 +40,7 @@ class Table:
     declared: dict[str, str]
     learner: str
     options: dict[str, Any]
+    threshold: tuple[str, float] | None
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -84,6 +85,9 @@ def plan_on_data(table: Table, wishes: Wishes, *, plot: Path | None, as_json: bo
             raise ParameterError("--plot draws numbers of shards, which are compared for --promise exact")
         require_picture(plot)
     is_regression = predicts_numbers(table.learner, table.options)
+    if table.threshold is not None and (is_regression or wishes.promise != "exact"):
+        what = f"learner {table.learner!r} predicts numbers" if is_regression else "only labels are published here"
+        raise ParameterError(f"--threshold is for classes and --promise exact, and {what}")
     if is_regression and wishes.promise != "exact":
         raise ParameterError(
             f"--promise {wishes.promise} is for classes, and learner {table.learner!r} predicts numbers"
@@ -180,6 +184,7 @@ def _plan_exact(
             records,
             learner,
             num_shards=None if wishes.num_shards is None else [1, wishes.num_shards],
+            threshold=as_threshold(table.threshold, records.classes),
             others=others,
             seconds=seconds,
             advance=advance,
@@ -203,16 +208,18 @@ def _plan_exact(
         )
         return
     console.print(f"[bold]{choice.words}[/bold]")
-    _tell_comparison(found, wishes, table.learner)
+    _tell_comparison(found, wishes, table.learner, choice.num_shards)
     _tell_findings(findings)
     if plot is not None:
         console.print(f"\nWork against accuracy is drawn in {plot}.", markup=False)
 
 
-def _tell_comparison(found: Comparison, wishes: Wishes, learner: str) -> None:
+def _tell_comparison(found: Comparison, wishes: Wishes, learner: str, num_shards: int) -> None:
     console.print(f"\n[bold]How good the answers are[/bold] ({escape(learner)}, {plural(found.num_records, 'record')})")
     show_scores(found, found.candidates)
-    say(tell_method(found))
+    tell_method(found)
+    if (chosen := found.find(num_shards)) is not None:
+        tell_recalls(chosen)
     console.print("\n[bold]What deletions cost[/bold], in processor time of training")
     show_table(
         None,
@@ -257,7 +264,7 @@ def _tell_findings(findings: Sequence[str]) -> None:
     if findings:
         console.print("\n[bold]Look at this[/bold]")
         for finding in findings:
-            say(f"{finding[0].upper()}{finding[1:]}.")
+            say(ended(f"{finding[0].upper()}{finding[1:]}"))
 
 
 def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None:
@@ -450,10 +457,10 @@ def _told_student(found: Rehearsal) -> list[str]:
     student = found.student
     if student is None:
         return []
-    kept = ", ".join(f"{label} {share:.0%}" for label, share in student.kept_of.items())
+    kept = ", ".join(f"{share:.0%} of {label}" for label, share in student.kept_of.items())
     told = [
-        f"A student would learn from {student.kept:.1%} of a pool like these records (by the ensemble's answers: "
-        f"{kept}), and answer like the ensemble {student.agreement:.1%} of the time."
+        f"A student would learn from {student.kept:.1%} of a pool like these records ({kept}, by the ensemble's "
+        f"answers), and answer like the ensemble {student.agreement:.1%} of the time."
     ]
     if student.scores.is_constant:
         label = max(student.scores.answered, key=lambda each: student.scores.answered[each])
@@ -483,5 +490,5 @@ def _tell_rehearsal(found: Rehearsal, one: Comparison, wishes: Wishes) -> None:
     )
     say(
         "Throw-away shards were drawn with public coins: this says nothing about a deployment's key. In brackets: 95% "
-        f"intervals.{part}"
+        f"intervals.{part} One model and always {one.most_frequent} were asked about {one.tested:,} records."
     )

@@ -142,7 +142,7 @@ def _checked(text: str, where: str) -> dict[str, Any]:
         words = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where} is not TOML: {error}") from None
-    wanted = [(name,) for name in ("language", "date", "nobody", "title", "greeting", "reference")]
+    wanted = [(name,) for name in ("language", "date", "title", "greeting", "unnamed", "reference")]
     paths = [*wanted, *((kind, state) for kind in _KINDS for state in _STATES)]
     paths += [*(("promise", name) for name in ("exact", "rounding", "unclaimed")), ("more", "limits")]
     paths += [("more", "certificate")]
@@ -168,7 +168,7 @@ def _fields(
     counts = {"deleted": asked.num_deletions, "corrected": asked.num_corrections, "added": asked.num_additions}
     days = {"accepted": asked.accepted_at, "applied": asked.applied_by, "cancelled": asked.cancelled_at}
     return {
-        "recipient": recipient or words["nobody"],
+        "recipient": recipient,
         "sender": sender,
         "reference": reference or "–",
         "request": asked.request_id,
@@ -204,7 +204,9 @@ def _paragraphs(issued: Certificate, words: dict[str, Any], fields: Mapping[str,
     """What is said, from the facts of the certificate alone."""
     asked = issued.request
     assert asked is not None
-    told = [words["reference"], words["greeting"], words[asked.kind][asked.state]]
+    _filled(words["greeting"], fields)  # a wrong one is an error also where it is not used
+    greeting = words["greeting" if fields["recipient"] else "unnamed"]
+    told = [words["reference"], greeting, words[asked.kind][asked.state]]
     if asked.state == "applied" and asked.kind != "addition":
         claims = not issued.statements.exact[0].startswith("exact: not claimed")
         how = "unclaimed" if not claims else "rounding" if issued.exact.is_mixed else "exact"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from expunge.core.version import __version__
 from expunge.core.words import seconds_of
 from expunge.evidence import write_canonical
 from expunge.evidence.nonce import Draw, NonceSource
-from expunge.folder.codec import Encoded, decode, encode, encode_model
+from expunge.folder.codec import Encoded, decode, encode, encode_model, require_trusted
 from expunge.folder.codec.trust import Untrusted, joined
 from expunge.folder.configuration import Settings, describe_learner, dump_settings, hides_counts, load_settings
 from expunge.folder.deployment import DurableDeployment
@@ -43,11 +44,12 @@ from expunge.folder.store.ensembles import (
     write_key,
 )
 from expunge.folder.store.files import explain_damage, explain_errors
+from expunge.folder.store.packs import read_model
 from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
 from expunge.serving.keeper import RoundState
-from expunge.serving.promises import ONLY_CLASSES, Consensus, Promise, SamplingName, as_promise
+from expunge.serving.promises import ONLY_CLASSES, ONLY_MEANS, Consensus, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
@@ -179,6 +181,8 @@ def create(
     promised, base = as_promise(promise), as_learner(learner)
     if predicts_values(base) and not promised.is_exact:
         raise ParameterError(ONLY_CLASSES)
+    if getattr(base, "has_thresholds", False) and not promised.is_exact:
+        raise ParameterError(ONLY_MEANS)
     if not predicts_values(base) and getattr(y, "ndim", 1) > 1:
         raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     if witness is not None and (rng is not None or isinstance(promised, Consensus)):
@@ -426,6 +430,7 @@ def _opened(path: Path, trusted: tuple[str, ...], executor: Executor, *, is_serv
 
 def _resumed(store: Store, trusted: tuple[str, ...], executor: Executor, is_served: bool) -> DurableDeployment:
     settings = load_settings(store.fact("settings"))
+    _require_trusted(store, trusted)
     learner, front = read_learner(store, trusted), get_front(store, trusted)
     state = read_state(store, learner, settings.make_sampler(), trusted=trusted)
     report_step("open.read")
@@ -451,6 +456,41 @@ def _resumed(store: Store, trusted: tuple[str, ...], executor: Executor, is_serv
         trusted=trusted,
         is_served=is_served,
     )
+
+
+def _require_trusted(store: Store, trusted: tuple[str, ...]) -> None:
+    """Raise one error for all code of learner, front and models that is not trusted.
+
+    A model may be made of more than its learner. Only the first one is looked at, and none where nothing is trusted and
+    nothing has to be: then there is none of anybody's own.
+    """
+    refused = _refused((found[1] for name in ("learner", "front") if (found := store.object(name))), trusted)
+    if refused or trusted:
+        refused += _refused(_first_model(store), trusted)
+    if refused:
+        raise joined(refused)
+
+
+def _refused(parts: Iterable[bytes], trusted: tuple[str, ...]) -> list[Untrusted]:
+    found = []
+    for data in parts:
+        try:
+            require_trusted(data, trusted=trusted)
+        except Untrusted as error:
+            found.append(error)
+    return found
+
+
+def _first_model(store: Store) -> list[bytes]:
+    """The bytes of the first shard's model; nothing if it is not what was written, which is told when it is needed."""
+    row = store.database.row("SELECT file, digest, cell FROM shards WHERE shard = 0")
+    if row is None:
+        return []
+    try:
+        data = store.unseal(read_model(store.place / "models" / row[0], 0), row[2]) or b""
+    except (StoreError, OSError):
+        return []
+    return [data] if hashlib.sha256(data).digest() == bytes(row[1]) else []
 
 
 def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:

@@ -39,7 +39,7 @@ from expunge.core.words import read_period
 from expunge.privacy.mechanisms import DECLINED
 from expunge.serving.card import make_card
 from expunge.serving.keeper import InMemory, Keeper, RoundState
-from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, Statement, make_statements
+from expunge.serving.promises import ONLY_CLASSES, ONLY_LABELS, ONLY_MEANS, Statement, make_statements
 from expunge.serving.publishing import (
     BudgetStatus,
     DirectFront,
@@ -277,6 +277,8 @@ class Deployment:
             raise ParameterError("an ExactFront and an ExactPublisher belong together: both, or neither")
         if predicts_values(learner) and not is_exact:
             raise ParameterError(ONLY_CLASSES)
+        if getattr(learner, "has_thresholds", False) and not is_exact:
+            raise ParameterError(ONLY_MEANS)
         self._learner = learner
         self._max_generations = require_count("max_generations", max_generations)
         self._executor = executor or Serial()
@@ -474,7 +476,7 @@ class Deployment:
             state, serving = present.state, present.serving
             assert isinstance(serving, ExactRound)
             found = state.mean_probabilities(rows)
-            codes = serving.likeliest(found) if state.has_probabilities else serving.answer(rows)
+            codes = serving.likeliest(found) if serving.decides_by_probabilities else serving.answer(rows)
             return Published(present.round, codes=codes, probabilities=found)
         if self.records.is_regression:
             return Published(present.round, values=self._values_of(present, rows))
@@ -527,8 +529,9 @@ class Deployment:
         """A score that ranks the rows as `predict_proba` does, or the mean of the shards' scores; exact promise only.
 
         If every model has probabilities, it is the log-odds of their mean for two classes, and the logarithm of their
-        mean for more. Otherwise it is the mean of the models' own decision functions, in which a class that a shard
-        never saw has its lowest score there, or -1 if that is lower.
+        mean for more; with thresholds, how far the mean is above the class's. Otherwise it is the mean of the models'
+        own decision functions, in which a class that a shard never saw has its lowest score there, or -1 if that is
+        lower.
 
         Parameters
         ----------
@@ -549,7 +552,11 @@ class Deployment:
         """
         state, rows = self._published_state("decision_function"), self._queries(X)
         if state.has_probabilities:
-            scores = np.log(np.maximum(state.mean_probabilities(rows), _SMALLEST))
+            found = state.mean_probabilities(rows)
+            margins = state.margins(found)
+            if margins is not found:
+                return np.asarray(margins[:, 1] - 0.5 if margins.shape[1] == 2 else margins)
+            scores = np.log(np.maximum(found, _SMALLEST))
             return np.asarray(scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores)
         means = state.mean_scores(rows)
         if means is None:

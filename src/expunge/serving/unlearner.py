@@ -29,7 +29,13 @@ from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.rows import accepts_missing, accepts_sparse, narrowed, takes_texts, with_values
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.execution import Serial, make_executor
-from expunge.training.learners import AbstainingLearner, ScikitLearner, SlicedScikitLearner, as_learner
+from expunge.training.learners import (
+    AbstainingLearner,
+    ScikitLearner,
+    SlicedScikitLearner,
+    ThresholdLearner,
+    as_learner,
+)
 from expunge.training.learners.boosting import adapted, is_boosting
 from expunge.training.learners.protocol import predicts_values
 
@@ -303,7 +309,8 @@ class Unlearner(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def _core(self) -> Any:
         """The scikit-learn estimator itself, also if a learner holds it."""
         base = self._base()
-        base = base.learner if isinstance(base, AbstainingLearner) else base
+        while isinstance(base, AbstainingLearner | ThresholdLearner):
+            base = base.learner
         if is_boosting(base):
             return adapted(base)
         return base.estimator if isinstance(base, ScikitLearner | SlicedScikitLearner) else base

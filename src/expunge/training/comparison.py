@@ -24,10 +24,11 @@ from expunge.core.features import Features
 from expunge.core.records import Records
 from expunge.core.words import spell_time
 from expunge.privacy.mechanisms.consensus import plurality
+from expunge.training.costs import expected_seconds
 from expunge.training.ensemble import EnsembleState, ignore_progress, refit_without, retrain
 from expunge.training.folds import FOLDS, Folds
 from expunge.training.learners import Learner, Model, SlicedLearner
-from expunge.training.learners.protocol import Combination, predicts_values
+from expunge.training.learners.protocol import Combination, Cut, cut_of, likeliest, predicts_values
 from expunge.training.recipe import PUBLIC_KEY, Recipe
 from expunge.training.sampling import PartitionSampler, Sampler
 from expunge.training.scores import Codes, Score, Scores, difference, score_classes, score_values
@@ -39,6 +40,7 @@ _ENOUGH_RECORDS = 500  # beyond 100 shards, so many a shard
 _FEWEST_MODELS = 3  # of a candidate, however slow they are
 _LARGEST_PART = 0.25  # of the time, for one training
 _FIRST_FOLD = 0.5  # of the time, for the trainings of the first fold
+_STEP = 4  # times more records are tried next, on the way to many more
 _MOST_GROWTH = 2.0  # the exponent of the time of a training in its records
 _MOST_ROWS = 1_000_000  # of a training that is only measured, so that it does not need much memory
 
@@ -169,6 +171,7 @@ def compare(
     sampler: Sampler | None = None,
     by_votes: bool = False,
     combination: Combination = "mean",
+    threshold: tuple[Any, float] | None = None,
     others: Mapping[str, Learner] | None = None,
     is_enough: Callable[[float], bool] | None = None,
     seconds: float = 60.0,
@@ -190,6 +193,9 @@ def compare(
         Whether answers are the plurality of votes, and not the class with the largest mean probability.
     combination
         How the values of regressors become one.
+    threshold
+        A class, and the probability from which on it is the answer; None for the likeliest class. It does not go with
+        `by_votes`.
     others
         Learners that unlearn exactly, by name, to be compared with one model each.
     is_enough
@@ -226,13 +232,14 @@ def compare(
     clock = _Clock(seconds, advance)
     folds = Folds.of(records)
     wanted = _candidates(folds.num_units) if num_shards is None else sorted(set(num_shards))
-    trials = [_Trial(records, learner, require_count("num_shards", each), sampler, by_votes) for each in wanted]
+    cut = cut_of(threshold, records.classes)
+    trials = [_Trial(records, learner, require_count("num_shards", each), sampler, by_votes, cut) for each in wanted]
     trials, skipped = _probe(trials, folds, clock)
     if is_enough is not None and trials[0].num_shards == 1 and is_enough(trials[0].singles[0] * _grown(1.0)):
         trials = trials[:1]
     for trial in trials:
         trial.set_size(_FIRST_FOLD * clock.left / len(trials))
-    trials += [_Trial(records, each, 1, None, by_votes, name=name) for name, each in (others or {}).items()]
+    trials += [_Trial(records, each, 1, None, by_votes, cut, name=name) for name, each in (others or {}).items()]
     done = _run_folds(trials, folds, clock, combination, skipped)
     clock.finish()
     return _summary(trials, folds, done, skipped)
@@ -274,6 +281,7 @@ class _Trial:
     num_shards: int
     sampler: Sampler | None
     by_votes: bool
+    cut: Cut | None
     name: str = ""
     models: int = 0  # how many are trained in a fold
     ahead: float = 0.0  # seconds on the wall that training one shard took at first
@@ -336,7 +344,7 @@ class _Trial:
             spent, model = _timed(lambda: [refit_without(whole, 0)])
             self.deletions += spent if model[0] is not None else []
         X, _, _ = self.records.gather(folds.tested(fold))
-        self.answers.append(_ask(whole, X, by_votes=self.by_votes, combination=combination))
+        self.answers.append(_ask(whole, X, by_votes=self.by_votes, combination=combination, cut=self.cut))
         if fold == 0:
             self.wall = time.monotonic() - started
 
@@ -363,15 +371,17 @@ def _candidates(num_units: int) -> list[int]:
 
 def _probe(trials: Sequence[_Trial], folds: Folds, clock: _Clock) -> tuple[list[_Trial], list[str]]:
     """Train one shard of each candidate, the smallest first, as long as none takes too long; say what is left out."""
+    most = _LARGEST_PART * clock.seconds
     skipped: list[str] = []
     error: TrainingError | None = None
     before: _Trial | None = None
     for trial in reversed(trials):
         ahead = 0.0
         if before is not None:
+            before = _climb(before, trial, folds, clock, most)
             ahead = before.ahead * trial.shard_rows / before.shard_rows
-        if ahead > _LARGEST_PART * clock.seconds or (clock.left < 0 and before is not None):
-            skipped.append(f"{trial.words}: a model would take about {spell_time(ahead)} to train")
+        if ahead > most or (clock.left < 0 and before is not None):
+            skipped.append(f"{trial.words}: training a model may take {spell_time(ahead)}, too long for the time given")
             continue
         if trial.shard_rows > _MOST_ROWS and before is not None:
             skipped.append(f"{trial.words}: too many records a model, to spare memory")
@@ -389,6 +399,26 @@ def _probe(trials: Sequence[_Trial], folds: Folds, clock: _Clock) -> tuple[list[
     if not found:
         raise error or ParameterError("there is no number of shards to compare")
     return found, skipped
+
+
+def _climb(before: _Trial, trial: _Trial, folds: Folds, clock: _Clock, most: float) -> _Trial:
+    """Train ever larger shards on the way to a candidate that seems to take too long, and return the largest of them.
+
+    A part of the time of a small training is fixed, so many times that says too much about a large one.
+    """
+    while (
+        before.ahead * trial.shard_rows / before.shard_rows > most
+        and trial.shard_rows > 2 * before.shard_rows
+        and clock.left > most > _STEP * before.ahead
+    ):
+        shards = max(2, math.ceil(len(trial.records) / (_STEP * before.shard_rows)))
+        larger = _Trial(trial.records, trial.learner, shards, None, trial.by_votes, trial.cut)
+        try:
+            larger.probe(folds)
+        except TrainingError:
+            break
+        before = larger
+    return before
 
 
 def _failure(trial: _Trial, error: Exception) -> str:
@@ -428,14 +458,15 @@ def _run_folds(
     return FOLDS
 
 
-def _ask(state: EnsembleState, X: Features, *, by_votes: bool, combination: Combination) -> tuple[Codes, Any]:
+def _ask(
+    state: EnsembleState, X: Features, *, by_votes: bool, combination: Combination, cut: Cut | None
+) -> tuple[Codes, Any]:
     """The answers of an ensemble, by the rule of its promise, and its opinion of every class."""
     if predicts_values(state.learner):
         return np.empty(0, dtype=np.int64), state.values(X, combination)
-    if state.has_probabilities and not by_votes:
+    if not by_votes and (cut is not None or state.has_probabilities):
         found = state.mean_probabilities(X)
-        is_known = ~np.isnan(found).any(axis=1)
-        return np.where(is_known, np.nan_to_num(found).argmax(axis=1), -1), found
+        return likeliest(found if cut is not None else state.margins(found), cut), found
     counts = state.count_votes(X)
     codes = np.where(counts.any(axis=1), plurality(counts), -1)
     opinions = None if by_votes else state.mean_scores(X)
@@ -470,7 +501,7 @@ def _summary(trials: Sequence[_Trial], folds: Folds, done: int, skipped: Sequenc
             )
         )
     baseline, label = _baseline(records, truth, units)
-    refit, is_estimated = _refit(next(trial for trial in measured if not trial.name), found[0], growth)
+    refit, is_estimated = _refit([trial for trial in measured if not trial.name], found[0])
     return Comparison(
         candidates=tuple(found),
         baseline=baseline,
@@ -503,11 +534,15 @@ def _grown(exponent: float) -> float:
     return float((FOLDS / (FOLDS - 1)) ** exponent)
 
 
-def _refit(trial: _Trial, first: Candidate, growth: Mapping[int, float]) -> tuple[float, bool]:
+def _refit(trials: Sequence[_Trial], first: Candidate) -> tuple[float, bool]:
     """Seconds to train one model on everything; computed from the largest shards if it was not measured."""
-    if trial.num_shards == 1:
+    largest = trials[0]
+    if largest.num_shards == 1:
         return first.training, False
-    times = (len(trial.records) / trial.shard_rows) ** max(1.0, growth.get(id(trial), 1.0))
+    points = [(trial.shard_rows, trial.shard_seconds()) for trial in reversed(trials[:2])]
+    if len(points) == 2 and points[0][0] == points[1][0]:
+        points = points[:1]
+    times = expected_seconds(points, len(largest.records)) / max(largest.shard_seconds(), 1e-9)
     return first.training / first.num_shards * times, True
 
 

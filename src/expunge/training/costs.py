@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,7 +19,9 @@ from expunge.training.ensemble import EnsembleState, refit_without, retrain
 from expunge.training.sampling import PartitionSampler
 
 _MOST_SECONDS = 10.0  # of training one model on everything, and of a training that is believed without another
+_LONGEST = 60.0  # of measuring one model, however long the training took
 _TRIAL_SECONDS = 2.0  # of trying shards
+_STEPS = (4, 2)  # how many times more rows are tried next
 _SHARDS_TRIED = 3
 _MOST_ROWS = 1_000_000  # of a training that is only measured, so that it does not need much memory
 _MOST_GROWTH = 3.0  # the exponent of a learner whose time grows faster than its rows
@@ -61,7 +63,7 @@ class Costs:
         return asdict(self)
 
 
-def measure_costs(state: EnsembleState, *, seconds_to_train: float = 0.0) -> Costs | None:
+def measure_costs(state: EnsembleState, *, seconds_to_train: float = 0.0, refit: float | None = None) -> Costs | None:
     """Measure what a deletion costs, and what retraining one model on everything would cost.
 
     Under (α,β,γ) the times depend on the secret key: they are for the operator.
@@ -72,7 +74,9 @@ def measure_costs(state: EnsembleState, *, seconds_to_train: float = 0.0) -> Cos
         The state after training.
     seconds_to_train
         How long the training of all shards took, or longer. If there is one shard and this is long, it is taken as
-        its time, and nothing is measured.
+        its time, and nothing is measured. If there are several, one model on everything may be tried for as long.
+    refit
+        Seconds of processor time to train one model on everything, if that was measured before.
 
     Returns
     -------
@@ -105,8 +109,12 @@ def measure_costs(state: EnsembleState, *, seconds_to_train: float = 0.0) -> Cos
     one = _time_shards(state, typical)
     if state.num_shards == 1:
         return Costs(one, 1.0, one, is_estimated=False)
-    refit, is_estimated = _time_everything(state, typical[len(typical) // 2], one)
-    return Costs(one * touched, touched, refit, is_estimated)
+    if refit is not None:
+        return Costs(one * touched, touched, refit, is_estimated=False)
+    found, is_estimated = _time_everything(
+        state, typical[len(typical) // 2], one, left=min(max(_MOST_SECONDS, seconds_to_train), _LONGEST)
+    )
+    return Costs(one * touched, touched, found, is_estimated)
 
 
 def _time_shards(state: EnsembleState, shards: list[int]) -> float:
@@ -119,21 +127,60 @@ def _time_shards(state: EnsembleState, shards: list[int]) -> float:
     return float(np.median(found))
 
 
-def _time_everything(state: EnsembleState, shard: int, seconds: float) -> tuple[float, bool]:
-    """The time of training on all records; computed from shards of one and two sizes if that would take too long."""
-    live, own = state.records.live_slots(), state.members[shard]
-    times = len(live) / len(own)
-    if times < 2:
-        measured = _time_rows(state, live) if len(live) <= _MOST_ROWS else None
-        return (seconds * times, True) if measured is None else (measured, False)
-    if 2 * seconds > _TRIAL_SECONDS:
-        return seconds * times, True
-    double = live[:: max(1, len(live) // (2 * len(own)))]
-    twice = _time_rows(state, double) or 2 * seconds
-    growth = min(max(math.log(twice / seconds) / math.log(len(double) / len(own)), 1.0), _MOST_GROWTH) if seconds else 1
-    estimate = seconds * times**growth
-    measured = _time_rows(state, live) if estimate <= _MOST_SECONDS and len(live) <= _MOST_ROWS else None
-    return (estimate, True) if measured is None else (measured, False)
+def _time_everything(state: EnsembleState, shard: int, seconds: float, *, left: float) -> tuple[float, bool]:
+    """The time of training on all records; computed from ever larger trainings if it would take too long.
+
+    Fixed costs are a large part of a small training, so one training alone says little about a much larger one.
+    """
+    live = state.records.live_slots()
+    found = [(len(state.members[shard]), seconds)]
+    while (size := _next_size(found, len(live), left)) > found[-1][0]:
+        spent = _time_rows(state, live[:: len(live) // size][:size])
+        if spent is None:
+            break
+        found.append((size, spent))
+        left -= spent
+    return expected_seconds(found, len(live)), found[-1][0] < len(live)
+
+
+def _next_size(found: list[tuple[int, float]], most: int, left: float) -> int:
+    """How many rows to try next; as many as before if no larger training is expected to end in time."""
+    rows = found[-1][0]
+    for times in _STEPS:
+        size = most if most < 2 * times * rows else times * rows
+        if size <= _MOST_ROWS and expected_seconds(found, size) <= left:
+            return size
+    return rows
+
+
+def expected_seconds(found: Sequence[tuple[float, float]], size: float) -> float:
+    """The time of a training, from smaller ones: by a line or a power through the last two, the longer of them.
+
+    Parameters
+    ----------
+    found
+        Numbers of rows, ascending, and the seconds that training on them took; at least one. One alone is scaled up.
+    size
+        The number of rows.
+
+    Returns
+    -------
+    float
+        The seconds.
+
+    Examples
+    --------
+    >>> expected_seconds([(100, 2.0), (200, 2.5)], 1000), expected_seconds([(100, 1.0)], 1000)
+    (6.5, 10.0)
+    """
+    rows, seconds = found[-1]
+    if len(found) == 1 or size == rows:
+        return seconds * size / rows
+    fewer, before = found[-2]
+    line = seconds + (size - rows) * (seconds - before) / (rows - fewer)
+    growth = math.log(max(seconds, 1e-9) / max(before, 1e-9)) / math.log(rows / fewer)
+    power: float = seconds * (size / rows) ** min(max(growth, 0.0), _MOST_GROWTH)
+    return max(line, power)
 
 
 def _time_rows(state: EnsembleState, slots: Any) -> float | None:

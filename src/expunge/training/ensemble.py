@@ -161,6 +161,10 @@ class EnsembleState:
         with np.errstate(invalid="ignore"):
             return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
+    def margins(self, table: Floats) -> Floats:
+        """What decides between classes, given the mean probabilities: themselves, unless the learner has thresholds."""
+        return self.voter.margins(table) if hasattr(self.voter, "margins") else table
+
     def mean_scores(self, X: Features) -> Floats | None:
         """The mean of the shards' decision scores: shape (rows, classes). None if a model has none."""
         with voting():
@@ -568,13 +572,19 @@ def _refit(
             continue
         try:
             with training():
-                model = learner.refit(old, removed, added)
+                more = {"rows": partial(_whole_shard, state, shard)} if getattr(learner, "asks_rows", False) else {}
+                model = learner.refit(old, removed, added, **more)
         except Exception as error:
             message = f"updating the model of shard {shard} failed: {type(error).__name__}: {error}"
             raise TrainingError(message, shard) from error
         if model is not None:
             found[shard] = model
     return found
+
+
+def _whole_shard(state: EnsembleState, shard: int) -> protocol.ShardData:
+    """All rows of a shard, for a learner that updates a model by them."""
+    return state.recipe.changed_rows(shard, state.records, state.members[shard])
 
 
 def _old_model(state: EnsembleState, shard: int) -> Model | None:

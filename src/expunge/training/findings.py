@@ -21,7 +21,12 @@ _MANY_TEXTS = 50  # different texts in a column, from which on they may be no ca
 _MOSTLY_DIFFERENT = 0.2  # of the rows
 _TOO_MANY_TEXTS = 1000  # however many rows there are
 _FEWEST_ROWS = 20  # in fewer, everything is different by chance
-_REVEALING = 0.999  # accuracy of one column alone, from which on it may be the label under another name
+_REVEALING = 0.02  # of the mistakes of one constant answer: what one column alone may leave, if it tells the label
+_FEW_MISTAKES = 20  # of a constant answer, below which nothing is said about what tells the label
+_MANY_NUMBERS = 20  # different numbers as labels, from which on they may be no classes
+_FEW_EACH = 20  # records of each
+_MANY_ROWS = 1000  # in so many, whole numbers that all differ are hardly amounts
+_NAMED = 3  # classes or columns of which each has a sentence of its own
 _FEW_VALUES = 50  # a column with more different values is not compared with the labels
 
 
@@ -53,7 +58,8 @@ def inspect_data(
     -------
     tuple of str
         One sentence for each finding: constant columns; columns that look like ids; texts with so many values that they
-        are no categories; a column that tells the label; classes with fewer records than shards.
+        are no categories; a column that tells the label, or whose gaps do; labels that look like numbers to predict;
+        classes with fewer records than shards.
 
     Examples
     --------
@@ -65,14 +71,36 @@ def inspect_data(
     column 'country' has the same value in every row; learn without it (--ignore)
     """
     y = np.asarray(labels)
-    found = []
+    is_told = not is_regression and y.ndim == 1
+    found: list[str] = []
+    constant: list[str] = []
     for place, (name, column) in enumerate(_columns(features, [*kinds] if kinds else None)):
         kind = [*kinds.values()][place] if kinds else "category"
-        if kind not in ("date", "time") and (finding := _about(name, column, y, kind, is_regression)):
+        if kind in ("date", "time"):
+            name, day, _ = name.rpartition(" day")
+            found += _revealing(f"whether {name}' is empty", column.isna(), y) if day and is_told else ()
+        elif column.nunique() <= 1 and column.notna().all():
+            constant.append(name)
+        elif finding := _about(name, column, y, kind, is_regression):
             found.append(finding)
-    if not is_regression and y.ndim == 1:
-        found += _rare_classes(y, num_shards)
+        elif is_told:
+            found += _revealing(f"whether {name} is empty", column.isna(), y)
+    if constant:
+        what, it = ("has the same value", "it") if len(constant) == 1 else ("have one value each,", "them")
+        found.append(f"{_listed(constant)} {what} in every row; learn without {it} (--ignore)")
+    if is_told:
+        found += _about_classes(y, num_shards)
     return tuple(found)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names of a few columns, and how many more there are."""
+    if len(names) == 1:
+        return names[0]
+    plain = [name.removeprefix("column ") for name in names]
+    most = plain[:_NAMED] if len(plain) > _NAMED + 1 else plain[:-1]
+    rest = len(plain) - len(most)
+    return f"columns {', '.join(most)} and {plain[-1] if rest == 1 else f'{rest:,} more'}"
 
 
 def _columns(features: Features, names: Sequence[str] | None) -> Iterator[tuple[str, pd.Series[Any]]]:
@@ -92,13 +120,11 @@ def _about(name: str, column: pd.Series[Any], labels: NDArray[Any], kind: str, i
     ignore = "learn without it (--ignore)"
     present = column.dropna()
     count, different = len(present), int(present.nunique())
-    if different <= 1 and count == len(column):
-        return f"{name} has the same value in every row; {ignore}"
     is_number = present.dtype.kind in "iufb"
     if count < _FEWEST_ROWS:
         return None
-    if is_number and different == count and _is_count(present.to_numpy()):
-        return f"{name} looks like an id: its values are different whole numbers without gaps; {ignore}"
+    if is_number and different == count and (why := _why_id(present.to_numpy())):
+        return f"{name} looks like an id: its values are {why}; {ignore}"
     if not is_number and different == count and (kind != "text" or not _has_words(present)):
         return f"{name} looks like an id or free text: no two of its {count:,} values are equal; {ignore}"
     if (
@@ -108,7 +134,7 @@ def _about(name: str, column: pd.Series[Any], labels: NDArray[Any], kind: str, i
     ):
         return f"{name} is taken as categories and has {different:,} of them in {count:,} rows; {ignore}"
     if not is_regression and 2 <= different <= min(_FEW_VALUES, count // _FEWEST_ROWS) and labels.ndim == 1:
-        return _revealing(name, column, labels)
+        return next(_revealing(f"{name} alone", column, labels), None)
     return None
 
 
@@ -117,13 +143,17 @@ def _has_words(values: pd.Series[Any]) -> bool:
     return bool(values.astype(str).str.contains(" ", regex=False).mean() > 0.5)
 
 
-def _is_count(values: NDArray[Any]) -> bool:
-    """Whether different numbers are whole, and nearly all numbers of their range."""
+def _why_id(values: NDArray[Any]) -> str:
+    """Why numbers that all differ look like ids: they are whole, and nearly all of their range or very many."""
     numbers = values.astype(np.float64)
-    return bool((numbers == np.floor(numbers)).all() and np.ptp(numbers) < 1.2 * len(numbers))
+    if not (numbers == np.floor(numbers)).all():
+        return ""
+    if np.ptp(numbers) < 1.2 * len(numbers):
+        return "different whole numbers without gaps"
+    return "whole numbers, and no two of them are equal" if len(numbers) >= _MANY_ROWS else ""
 
 
-def _revealing(name: str, column: pd.Series[Any], labels: NDArray[Any]) -> str | None:
+def _revealing(what: str, column: pd.Series[Any], labels: NDArray[Any]) -> Iterator[str]:
     """A column from which the label can be read off."""
     import pandas as pd
 
@@ -131,17 +161,37 @@ def _revealing(name: str, column: pd.Series[Any], labels: NDArray[Any]) -> str |
     _, truth = np.unique(labels, return_inverse=True)
     table = np.zeros((codes.max() + 1, truth.max() + 1))
     np.add.at(table, (codes, truth), 1)
-    alone, baseline = table.max(axis=1).sum() / len(labels), table.sum(axis=0).max() / len(labels)
-    if alone < _REVEALING or baseline > 1 - 10 * (1 - _REVEALING):
-        return None
-    return f"{name} alone tells the label of {alone:.1%} of the rows: is it known when a prediction is made?"
+    alone, baseline = len(labels) - table.max(axis=1).sum(), len(labels) - table.sum(axis=0).max()
+    if baseline >= _FEW_MISTAKES and alone <= _REVEALING * baseline:
+        share = (1 - alone / len(labels)) * 100
+        yield f"{what} tells the label of {share:.1f}% of the rows: is it known when a prediction is made?"
 
 
-def _rare_classes(labels: NDArray[Any], num_shards: int) -> Iterator[str]:
+def _about_classes(labels: NDArray[Any], num_shards: int) -> Iterator[str]:
     known, counts = np.unique(labels, return_counts=True)
-    for label, count in zip(known.tolist(), counts.tolist(), strict=True):
-        if count < num_shards:
-            yield (
-                f"class {str(label)!r} has {plural(count, 'record')}, fewer than the {num_shards:,} shards: most "
-                "models never see it"
-            )
+    if len(known) >= _MANY_NUMBERS and len(labels) < _FEW_EACH * len(known) and _are_numbers(known):
+        yield (
+            f"the labels are {len(known):,} different numbers: if they are to be predicted as numbers, take a learner "
+            "for numbers, such as --learner ridge-regression"
+        )
+    rare = [(str(label), count) for label, count in zip(known.tolist(), counts.tolist(), strict=True)]
+    rare = [(label, count) for label, count in rare if count < num_shards]
+    if len(rare) > _NAMED:
+        names = ", ".join(repr(label) for label, _ in rare[:_NAMED])
+        yield (
+            f"{len(rare):,} classes ({names}, …) have fewer records than there are shards ({num_shards:,}): most "
+            "models never see them"
+        )
+        return
+    for label, count in rare:
+        yield (
+            f"class {label!r} has {plural(count, 'record')}, fewer than the {num_shards:,} shards: most models never "
+            "see it"
+        )
+
+
+def _are_numbers(labels: NDArray[Any]) -> bool:
+    try:
+        return labels.dtype.kind != "b" and bool(np.isfinite(labels.astype(np.float64)).all())
+    except ValueError:
+        return False

@@ -118,7 +118,7 @@ def test_a_category_leaves_with_its_last_record(name):
     X.loc[7, "town"] = "atlantis"
     state = mixed_state(name, (X, y))
     code = np.float64(exact._hash("atlantis")).tobytes()
-    assert code in stored(state)
+    assert (code in stored(state)) == (name != "forest-exact")  # whose model holds no values of records
     state, _ = update(state, [Delete(7)])
     assert code not in stored(state)
     assert b"town-" not in stored(state)  # codes, no texts

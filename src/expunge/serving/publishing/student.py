@@ -328,7 +328,7 @@ class StudentFront:
         classes, labels = opening.state.records.classes, _pluralities(votes)[kept]
         if len(kept) == 0:
             message = f"a throw-away ensemble does not agree well enough on any of the pool's {num_rows(pool)} points"
-            raise InputError(f"{message}: use larger shards, another pool or a lower selection_share")
+            raise InputError(f"{message}: use fewer shards with more records each, or another pool")
         lesson = _Lesson(kept, labels, class_repeats(votes, labels))
         model = self._teach(self._learner(opening.state), pool, lesson)
         answers = np.asarray(model.predict(pool), dtype=np.int64)

@@ -19,6 +19,7 @@ from expunge.training.learners.protocol import (
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner, ScikitModel, ScikitRegression
 from expunge.training.learners.slices import SlicedModel, SlicedScikitLearner
 from expunge.training.learners.table_fallback import TableFallback
+from expunge.training.learners.thresholds import ThresholdLearner, ThresholdModel
 
 __all__ = [
     "ABSTAIN",
@@ -46,6 +47,8 @@ __all__ = [
     "SlicedModel",
     "SlicedScikitLearner",
     "TableFallback",
+    "ThresholdLearner",
+    "ThresholdModel",
     "UnlearningForest",
     "Voter",
     "as_learner",

@@ -5,8 +5,9 @@ What it is, and why it is exact, is in `docs/forest.md`. It needs Numba, which t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,6 +78,7 @@ class UnlearningForest:
     has_gaps: bool = False
 
     reads_names = True
+    asks_rows = True
 
     def __post_init__(self) -> None:
         _ = self.options
@@ -135,10 +137,13 @@ class UnlearningForest:
         )
         return ForestModel(self, found)
 
-    def refit(self, model: Model, removed: ShardData, added: ShardData) -> Model | None:
+    def refit(
+        self, model: Model, removed: ShardData, added: ShardData, rows: Callable[[], ShardData] | None = None
+    ) -> Model | None:
         """The forest after rows were removed and added; None if it has to be grown from scratch.
 
-        That is so if its records have no names, none is left, or the scale of the numbers to predict has changed.
+        That is so if its records have no names, none is left, or the scale of the numbers to predict has changed. A
+        forest that was stored asks once for all its rows.
 
         Raises `InputError` if a row cannot be used, or a removed row is not in the model.
         """
@@ -146,15 +151,8 @@ class UnlearningForest:
             return None
         if model.num_records + num_rows(added.X) == num_rows(removed.X):
             return None
-        width = model.forest.num_features
-        parts = []
-        for part in (removed, added):
-            table, targets = self._read(part.X, part.y, part.weights)
-            table = table if len(table) else np.empty((0, width))
-            if table.shape[1] != width:
-                raise InputError(f"rows must have {width} columns, got {table.shape[1]}")
-            parts.append((table, targets, _words(part.names, len(table))))
-        changed = model.forest.changed(*parts)
+        read = partial(self._part, width=model.forest.num_features)
+        changed = model.forest.changed(read(removed), read(added), None if rows is None else lambda: read(rows()))
         return None if changed is None else ForestModel(self, changed)
 
     def dump_model(self, model: Model) -> dict[str, Any]:
@@ -175,6 +173,13 @@ class UnlearningForest:
     def table(self, X: Features) -> Floats:
         """Rows of features by a fixed rule: numbers, NaN for a gap, and then the codes of categories."""
         return np.ascontiguousarray(read_mixed(X, self.categories, has_gaps=self.has_gaps))
+
+    def _part(self, part: ShardData, width: int) -> tuple[Floats, NDArray[Any], Words]:
+        table, targets = self._read(part.X, part.y, part.weights)
+        table = table if len(table) else np.empty((0, width))
+        if table.shape[1] != width:
+            raise InputError(f"rows must have {width} columns, got {table.shape[1]}")
+        return table, targets, _words(part.names, len(table))
 
     def _read(self, X: Features, y: Codes | Floats, weights: Weights | None) -> tuple[Floats, NDArray[Any]]:
         if weights is not None and (weights != 1).any():

@@ -58,6 +58,7 @@ from expunge.training.learners.exact import ExactLearner
 from expunge.training.learners.forest import UnlearningForest, require_numba
 from expunge.training.learners.protocol import Learner, SlicedLearner
 from expunge.training.learners.scikit import ScikitLearner
+from expunge.training.learners.thresholds import ThresholdLearner
 
 ColumnKind = Literal["number", "category", "text"]
 _MISSING, _RARE = "(missing)", "(rare)"
@@ -291,7 +292,7 @@ class LearnerSpec:
 
 def named_learner(
     name: str, *, columns: Mapping[str, ColumnKind] | None = None, fills_gaps: bool = False, **options: Any
-) -> ScikitLearner | ExactLearner | UnlearningForest:
+) -> ScikitLearner | ExactLearner | UnlearningForest | ThresholdLearner:
     """Make the learner of a short name.
 
     Parameters
@@ -307,11 +308,12 @@ def named_learner(
     **options
         Settings of the classifier. "logistic", "ridge", "linear-svm" and "naive-bayes" train many small shards of
         numbers together (`BatchLearner`), where their settings allow it; `batched=False` trains each by scikit-learn,
-        and `batched=True` refuses settings that do not allow it.
+        and `batched=True` refuses settings that do not allow it. `thresholds=True` learns thresholds for classes inside
+        shards (`ThresholdLearner`).
 
     Returns
     -------
-    ScikitLearner, ExactLearner or UnlearningForest
+    ScikitLearner, ExactLearner, UnlearningForest or ThresholdLearner
         The learner.
 
     Raises
@@ -324,6 +326,11 @@ def named_learner(
     >>> named_learner("logistic", C=0.1).estimator.steps[-1]
     ('logisticregression', LogisticRegression(C=0.1, max_iter=1000))
     """
+    has_thresholds = options.pop("thresholds", False)
+    if not isinstance(has_thresholds, bool):
+        raise ParameterError(f"thresholds of learner {name!r} must be true or false, got {has_thresholds!r}")
+    if has_thresholds:
+        return ThresholdLearner(named_learner(name, columns=columns, fills_gaps=fills_gaps, **options))
     if name in _EXACT or name in _EXACT_REGRESSORS:
         return _make_exact(name, columns, fills_gaps, options)
     recipe = _RECIPES.get(name) or _REGRESSORS.get(name)
@@ -411,6 +418,8 @@ def takes_gaps(learner: Learner | SlicedLearner) -> bool:
     >>> takes_gaps(named_learner("boosting")), takes_gaps(named_learner("ridge"))
     (True, False)
     """
+    if isinstance(learner, ThresholdLearner):
+        return takes_gaps(learner.learner)
     if isinstance(learner, ExactLearner | UnlearningForest):
         return learner.has_gaps
     if not isinstance(learner, ScikitLearner):
