@@ -15,13 +15,15 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
-from expunge.service import about, audits, dashboard, inside, planning, predictions
+from expunge.folder.opening import open_to_serve
+from expunge.service import about, audits, dashboard, inside, planning, predictions, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
@@ -40,8 +42,11 @@ from expunge.service.jobs import Jobs
 from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
 from expunge.service.traffic import Traffic
+from expunge.service.trainer import Trainer, num_workers
+from expunge.training.execution import KeptProcesses
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CLERKS: Final = 8  # threads that may wait for the disk
 _BODY_SECONDS: Final = 120.0  # for the whole body of a request
 _FOLLOW_SECONDS: Final = 1.0
 _SWITCH_SECONDS: Final = 0.0005  # a thread that computes gives way to the loop after this
@@ -59,11 +64,15 @@ class Limits:
         The rows of a batch.
     rate
         The requests a second of each caller whose key does not say; None for no limit.
+    patience
+        The seconds that a round which is being made may take at the end. After that its requests are left for the next
+        start.
     """
 
     body: int = 64 << 20
     rows: int = 1_000_000
     rate: float | None = None
+    patience: float = 30.0
 
 
 class Service:
@@ -79,6 +88,8 @@ class Service:
         Whether an (α,β,γ) promise may be vacuous, or absent.
     trust
         The modules or classes of the user's own that the folder was created with.
+    workers
+        The processes that the deployment trains in.
 
     Raises
     ------
@@ -93,7 +104,9 @@ class Service:
         limits: Limits | None = None,
         allow_unguarded: bool = False,
         trust: Sequence[str] = (),
+        workers: KeptProcesses | None = None,
     ) -> None:
+        workers = workers or KeptProcesses(num_workers(None))
         self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
@@ -106,7 +119,9 @@ class Service:
         self.rounds = inside.Rounds(deployment.inside)
         self.columns = Columns.of(deployment)
         self.predictor = Predictor(deployment, self.columns)
-        modules = (predictions, about, dashboard, audits, planning, inside)
+        self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
+        self.trainer = Trainer(deployment, workers, tell=self._tell)
+        modules = (predictions, updates, about, dashboard, audits, planning, inside)
         self.routes = Routes(
             [
                 Route("GET", "/healthz", None, self._health),
@@ -118,6 +133,13 @@ class Service:
         """Begin what goes on beside the requests."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         await self.predictor.start()
+        loop = asyncio.get_running_loop()
+
+        def applied() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self.arrivals.changed)
+
+        self.trainer.start(applied)
         self._following = [asyncio.create_task(each) for each in (self._look_after(), self.rounds.follow(self))]
 
     async def stop(self) -> None:
@@ -127,9 +149,14 @@ class Service:
         await self.jobs.stop()
 
     def close(self) -> None:
-        """Close the folder."""
+        """Finish or hand over what was accepted, and close the folder."""
+        self.trainer.close(patience=self.limits.patience)
         self.predictor.close()
+        self.desk.shutdown()
         self.deployment.close()
+
+    def _tell(self, error: Exception) -> None:
+        """Tell the operator's log of an error inside."""
 
     async def _look_after(self) -> None:
         """Follow the keys, and give up bodies that come too slowly."""
@@ -256,6 +283,7 @@ def make_app(
     trust: Sequence[str] = (),
     limits: Limits | None = None,
     allow_unguarded: bool = False,
+    jobs: int | None = None,
 ) -> Service:
     """Open a folder to be served.
 
@@ -269,6 +297,8 @@ def make_app(
         How much one request may ask for.
     allow_unguarded
         Serve also if an (α,β,γ) promise was asked for and is vacuous, or if none is claimed.
+    jobs
+        How many processes train; all cores but one if None.
 
     Returns
     -------
@@ -282,11 +312,10 @@ def make_app(
     StoreError
         If the folder cannot be opened.
     """
-    from expunge.folder import open as open_folder
-
-    deployment = open_folder(folder, trust=trust, apply_pending=False)
+    workers = KeptProcesses(num_workers(jobs))
+    deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
-        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded, trust=trust)
+        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded, trust=trust, workers=workers)
     except BaseException:
         deployment.close()
         raise

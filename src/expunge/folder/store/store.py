@@ -22,7 +22,7 @@ import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,16 @@ class Store:
             return content, None
         cell = int(self.keys.add(1)[0])
         return self.keys.seal(content, cell), cell
+
+    def seal_some(self, contents: Mapping[int, bytes], count: int) -> dict[int, tuple[bytes, int | None]]:
+        """Encrypt some of `count` models, and draw as many keys as if it were all: the file of keys grows by the same.
+
+        A key that is not used goes with those of the models that are replaced.
+        """
+        if self.keys is None:
+            return {shard: (content, None) for shard, content in contents.items()}
+        cells = self.keys.add(count).tolist()
+        return {shard: (self.keys.seal(content, cells[shard]), cells[shard]) for shard, content in contents.items()}
 
     def unseal(self, content: bytes, cell: int | None) -> bytes | None:
         """Decrypt what `seal` gave; None if it is not what was written."""
@@ -369,6 +379,12 @@ class Store:
             gone = self.waiting.overwrite_all_but(Span(*row) for row in self.database.rows(_WAITING))
         for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
         report_step("waiting.swept")
+
+    def drop_request(self, cell: int | None) -> None:
+        """Remove what a cancelled request asked for, also while something is staged: its key, and its rows."""
+        if self.keys is not None and cell is not None:
+            self.keys.destroy(np.array([cell], dtype=np.int64))
+        self.sweep_waiting()
 
     def _strays(self) -> list[Place]:
         current = self.epoch_place(self.position.epoch)
