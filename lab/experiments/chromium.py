@@ -30,7 +30,8 @@ _FONTS = """<?xml version="1.0"?>
 # The package holds files packed with Brotli, which Node can unpack and Python cannot.
 _UNPACK = """
 const fs = require("fs"), zlib = require("zlib");
-for (const [from, to] of JSON.parse(process.argv[1])) fs.writeFileSync(to, zlib.brotliDecompressSync(fs.readFileSync(from)));
+for (const [from, to] of JSON.parse(process.argv[1]))
+  fs.writeFileSync(to, zlib.brotliDecompressSync(fs.readFileSync(from)));
 """
 
 

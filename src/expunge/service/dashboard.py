@@ -112,6 +112,7 @@ def routes(service: Service) -> list[Route]:
     names = [name for name in page_files() if name != "index.html"]
     pages = [Route("GET", "/", None, show), *(Route("GET", f"/page/{name}", None, show) for name in names)]
     described = {"summary": "What the dashboard's overview shows: state, requests, traffic, log"}
+
     async def find(request: Request) -> Answer:
         names = asked(request, Names)
         if not names.ids and not names.subjects:

@@ -16,6 +16,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 
 ROOT = Path(__file__).parents[3]
 AXE = Path(__file__).parents[1] / "axe"
+PATIENCE = 30  # seconds
 WIDTHS = {"desktop": 1280, "phone": 380}
 
 
@@ -55,7 +56,7 @@ class Tab:
         )
         self.service, self.complaints = service, []
         self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.page.on("console", lambda said: said.type in ("error", "warning") and self.complaints.append(said.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", self._look_at)
@@ -77,9 +78,17 @@ class Tab:
         """Open a page, and wait until it has what it shows."""
         self.page.evaluate("name => (location.hash = `#/${name}`)", name)
         self.page.wait_for_selector(f".page-{name} h1", state="attached")
-        self.page.wait_for_function("!document.querySelector('.loading, [aria-busy=true]')")
+        self.page.wait_for_selector(".loading, [aria-busy=true]", state="detached")
         if until:
             self.page.wait_for_selector(until)
+
+    def until(self, true):
+        """Wait until a script gives a true value. The page's policy allows no `wait_for_function`."""
+        for _ in range(PATIENCE * 20):
+            if found := self.page.evaluate(true):
+                return found
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"it never came true: {true}")
 
     def violations(self, axe):
         """What the checker finds in the page as it stands."""

@@ -1,7 +1,7 @@
 // Requests: find them, delete records, and answer the person who asked.
 
 import { ask, download, open } from "./api.js";
-import { card, copyable, count, empty, failure, fill, h, icon, loading, moment, plural, say, time, toast, write } from "./dom.js";
+import { card, clock, copyable, count, empty, failure, fill, h, loading, plural, say, toast, write } from "./dom.js";
 import { about, badge, inRound, list, what } from "./updates.js";
 
 const PER_PAGE = 20;
@@ -15,17 +15,30 @@ export function mount(place, context) {
   const table = listing(context, mayChange);
   fill(
     place,
-    h("div", { class: "title" }, h("h1", { tabindex: "-1" }, "Requests"), h("p", null, "Who asked for what, and what came of it.")),
-    h("div", { class: `grid requests ${mayChange ? "" : "single"}` }, table.root, form && form.root),
+    h("div", { class: "title with-button" }, h("div", null, h("h1", { tabindex: "-1" }, "Requests"), h("p", null, "What was asked, and what came of it.")), form && opener(form)),
+    form && form.root,
+    table.root,
   );
   return table.stop;
+}
+
+// The form is there when it is asked for.
+function opener(form) {
+  const button = h("button", { type: "button", class: "danger", "aria-expanded": "false", "aria-controls": "deletion", onclick: () => turn(form.root.hidden) }, "Delete records");
+  function turn(isOpen) {
+    form.root.hidden = !isOpen;
+    button.setAttribute("aria-expanded", String(isOpen));
+    if (isOpen) form.root.querySelector("input, textarea").focus();
+  }
+  form.root.hidden = true;
+  return button;
 }
 
 // The table, live: it is asked for again when the log has grown or a request changed its state.
 function listing(context, mayChange) {
   const { root, body } = card("All requests", { wide: true });
   const chosen = { state: "", after: "", before: [], find: {} };
-  const search = h("input", { type: "search", id: "find", placeholder: "Number, record id or subject", autocomplete: "off", spellcheck: "false" });
+  const search = h("input", { type: "search", id: "find", placeholder: "Search", autocomplete: "off", spellcheck: "false" });
   const filters = h(
     "fieldset",
     { class: "segments" },
@@ -148,7 +161,7 @@ async function exactly(number, state) {
   }
 }
 
-const COLUMNS = ["State", "What", "Accepted", "Applied by", "Round", "Number", "Papers"];
+const COLUMNS = ["State", "What", "Accepted", "Done by", "Round", "Number", "Papers"];
 function asTable(rows, mayChange, refresh) {
   return h(
     "table",
@@ -177,8 +190,8 @@ function line(update, mayChange, refresh) {
     null,
     cell("State", badge(update.state)),
     cell("What", what(update)),
-    cell("Accepted", time(update.accepted_at)),
-    cell("Applied by", update.state === "applied" ? moment(update.applied_by) : "–"),
+    cell("Accepted", clock(update.accepted_at)),
+    cell("Done by", clock(update.applied_by ?? update.cancelled_at)),
     cell("Round", inRound(update)),
     cell("Number", copyable(number, "the number", `${number.slice(0, 8)}…`)),
     cell(
@@ -240,7 +253,8 @@ async function writeLetter(number) {
 
 // The form to delete: by id, by subject, or many of either from a file.
 function deletion(context, done) {
-  const { root, body } = card("Delete", { note: "What is deleted is erased, and the models that learned from it are trained again without it." });
+  const { root, body } = card("Delete records", { note: "What is deleted is erased, and the models that learned from it are trained again without it." });
+  root.id = "deletion";
   const way = { now: "ids" };
   const text = h("textarea", { id: "names", rows: "4", spellcheck: "false", autocomplete: "off", "aria-describedby": "names-note" });
   const label = h("label", { for: "names" });
