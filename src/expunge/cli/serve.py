@@ -43,6 +43,9 @@ def serve(
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="At the end, how long a round that is being made may take.")
     ] = 30.0,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
+    ] = True,
     trust: Trust = None,
 ) -> None:
     """Serve predictions, updates and evidence over HTTP until Ctrl-C. Make keys first: `expunge keys create`.
@@ -71,6 +74,7 @@ def serve(
         limits=Limits(body=max_body, rows=max_rows, rate=rate, patience=patience),
         allow_unguarded=allow_unguarded,
         jobs=jobs,
+        log_requests=log_requests,
     )
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")

@@ -26,7 +26,7 @@ from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period, utc
-from expunge.evidence import Certificate, Checkpoint, KeyDraw
+from expunge.evidence import Certificate, Checkpoint, Entry, KeyDraw, NoteKey, hash_leaf
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.configuration import load_settings
@@ -631,6 +631,45 @@ class DurableDeployment:
     def log_state(self) -> LogState:
         """Where the log is now, as it was signed: quick, because its entries are not looked at again."""
         return self._evidence.ledger.state
+
+    @property
+    def log_key(self) -> NoteKey:
+        """The key that the log's checkpoints are checked with, under the log's name."""
+        return self._evidence.ledger.public_key
+
+    def log_entries(self, *, after: int = 0, limit: int = 100) -> list[Entry]:
+        """Return entries of the log that come after one, by its place from 1; at most so many."""
+        return self._evidence.ledger.entries("WHERE sequence > ? AND sequence <= ?", (after, after + limit))
+
+    def inclusion(self, sequence: int, size: int | None = None) -> tuple[bytes, list[bytes], int]:
+        """The proof that the log, or its first `size` entries, holds the entry at this place, from 1.
+
+        Parameters
+        ----------
+        sequence
+            The entry's place.
+        size
+            How many entries; all of them if None.
+
+        Returns
+        -------
+        leaf : bytes
+            The hash of the entry.
+        proof : list of bytes
+            For `expunge.evidence.root_of_inclusion`, with the index `sequence` - 1.
+        size : int
+            How many entries the proof is about.
+
+        Raises
+        ------
+        InputError
+            If there is no such entry.
+        """
+        with self._store.database.snapshot():
+            tree = self._evidence.ledger.check()
+            proof = tree.inclusion(sequence - 1, size)
+            entry = self._evidence.ledger.entries("WHERE sequence = ?", (sequence,))[0]
+            return hash_leaf(entry.content), proof, len(tree) if size is None else size
 
     def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
         """The proof that the log begins with its first `old_size` entries: see `Tree.consistency`.

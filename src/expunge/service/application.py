@@ -23,7 +23,7 @@ from typing import Any, Final
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
 from expunge.folder.opening import open_to_serve
-from expunge.service import about, audits, dashboard, inside, planning, predictions, updates
+from expunge.service import about, audits, dashboard, inside, metrics, planning, predictions, proofs, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
@@ -39,6 +39,7 @@ from expunge.service.exchange import (
     as_json,
 )
 from expunge.service.jobs import Jobs
+from expunge.service.lines import Lines
 from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
 from expunge.service.traffic import Traffic
@@ -90,6 +91,8 @@ class Service:
         The modules or classes of the user's own that the folder was created with.
     workers
         The processes that the deployment trains in.
+    lines
+        The operator's log; standard error if None.
 
     Raises
     ------
@@ -105,12 +108,15 @@ class Service:
         allow_unguarded: bool = False,
         trust: Sequence[str] = (),
         workers: KeptProcesses | None = None,
+        lines: Lines | None = None,
     ) -> None:
         workers = workers or KeptProcesses(num_workers(None))
         self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
+        self.counts = metrics.Counts()
+        self.lines = lines or Lines(tells_times=self.told.is_exact)
         self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
         self._rates = Rates()
         self._prefix, self._number = secrets.token_hex(4), 0  # of the ids of requests that bring none
@@ -121,7 +127,7 @@ class Service:
         self.predictor = Predictor(deployment, self.columns)
         self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
         self.trainer = Trainer(deployment, workers, tell=self._tell)
-        modules = (predictions, updates, about, dashboard, audits, planning, inside)
+        modules = (predictions, updates, proofs, metrics, about, dashboard, audits, planning, inside)
         self.routes = Routes(
             [
                 Route("GET", "/healthz", None, self._health),
@@ -146,6 +152,7 @@ class Service:
         """End what goes on beside the requests."""
         for each in self._following:
             each.cancel()
+        self.lines.flush()
         await self.jobs.stop()
 
     def close(self) -> None:
@@ -154,16 +161,21 @@ class Service:
         self.predictor.close()
         self.desk.shutdown()
         self.deployment.close()
+        self.lines.say("stopped")
 
     def _tell(self, error: Exception) -> None:
         """Tell the operator's log of an error inside."""
+        self.lines.error(error, where="a round could not be made; its requests stay pending")
 
     async def _look_after(self) -> None:
         """Follow the keys, and give up bodies that come too slowly."""
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
-            with suppress(ExpungeError, OSError):  # a file that cannot be read opens nothing
+            self.lines.flush()
+            try:
                 self.keys.follow()
+            except (ExpungeError, OSError) as error:  # a file that cannot be read opens nothing
+                self.lines.error(error, where="the keys cannot be read")
             late = time.monotonic() - _BODY_SECONDS
             for task in [task for task, begun in self._arriving.items() if begun < late]:
                 del self._arriving[task]
@@ -177,7 +189,7 @@ class Service:
         if scope.proto != "http":
             protocol.close(403)
             return
-        headers = scope.headers
+        headers, begun, route = scope.headers, time.perf_counter(), None
         given = headers.get("x-request-id")
         if given is None or not _ID.fullmatch(given):
             self._number += 1
@@ -194,6 +206,11 @@ class Service:
                 self.traffic.count(answer.rows)
         except Exception as error:
             answer = self._failed(error, request)
+        seconds, place = time.perf_counter() - begun, "unknown" if route is None else route.path
+        self.counts.add(request.method if route else "ANY", place, answer.status, answer.rows, seconds)
+        caller = request.caller
+        name, role = (None, None) if caller is None else (caller.name, caller.role)
+        self.lines.request(given, request.method, place, answer.status, name, role, answer.rows, seconds)
         sent = [
             *self._always,
             ("x-request-id", given),
@@ -263,6 +280,7 @@ class Service:
         """The answer that says what went wrong."""
         problem = problem_of(error)
         if problem is None:
+            self.lines.error(error, identity=request.id, where=f"{request.method} {request.path}")
             problem = (
                 Problem(503, "unavailable", "the folder cannot be used now")
                 if isinstance(error, StoreError)
@@ -284,6 +302,7 @@ def make_app(
     limits: Limits | None = None,
     allow_unguarded: bool = False,
     jobs: int | None = None,
+    log_requests: bool = True,
 ) -> Service:
     """Open a folder to be served.
 
@@ -299,6 +318,8 @@ def make_app(
         Serve also if an (α,β,γ) promise was asked for and is vacuous, or if none is claimed.
     jobs
         How many processes train; all cores but one if None.
+    log_requests
+        Whether each request has a line in the operator's log.
 
     Returns
     -------
@@ -315,7 +336,9 @@ def make_app(
     workers = KeptProcesses(num_workers(jobs))
     deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
-        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded, trust=trust, workers=workers)
+        lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
+        options = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
+        return Service(deployment, **options, workers=workers, lines=lines)  # type: ignore[arg-type]
     except BaseException:
         deployment.close()
         raise
