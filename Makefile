@@ -59,6 +59,7 @@ format: $(VENV)/all.stamp  ## rewrite the code in the project's format
 lock: $(VENV)/all.stamp  ## resolve the dependencies anew
 	$(COMPILE) --upgrade --extra dev --output-file requirements/all.txt
 	$(COMPILE) --constraint requirements/all.txt --output-file requirements/base.txt
+	$(COMPILE) --constraint requirements/all.txt --extra service --output-file requirements/service.txt
 	printf "hatchling==1.33.0\neditables\n" | $(BIN)/uv pip compile --quiet --no-header --generate-hashes --constraint requirements/all.txt --output-file requirements/build.txt -
 
 bench: $(VENV)/all.stamp  ## measure, and write docs/benchmarks.md

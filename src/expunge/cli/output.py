@@ -139,6 +139,21 @@ Data = Annotated[
     Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet, Arrow or NPZ.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ClassWeight = Annotated[
+    str | None,
+    typer.Option(
+        "--class-weight",
+        metavar="balanced",
+        help="balanced: the records of each class count as much together, in each shard.",
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLASS=P",
+        help="Answer CLASS wherever its probability is at least P, and else the likeliest of the others; exact only.",
+    ),
+]
 Trust = Annotated[
     list[str] | None,
     typer.Option(

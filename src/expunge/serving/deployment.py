@@ -476,7 +476,7 @@ class Deployment:
             state, serving = present.state, present.serving
             assert isinstance(serving, ExactRound)
             found = state.mean_probabilities(rows)
-            codes = serving.likeliest(found) if state.has_probabilities else serving.answer(rows)
+            codes = serving.likeliest(found) if serving.decides_by_probabilities else serving.answer(rows)
             return Published(present.round, codes=codes, probabilities=found)
         if self.records.is_regression:
             return Published(present.round, values=self._values_of(present, rows))

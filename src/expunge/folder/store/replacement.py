@@ -20,6 +20,7 @@ import contextlib
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,8 @@ from expunge.folder.store.tally import MOMENT
 _LAST = (NAME, "lock")  # what is removed last: it says what the folder was
 _PARTS = frozenset({"records", "models", "waiting", "design", "keys", REPLICAS})
 _FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", "access.json", MOMENT})
+_PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
+_FIRST_MINUTE = 60.0  # seconds
 _BUNDLE = frozenset({"manifest.json", "signature.json", "learner", "records"})
 
 
@@ -65,7 +68,9 @@ def recover_replacement(folder: Path) -> None:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove what killed attempts to make this folder left behind: it holds people's data.
+    """Remove what killed attempts to make this folder left behind, or others beside it: it holds people's data.
+
+    Other folders are left alone for their first minute, in which another process may have begun to make one.
 
     Parameters
     ----------
@@ -74,6 +79,18 @@ def remove_abandoned(folder: Path) -> None:
     """
     for left in _leftovers(folder, "partial"):
         _remove_leftover(left, folder)
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder.parent)):
+            if (found := _PARTIAL.fullmatch(name)) and found[1] != folder.name:
+                home = folder.with_name(found[1])
+                for left in (each for each in _leftovers(home, "partial") if each.name == name and _is_old(each)):
+                    _remove_leftover(left, home)
+
+
+def _is_old(left: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - os.stat(left, follow_symlinks=False).st_mtime > _FIRST_MINUTE
+    return False
 
 
 def replace_folder(place: Path, home: Path) -> None:

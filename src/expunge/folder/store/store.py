@@ -23,7 +23,7 @@ import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,16 @@ class Store:
             return content, None
         cell = int(self.keys.add(1)[0])
         return self.keys.seal(content, cell), cell
+
+    def seal_some(self, contents: Mapping[int, bytes], count: int) -> dict[int, tuple[bytes, int | None]]:
+        """Encrypt some of `count` models, and draw as many keys as if it were all: the file of keys grows by the same.
+
+        A key that is not used goes with those of the models that are replaced.
+        """
+        if self.keys is None:
+            return {shard: (content, None) for shard, content in contents.items()}
+        cells = self.keys.add(count).tolist()
+        return {shard: (self.keys.seal(content, cells[shard]), cells[shard]) for shard, content in contents.items()}
 
     def unseal(self, content: bytes, cell: int | None) -> bytes | None:
         """Decrypt what `seal` gave; None if it is not what was written."""
