@@ -165,7 +165,8 @@ Trust = Annotated[
 ]
 
 
-def _require_jobs(jobs: int | None) -> int | None:
+def require_jobs(jobs: int | None) -> int | None:
+    """Refuse no process at all."""
     if jobs == 0:
         raise InputError("--jobs must be at least 1, or -1 for one process a core, got 0")
     return jobs
@@ -176,7 +177,7 @@ Jobs = Annotated[
     typer.Option(
         metavar="N",
         help="Train in so many processes; -1: one a core.  [default: in this one]",
-        callback=_require_jobs,
+        callback=require_jobs,
     ),
 ]
 Key = Annotated[

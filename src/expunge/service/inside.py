@@ -119,6 +119,7 @@ def _inside(service: Service) -> dict[str, Any]:
         "models_by_updates": by_updates,
         "models_if_everything": k * found.round,
         "rounds": list(service.rounds.seen),
+        "trainer": service.trainer.to_dict(),
         "costs": deployment.provenance.get("costs"),
         "budget": {name: _finite(each) for name, each in asdict(found.budget).items()},
         "publishes": deployment.promise_name,

@@ -396,6 +396,12 @@ class Store:
         for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
         report_step("waiting.swept")
 
+    def drop_request(self, cell: int | None) -> None:
+        """Remove what a cancelled request asked for, also while something is staged: its key, and its rows."""
+        if self.keys is not None and cell is not None:
+            self.keys.destroy(np.array([cell], dtype=np.int64))
+        self.sweep_waiting()
+
     def _strays(self) -> list[Place]:
         current = self.epoch_place(self.position.epoch)
         old = [place for place in (self.place / "records").iterdir() if place != current and _is_epoch(place)]
