@@ -291,10 +291,14 @@ class Inbox:
         named, self._named, self._is_current = self._named, None, False
         return Counter() if named is None else named
 
-    def cancel(self, request: str, current: Records, *, now: str) -> None:
-        """Take back a pending request, unless a later one builds on it."""
+    def cancel(self, request: str, current: Records, *, now: str, sweeps: bool = True) -> None:
+        """Take back a pending request, unless a later one builds on it.
+
+        `sweeps` says that nothing is staged, so that what an attempt to apply it left behind can be removed too.
+        """
         requests = self._evidence.requests
         requests.get(request)  # refuses an unknown one before anything is compared with it
+        cell = requests.cell_of(request)
         alone, after = self._alone(request), None
         if alone is None:
             try:
@@ -318,7 +322,10 @@ class Inbox:
                 del named[name]
             self._named = named
         with self._store.explain_errors():
-            self._store.sweep()  # its records, and what an attempt to apply it left behind
+            if sweeps:
+                self._store.sweep()  # its records, and what an attempt to apply it left behind
+            else:
+                self._store.drop_request(cell)
         self._store.database.checkpoint()
 
     def _refuse_baked_in(self, request: str, pending: list[Request]) -> None:

@@ -527,6 +527,22 @@ class RequestBook:
         """Return all requests, oldest first."""
         return [Request(*row) for row in self._store.database.rows(f"SELECT {_COLUMNS} FROM requests ORDER BY number")]
 
+    def page(
+        self, *, state: str | None, after: str | None, limit: int | None, newest_first: bool = False
+    ) -> list[Request]:
+        """Return requests in the order in which they were accepted, or the other way round; see `DurableDeployment`."""
+        conditions, values = ["1"], list[Any]()
+        if state is not None:
+            conditions.append("state IN ('pending', 'switched')" if state == "pending" else "state = ?")
+            values += [] if state == "pending" else [state]
+        if after is not None:
+            compare = "<" if newest_first else ">"
+            conditions.append(f"number {compare} (SELECT number FROM requests WHERE request = ?)")
+            values.append(after)
+        order = "DESC" if newest_first else "ASC"
+        query = f"SELECT {_COLUMNS} FROM requests WHERE {' AND '.join(conditions)} ORDER BY number {order} LIMIT ?"
+        return [Request(*row) for row in self._store.database.rows(query, (*values, -1 if limit is None else limit))]
+
     def in_state(self, state: str) -> list[Request]:
         """Return the requests in a state, oldest first."""
         query = f"SELECT {_COLUMNS} FROM requests WHERE state = ? ORDER BY number"
@@ -559,6 +575,11 @@ class RequestBook:
         if not hmac.compare_digest(found, self._sealed(request, content)):
             raise FormatError(f"request {request} is not what was accepted: its file {row[0]} is damaged")
         return _loaded(content)
+
+    def cell_of(self, request: str) -> int | None:
+        """Where the key of what a pending request asks for lies; None if it has none."""
+        row = self._store.database.row("SELECT cell FROM requests WHERE request = ?", (request,))
+        return None if row is None else row[0]
 
     def mark_switched(self, request: str, *, generation: int, round: int) -> None:
         """Mark a request as in force, and forget its file; inside the caller's transaction.
