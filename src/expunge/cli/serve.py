@@ -10,7 +10,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.folders import importable_from_here, settle
-from expunge.cli.output import AsJson, Folder, Trust, complain, console, show_json, show_table
+from expunge.cli.output import AsJson, Folder, Trust, complain, console, require_jobs, show_json, show_table
 from expunge.core.errors import InputError, MissingExtraError
 from expunge.core.words import utc
 
@@ -34,6 +34,18 @@ def serve(
         bool,
         typer.Option("--allow-unguarded", help="Serve also if nothing guards what is published; every answer says so."),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Train in so many processes.  [default: all cores but one]", callback=require_jobs
+        ),
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="At the end, how long a round that is being made may take.")
+    ] = 30.0,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
+    ] = True,
     trust: Trust = None,
 ) -> None:
     """Serve predictions, updates and evidence over HTTP until Ctrl-C. Make keys first: `expunge keys create`.
@@ -59,8 +71,10 @@ def serve(
     service = make_app(
         folder,
         trust=tuple(trust or ()),
-        limits=Limits(body=max_body, rows=max_rows, rate=rate),
+        limits=Limits(body=max_body, rows=max_rows, rate=rate, patience=patience),
         allow_unguarded=allow_unguarded,
+        jobs=jobs,
+        log_requests=log_requests,
     )
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")

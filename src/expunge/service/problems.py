@@ -24,7 +24,7 @@ from expunge.core.errors import (
     UnknownRecordError,
 )
 
-_PLACE: Final = re.compile(r"row ([\d,]+)(?: of)?(?: column '(.*?)'(?= of| is|$))?")
+_PLACE: Final = re.compile(r"rows? ([\d,]+)(?: of)?(?: column '(.*?)'(?= of| is|$))?")
 _COLUMN: Final = re.compile(r"column '(.*?)'(?= of| is| does|, which|$)")
 
 #: The kinds of problems, each with its title. The kind is the end of the problem's type.

@@ -55,6 +55,7 @@ def choose_shards(
     sampler: Sampler | None = None,
     by_votes: bool = False,
     combination: Combination = "mean",
+    threshold: tuple[Any, float] | None = None,
     seconds: float = 10.0,
     advance: Callable[[int], None] = ignore_progress,
 ) -> tuple[Choice, Comparison | None]:
@@ -62,7 +63,7 @@ def choose_shards(
 
     Parameters
     ----------
-    records, learner, sampler, by_votes, combination, advance
+    records, learner, sampler, by_votes, combination, threshold, advance
         As in `compare`.
     seconds
         About how long it may take.
@@ -93,6 +94,7 @@ def choose_shards(
         sampler=sampler,
         by_votes=by_votes,
         combination=combination,
+        threshold=threshold,
         is_enough=is_quick,
         seconds=seconds,
         advance=advance,

@@ -516,6 +516,56 @@ def _opinion(ask: Any, X: Features, width: int) -> Floats:
         return np.concatenate(rows)
 
 
+Cut = tuple[int, float]
+"""A class code, and the probability from which on it is the answer."""
+
+
+def likeliest(probabilities: Floats, cut: Cut | None = None) -> NDArray[np.int64]:
+    """The class with the largest probability in each row, the first among equals; -1 where a row has none.
+
+    Parameters
+    ----------
+    probabilities
+        One row for each query, and one column for each class; NaN where no model has an opinion.
+    cut
+        A class that is the answer wherever its probability is at least so much. Elsewhere it is the most likely of the
+        others.
+
+    Returns
+    -------
+    ndarray of int64
+        Class codes.
+
+    Examples
+    --------
+    >>> table = np.array([[0.7, 0.3], [0.9, 0.1], [np.nan, np.nan]])
+    >>> likeliest(table).tolist(), likeliest(table, (1, 0.3)).tolist()
+    ([0, 0, -1], [1, 0, -1])
+    """
+    is_known = ~np.isnan(probabilities).any(axis=1)
+    known = probabilities[is_known]
+    codes = np.full(len(probabilities), -1, dtype=np.int64)
+    if cut is None or probabilities.shape[1] == 1:
+        codes[is_known] = known.argmax(axis=1)
+        return codes
+    code, least = cut
+    others = known.copy()
+    others[:, code] = -1.0
+    codes[is_known] = others.argmax(axis=1)
+    codes[np.flatnonzero(is_known)[known[:, code] >= least]] = code
+    return codes
+
+
+def cut_of(threshold: tuple[Any, float] | None, classes: NDArray[Any]) -> Cut | None:
+    """A threshold with the code of its class; `ParameterError` if it is none of the classes."""
+    if threshold is None:
+        return None
+    label, least = threshold
+    if label not in (known := classes.tolist()):
+        raise ParameterError(f"threshold: {label!r} is not a class; the classes are {', '.join(map(repr, known))}")
+    return known.index(label), float(least)
+
+
 Combination = Literal["mean", "median"]
 """How the values of the shards become one."""
 
