@@ -65,7 +65,7 @@ def explain_costs(costs: Costs, *, num_shards: int, promise: str) -> list[str]:
     num_shards
         k.
     promise
-        The name of the promise. Under "exact" any number of shards will do; "exact" and "unguarded" use up no generation.
+        Its name. Under "exact" any number of shards will do; "exact" and "unguarded" use no generation up.
     """
     deletion = spell_time(costs.deletion)
     if costs.models_retrained == 0:
