@@ -23,7 +23,7 @@ from typing import Any, Final
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment
 from expunge.folder.opening import open_to_serve
-from expunge.service import about, audits, dashboard, inside, metrics, planning, predictions, proofs, updates
+from expunge.service import about, audits, dashboard, inside, metrics, openapi, planning, predictions, proofs, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
@@ -127,7 +127,7 @@ class Service:
         self.predictor = Predictor(deployment, self.columns)
         self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
         self.trainer = Trainer(deployment, workers, tell=self._tell)
-        modules = (predictions, updates, proofs, metrics, about, dashboard, audits, planning, inside)
+        modules = (predictions, updates, proofs, metrics, openapi, about, dashboard, audits, planning, inside)
         self.routes = Routes(
             [
                 Route("GET", "/healthz", None, self._health),
