@@ -5,6 +5,7 @@ A round takes these steps. Their names are those of `expunge.folder.store.steps`
     stage    write new models and records, as they are made, into files that nothing refers to yet
     switch   one transaction: shards, round, budgets, requests
     erase    overwrite deleted rows, remove replaced files and empty the log, all at the same time
+    follow   wait for replicas: each acknowledges the round, ends, or has no lease any more (`store.leases`)
     applied  one transaction: the requests count as applied
 
 A crash before the switch leaves pending requests and unused files. A crash after it leaves erasing that the next
@@ -37,6 +38,7 @@ from expunge.folder.store.ensembles import (
     replaced_files,
     write_key,
 )
+from expunge.folder.store.leases import Followers
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import DurableJournal
@@ -98,6 +100,7 @@ class FolderKeeper:
         self._front = front
         self.trusted = trusted
         self._alignment = Alignment(store)
+        self._followers = Followers(store.place)
         self.is_paced = False  # whether rounds are switched, and requests count as applied, on ticks of the clock alone
         self._stage: EnsembleWriter | None = None
         self._staged: StagedEnsemble | None = None
@@ -227,7 +230,9 @@ class FolderKeeper:
         if not switched and store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:
             return False
         replaced, self._replaced = self._replaced, None  # once: after an error all files are looked at
+        self._followers.announce((present.generation, present.round))  # they follow while this process erases
         erase(store, replaced)
+        self._followers.wait(self.halted.wait)
         tick = self._evidence.clock.done()
         if self.is_paced:
             self._evidence.clock.wait_until(tick, self.halted)

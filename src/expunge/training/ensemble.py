@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, cast
@@ -200,6 +200,11 @@ class EnsembleState:
                 if changed is not None:
                     return changed
             return protocol.make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
+
+    def with_models(self, changed: Mapping[int, Model], records: Records) -> EnsembleState:
+        """The same state with other models in some shards, and other records. What votes need is changed only there."""
+        models = protocol.replaced(self.models, changed)
+        return replace(self, models=models, records=records)._follow(self, changed)
 
     def get_ready_as(self, before: EnsembleState) -> None:
         """Make what votes need, if the state before had it: the first question about this one then waits for nothing.

@@ -179,6 +179,10 @@ class Database:
                 self._tally.start()
         self._tally.watch()
 
+    def moment(self) -> int:
+        """The number of the last transaction, from the file beside the database."""
+        return self._tally.moment()
+
     def damage(self) -> list[str]:
         """Read everything, and return a line for each thing that is not as it was written."""
         with self._held():
@@ -292,7 +296,7 @@ class Database:
             is_busy, _ = self._move_log("RESTART")
             if not is_busy and (log := self._place / _BESIDE[0]).exists():
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")  # begins the log anew, with one page
-                is_busy, pages = self._move_log("PASSIVE")
+                is_busy, pages = self._move_log("FULL")
                 if pages == 1 and not is_busy:
                     log.overwrite(_LOG_HEAD + _FRAME_HEAD + _PAGE)
                     is_busy, _ = self._move_log("TRUNCATE")

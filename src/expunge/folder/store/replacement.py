@@ -25,16 +25,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from expunge.core.errors import StoreError
+from expunge.core.errors import FolderBusyError, StoreError
 from expunge.core.files import flush_file
 from expunge.core.place import Place, is_private
 from expunge.folder.store.database import NAME, is_database
 from expunge.folder.store.files import FolderLock, explain_errors
+from expunge.folder.store.leases import REPLICAS, find_replicas
 from expunge.folder.store.tally import MOMENT
 
 _LAST = (NAME, "lock")  # what is removed last: it says what the folder was
-_PARTS = frozenset({"records", "models", "waiting", "design", "keys"})
-_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", MOMENT})
+_PARTS = frozenset({"records", "models", "waiting", "design", "keys", REPLICAS})
+_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", "access.json", MOMENT})
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
 _FIRST_MINUTE = 60.0  # seconds
 _BUNDLE = frozenset({"manifest.json", "signature.json", "learner", "records"})
@@ -110,6 +111,8 @@ def replace_folder(place: Path, home: Path) -> None:
     held = Place.hold(home)
     lock = FolderLock(held)  # from here on no process can open it, or recover it
     try:
+        for each in find_replicas(held):
+            raise FolderBusyError(f"{home} is in use by a replica, process {each.process}; stop it first")
         aside = home.rename(hidden_name(home, "old"))
         try:
             place.rename(home)

@@ -7,6 +7,7 @@
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
+    replicas/                 a file for each process that answers beside it (`leases`)
     moment                    the number of the last transaction of state.db (`tally`)
     dirty                     whether a consensus failed, for when state.db has no room (`DirtyFlag`)
 
@@ -44,6 +45,7 @@ from expunge.folder.store.files import (
     require_own,
 )
 from expunge.folder.store.keyfile import KeyFile
+from expunge.folder.store.leases import REPLICAS, Point
 from expunge.folder.store.packs import is_pack
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
@@ -285,6 +287,20 @@ class Store:
             raise FormatError(f"{self.folder} is damaged: its position is none")
         return Position(generation, round_, epoch, num_slots, int(total), models_trained)
 
+    def read_point(self) -> Point:
+        """Read the generation and the round in force, as another process may have put them in force just now.
+
+        Raises
+        ------
+        StoreError
+            If what SQLite shows is older than what the process that writes has committed.
+        """
+        moment = self.database.moment()  # before the database
+        row = self.database.row("SELECT generation, round, number FROM position, tally")
+        if row is None or row[2] < moment:
+            raise StoreError(f"{self.folder} cannot be followed: what is read of it is out of date")
+        return int(row[0]), int(row[1])
+
     def is_at(self, generation: int, round: int) -> bool:
         """Return whether the folder is at this generation and round."""
         row = self.database.row("SELECT generation, round FROM position WHERE only = 1")
@@ -515,6 +531,8 @@ def _require_own_files(place: Place) -> None:
                 (place / name).stat()
         for name in _FOLDERS:
             (place / name).require_sound()
+        if (place / REPLICAS).exists():
+            (place / REPLICAS).require_sound()
 
 
 class DurableJournal:
