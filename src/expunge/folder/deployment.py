@@ -547,6 +547,24 @@ class DurableDeployment:
         found = book.page(state=state, after=after, limit=limit, newest_first=newest_first)
         return [self._evidence.shown(each) for each in found]
 
+    def requests_about(self, ids: Iterable[RecordId] = (), subjects: Iterable[RecordId] = ()) -> list[Request]:
+        """Return the requests that name these records, or deleted these subjects; see `DeploymentView.requests_about`.
+
+        Parameters
+        ----------
+        ids, subjects
+            Whose requests are looked for.
+
+        Returns
+        -------
+        list of Request
+            The requests, oldest first.
+        """
+        people, here = list(subjects), self.records
+        slots = [slot for each in people for slot in here.subjects.find(each) if not here.index.is_gone(slot)]
+        names = [*ids, *map(here.id_of, slots)]
+        return [self._evidence.shown(each) for each in self._evidence.requests.about(names, people)]
+
     def certificate(self, request: str | None = None, *, since: Iterable[Checkpoint] = ()) -> Certificate:
         """Issue a signed certificate about a request, or about the whole deployment.
 

@@ -19,7 +19,6 @@ from expunge.core.errors import (
     UnknownSubjectError,
 )
 from expunge.core.records import Records, Update
-from expunge.evidence import digest_of_hashes
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Batch, Name, Request
@@ -250,7 +249,7 @@ class Inbox:
                             "num_deletions": each.deletions,
                             "num_additions": each.additions,
                             "num_corrections": each.corrections,
-                            "records": digest_of_hashes(requests.hashes_of(each.request)),
+                            "records": requests.digest_of(each.request),
                         },
                     )
                     for (one, _), each in zip(passed, made, strict=True)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
@@ -25,6 +25,7 @@ from expunge.folder import DurableDeployment
 from expunge.folder.opening import open_to_serve
 from expunge.service import about, audits, dashboard, inside, metrics, openapi, planning, predictions, proofs, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
+from expunge.service.bearer import Issuer, Tokens
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
     NO_CONTENT,
@@ -93,6 +94,8 @@ class Service:
         The processes that the deployment trains in.
     lines
         The operator's log; standard error if None.
+    tokens
+        Checks OIDC tokens; None if keys alone open anything.
 
     Raises
     ------
@@ -109,13 +112,14 @@ class Service:
         trust: Sequence[str] = (),
         workers: KeptProcesses | None = None,
         lines: Lines | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         workers = workers or KeptProcesses(num_workers(None))
         self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
-        self.counts = metrics.Counts()
+        self.counts, self.tokens = metrics.Counts(), tokens
         self.lines = lines or Lines(tells_times=self.told.is_exact)
         self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
         self._rates = Rates()
@@ -248,7 +252,12 @@ class Service:
             )
 
     def _caller_of(self, token: str) -> Caller | None:
-        return self.keys.caller_of(token)
+        found = self.keys.caller_of(token)
+        if found is None and self.tokens is not None and not token.startswith("expunge_"):
+            found = self.tokens.caller_of(token)
+        if found is None or found.rate is not None or self.limits.rate is None:
+            return found
+        return replace(found, rate=self.limits.rate)
 
     async def _body(self, request: Request, protocol: Any) -> bytes:
         """Read the body, as far as the limit."""
@@ -303,6 +312,7 @@ def make_app(
     allow_unguarded: bool = False,
     jobs: int | None = None,
     log_requests: bool = True,
+    issuer: Issuer | None = None,
 ) -> Service:
     """Open a folder to be served.
 
@@ -320,6 +330,8 @@ def make_app(
         How many processes train; all cores but one if None.
     log_requests
         Whether each request has a line in the operator's log.
+    issuer
+        Whose OIDC tokens are accepted beside keys.
 
     Returns
     -------
@@ -333,12 +345,15 @@ def make_app(
     StoreError
         If the folder cannot be opened.
     """
+    tokens = None if issuer is None else Tokens(issuer)
+    if tokens is not None:
+        tokens.load()
     workers = KeptProcesses(num_workers(jobs))
     deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
         lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
         options = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
-        return Service(deployment, **options, workers=workers, lines=lines)  # type: ignore[arg-type]
+        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)  # type: ignore[arg-type]
     except BaseException:
         deployment.close()
         raise

@@ -23,6 +23,7 @@ from expunge.folder.evidence import LogState
 from expunge.service.access import Role
 from expunge.service.exchange import EVERYBODY, NO_STORE, Answer, Request, Route, as_json, asked, tagged
 from expunge.service.problems import invalid
+from expunge.service.updates import facts
 
 if TYPE_CHECKING:
     from expunge.service.application import Service
@@ -68,6 +69,13 @@ def _hash_of(style: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()}'"
 
 
+class Names(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose requests are looked for."""
+
+    ids: Annotated[list[str | int], msgspec.Meta(max_length=100)] = []
+    subjects: Annotated[list[str | int], msgspec.Meta(max_length=100)] = []
+
+
 class LetterWords(msgspec.Struct, forbid_unknown_fields=True):
     """What is asked of a letter: its language, and the names in it."""
 
@@ -104,10 +112,19 @@ def routes(service: Service) -> list[Route]:
     names = [name for name in page_files() if name != "index.html"]
     pages = [Route("GET", "/", None, show), *(Route("GET", f"/page/{name}", None, show) for name in names)]
     described = {"summary": "What the dashboard's overview shows: state, requests, traffic, log"}
+
+    async def find(request: Request) -> Answer:
+        names = asked(request, Names)
+        if not names.ids and not names.subjects:
+            raise invalid("say which ids or subjects to look for")
+        found = await asyncio.to_thread(service.deployment.requests_about, names.ids, names.subjects)
+        return _untold(as_json({"updates": [facts(each) for each in reversed(found)]}))
+
     replies = frozenset[Role]({"update", "auditor", "operator"})
     return [
         *pages,
         Route("GET", "/v1/overview", EVERYBODY, overview, described),
+        Route("POST", "/v1/updates/find", replies, find, {"summary": "Requests about records and subjects"}),
         Route("POST", "/v1/letters/{request}", replies, letter, {"summary": "A letter to the person who asked"}),
     ]
 

@@ -7,6 +7,8 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from expunge.core.errors import ExpungeError, InputError
 from expunge.training.forest import draws, reference
@@ -121,6 +123,56 @@ def test_many_histories_leave_the_forest_of_what_is_there(options, num_classes):
         for _ in range(20):
             world.step()
         assert world.is_exact()
+
+
+VALUES = (0.0, 1.0, np.nextafter(1.0, 2.0), -1.0, 2.0**400, -(2.0**400), 2.0**-400, 7.0, np.nan)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_table_under_any_history(data):
+    """Equal rows, constant columns, gaps, neighbouring and huge numbers, one class, empty forests, changed records."""
+    number, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
+    num_classes = data.draw(st.sampled_from([1, 2, 3, None]))
+    rng, pool = np.random.default_rng(data.draw(st.integers(0, 99))), data.draw(st.integers(1, len(VALUES)))
+    options = ForestOptions(
+        num_trees=3,
+        share=data.draw(st.sampled_from([0.3, 0.8, 1.0])),
+        num_candidates=data.draw(st.integers(1, 5)),
+        min_leaf=data.draw(st.integers(1, 3)),
+        max_depth=data.draw(st.sampled_from([0, 2, 48])),
+    )
+
+    def drawn(ids):
+        X = rng.choice(VALUES[-pool:], (len(ids), width))
+        y = (
+            rng.choice([0.0, 1.5, -2.0, 1e9, 3.0], len(ids))
+            if num_classes is None
+            else rng.integers(0, num_classes, len(ids))
+        )
+        return X, y, np.stack([np.zeros(len(ids), np.uint64), np.asarray(ids, np.uint64)], axis=1)
+
+    everyone = drawn(range(number))
+    here = sorted(data.draw(st.sets(st.integers(0, number - 1))))
+    forest = nodes.KeptForest.grown(KEY, *(part[here] for part in everyone), options, num_classes)
+    for _ in range(data.draw(st.integers(1, 5))):
+        going = sorted(data.draw(st.sets(st.sampled_from(here)))) if here else []
+        gone = tuple(part[going].copy() for part in everyone)
+        away = [one for one in range(number) if one not in here or one in going]  # one that goes may come back, changed
+        coming = sorted(data.draw(st.sets(st.sampled_from(away)))) if away else []
+        for part, new in zip(everyone[:2], drawn(coming)[:2], strict=True):
+            part[coming] = new
+        came = tuple(part[coming] for part in everyone)
+        here = sorted({*here} - {*going} | {*coming})
+        now = tuple(part[here] for part in everyone)
+        changed = forest.changed(gone, came)
+        forest = nodes.KeptForest.grown(KEY, *now, options, num_classes) if changed is None else changed
+        X, y, names = now
+        exponent = reference.target_exponent(y) if num_classes is None else 0
+        codes = reference.fixed_targets(y, exponent) if num_classes is None else y
+        trees = reference.grow_forest(KEY, X, codes, names, options, num_classes)
+        mine = forest.trees()
+        assert all(getattr(trees, name).tobytes() == getattr(mine, name).tobytes() for name in PARTS)
 
 
 def test_one_record_after_another_may_leave_and_come_back():
@@ -371,7 +423,7 @@ def test_pickled_learner_models_are_the_same():
 
     world = World(CLASSES, 3)
     X, y, _ = world.part(world.here)
-    learner = UnlearningForest(4, 0.6, 7, has_gaps=True).for_classes(np.arange(3))
+    learner = UnlearningForest(4, 0.6, 7).for_classes(np.arange(3))
     model = learner.fit(X, y, 5)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.probabilities(X, 3), model.probabilities(X, 3))

@@ -63,9 +63,9 @@ _SCHEMA = (
     "corrections INTEGER NOT NULL, "
     "file TEXT, start INTEGER, length INTEGER, cell INTEGER)",
     "CREATE INDEX requests_by_state ON requests (state, number)",
-    # The keyed hashes of a request's records, in a table of their own: a change of the request's state does not write
-    # them again.
-    "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
+    # The keyed hashes of a request's records, 32 bytes each, in a table of their own: a change of the request's state
+    # does not write them again.
+    "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes BLOB NOT NULL)",
     # Keyed hashes of what was deleted on request, so that it does not come back unnoticed; and by which request, as
     # long as that is kept.
     "CREATE TABLE forgotten (hash BLOB PRIMARY KEY, request INTEGER) WITHOUT ROWID",

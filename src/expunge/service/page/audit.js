@@ -242,7 +242,7 @@ function consistency(context) {
     if (old.size === head.size) return old.root === head.root;
     if (old.size > head.size) return false;
     const { proof } = await ask(`/v1/log/consistency?from=${old.size}&to=${head.size}`);
-    return continues(old.size, old.root, head.size, head.root, proof);
+    return continues(old.size, old.root, head.size, head.root, proof.map(hexOf));
   }
   let told = "";
   const stop = context.follow(async ({ log }) => {
@@ -303,6 +303,7 @@ function consistency(context) {
 function read(text) {
   const [origin, size, root] = text.trim().split("\n").map((each) => each.trim());
   if (!/^\d+$/.test(size ?? "") || !/^[A-Za-z0-9+/]{43}=$/.test(root ?? "")) throw new Error("That is no checkpoint: its second line is a number, and its third the root.");
-  const bytes = Uint8Array.from(atob(root), (each) => each.charCodeAt(0));
-  return { origin, size: Number(size), root: Array.from(bytes, (each) => each.toString(16).padStart(2, "0")).join("") };
+  return { origin, size: Number(size), root: hexOf(root) };
 }
+
+const hexOf = (base64) => Array.from(atob(base64), (each) => each.charCodeAt(0).toString(16).padStart(2, "0")).join("");

@@ -55,13 +55,22 @@ export function spell(seconds) {
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 export function ago(at, now = Date.now()) {
   if (!at) return "–";
-  const seconds = (Date.parse(at) - now) / 1000;
+  const seconds = (Date.parse(at) - now) / 1000; // what happened is dated by the next tick of a clock
+  if (seconds > 0) return seconds < 600 ? "just now" : moment(at);
   for (const [unit, size] of [["day", 86400], ["hour", 3600], ["minute", 60]])
     if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);
-  return seconds > 5 ? "in a moment" : "just now";
+  return "just now";
 }
 export const moment = (at) =>
   at ? new Date(at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : "–";
+// A moment of today by its time, and another by its day.
+export function clock(at) {
+  if (!at) return "–";
+  const then = new Date(at);
+  const isToday = then.toDateString() === new Date().toDateString();
+  const shown = then.toLocaleString("en-GB", isToday ? { timeStyle: "short" } : { day: "numeric", month: "short", year: "numeric" });
+  return h("time", { "data-at": at, title: moment(at) }, shown);
+}
 export const time = (at) => h("time", { datetime: at, title: moment(at) }, ago(at));
 
 // Renew what "5 minutes ago" says, in place.
@@ -83,6 +92,7 @@ export function toast(text, kind = "good") {
 
 const PATHS = {
   overview: "M4 13h6V4H4zM14 20h6v-9h-6zM4 20h6v-3H4zM14 7h6V4h-6z",
+  add: "M12 5v14M5 12h14",
   requests: "M5 4h14v16l-3-2-2 2-2-2-2 2-2-2-3 2zM9 9h6M9 13h6",
   "what-if": "M4 19V5M4 19h16M7 15l4-5 3 3 5-7",
   audit: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5M8 11l2 2 4-4",

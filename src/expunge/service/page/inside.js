@@ -34,14 +34,14 @@ export function mount(place, context) {
 function draw(place, found) {
   // Open details stay open.
   const opened = new Set([...place.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
-  fill(place, saved(found).root, trainings(found).root, sizes(found).root, accuracy(found).root, budget(found).root, found.alpha && alpha(found).root);
+  fill(place, saved(found).root, trainings(found).root, sizes(found).root, accuracy(found).root, found.alpha && alpha(found).root);
   for (const each of place.querySelectorAll("details > summary")) if (opened.has(each.textContent)) each.parentNode.open = true;
 }
 
 function saved(found) {
   const made = card("Work saved");
   if (!found.round) {
-    fill(made.body, empty("No round yet", "After the first update this compares the models that were trained with all of them, every time."));
+    fill(made.body, empty("No round yet", "After the first update this compares the models that were trained with all of them, every time."), books(found));
     return made;
   }
   const share = 1 - found.models_by_updates / found.models_if_everything;
@@ -53,6 +53,7 @@ function saved(found) {
     h("div", { class: "gauge", "aria-hidden": "true" }, bar),
     h("p", { class: "note" }, `${count(found.models_by_updates)} models were trained for ${plural(found.round, "round")} of updates. Retraining everything each time would have been ${count(found.models_if_everything)}.`),
     found.costs && h("p", { class: "note" }, `When this recipe was first trained: ${spell(found.costs.deletion)} of processor time for a deletion, ${found.costs.is_estimated ? "an estimated " : ""}${spell(found.costs.refit)} for one model on everything.`),
+    books(found),
   );
   return made;
 }
@@ -115,23 +116,17 @@ function accuracy(found) {
   return made;
 }
 
-function budget(found) {
-  const made = card("Generation", { wide: true });
+function books(found) {
   const spent = found.budget;
   const isExact = found.publishes === "exact";
   const rows = [
     ["Publishes as", found.publishes],
     ["Generation", count(found.generation)],
-    ["Models trained", count(found.models_trained)],
-    !isExact && ["Predictions", `${count(spent.predictions)}${found.capacity === null ? "" : ` of ${count(found.capacity)}`}`],
+    !isExact && ["Predictions in it", `${count(spent.predictions)}${found.capacity === null ? "" : ` of ${count(found.capacity)}`}`],
     !isExact && ["The next update", found.must_retrain ? "retrains everything" : "retrains what it touches"],
+    ["Models trained so far", count(found.models_trained)],
   ].filter(Boolean);
-  fill(
-    made.body,
-    h("dl", { class: "rows beside" }, rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
-    isExact && h("p", { class: "note" }, "Under the exact promise alone no generation is ever used up, and nothing has to be counted."),
-  );
-  return made;
+  return h("dl", { class: "rows" }, rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 
 function alpha(found) {

@@ -1,11 +1,12 @@
 // Requests: find them, delete records, and answer the person who asked.
 
 import { ask, download, open } from "./api.js";
-import { card, copyable, count, empty, failure, fill, h, icon, loading, moment, plural, say, time, toast, write } from "./dom.js";
-import { badge, inRound, list, what } from "./updates.js";
+import { card, clock, copyable, count, empty, failure, fill, h, loading, plural, say, toast, write } from "./dom.js";
+import { about, badge, inRound, list, what } from "./updates.js";
 
 const PER_PAGE = 20;
 const STATES = { "": "All", pending: "Pending", applied: "Applied", cancelled: "Cancelled" };
+const KEYS = { ids: "id", subjects: "subject" };
 const WAYS = { ids: "Ids", subjects: "Subjects", file: "File" };
 
 export function mount(place, context) {
@@ -14,17 +15,30 @@ export function mount(place, context) {
   const table = listing(context, mayChange);
   fill(
     place,
-    h("div", { class: "title" }, h("h1", { tabindex: "-1" }, "Requests"), h("p", null, "Who asked for what, and what came of it.")),
-    h("div", { class: `grid requests ${mayChange ? "" : "single"}` }, table.root, form && form.root),
+    h("div", { class: "title with-button" }, h("div", null, h("h1", { tabindex: "-1" }, "Requests"), h("p", null, "What was asked, and what came of it.")), form && opener(form)),
+    form && form.root,
+    table.root,
   );
   return table.stop;
+}
+
+// The form is there when it is asked for.
+function opener(form) {
+  const button = h("button", { type: "button", class: "danger", "aria-expanded": "false", "aria-controls": "deletion", onclick: () => turn(form.root.hidden) }, "Delete records");
+  function turn(isOpen) {
+    form.root.hidden = !isOpen;
+    button.setAttribute("aria-expanded", String(isOpen));
+    if (isOpen) form.root.querySelector("input, textarea").focus();
+  }
+  form.root.hidden = true;
+  return button;
 }
 
 // The table, live: it is asked for again when the log has grown or a request changed its state.
 function listing(context, mayChange) {
   const { root, body } = card("All requests", { wide: true });
-  const chosen = { state: "", cursor: "", before: [], find: {} };
-  const search = h("input", { type: "search", id: "find", placeholder: "Number, record id or subject", autocomplete: "off", spellcheck: "false" });
+  const chosen = { state: "", after: "", before: [], find: {} };
+  const search = h("input", { type: "search", id: "find", placeholder: "Search", autocomplete: "off", spellcheck: "false" });
   const filters = h(
     "fieldset",
     { class: "segments" },
@@ -37,8 +51,8 @@ function listing(context, mayChange) {
     "select",
     { id: "find-by", "aria-label": "Search by", onchange: () => search.value && find() },
     h("option", { value: "request" }, "number"),
-    h("option", { value: "id" }, "record id"),
-    h("option", { value: "subject" }, "subject"),
+    h("option", { value: "ids" }, "record id"),
+    context.state.keys.subject && h("option", { value: "subjects" }, "subject"),
   );
   const shown = h("div", { class: "listing", "aria-busy": "true" }, loading(6));
   const pages = h("div", { class: "pages" });
@@ -56,7 +70,7 @@ function listing(context, mayChange) {
   search.addEventListener("search", () => !search.value && find());
 
   function choose(change) {
-    Object.assign(chosen, { cursor: "", before: [] }, change);
+    Object.assign(chosen, { after: "", before: [] }, change);
     refresh();
   }
   function find() {
@@ -71,10 +85,13 @@ function listing(context, mayChange) {
     const mine = turn;
     shown.setAttribute("aria-busy", "true");
     try {
-      const { request, ...find } = chosen.find;
-      const found = request
-        ? { updates: await exactly(request, chosen.state), next: null }
-        : await list({ state: chosen.state, cursor: chosen.cursor, limit: PER_PAGE, find });
+      const [[kind, text] = []] = Object.entries(chosen.find);
+      const found =
+        kind === "request"
+          ? { updates: await exactly(text, chosen.state), next: null }
+          : kind
+            ? await about(kind, asKey(text, context.state.keys[KEYS[kind]]), chosen.state)
+            : await list({ state: chosen.state, after: chosen.after, limit: PER_PAGE });
       if (mine !== turn) return;
       rows = found.updates;
       draw(found);
@@ -106,12 +123,12 @@ function listing(context, mayChange) {
     fill(pages, found.next || chosen.before.length ? [newer, older] : []);
   }
   function turnPage(next) {
-    chosen.before.push(chosen.cursor);
-    chosen.cursor = next;
+    chosen.before.push(chosen.after);
+    chosen.after = next;
     refresh();
   }
   function turnBack() {
-    chosen.cursor = chosen.before.pop();
+    chosen.after = chosen.before.pop();
     refresh();
   }
   function reset() {
@@ -124,7 +141,7 @@ function listing(context, mayChange) {
   const stop = context.follow((state) => {
     if (size === state.log.size) return;
     size = state.log.size;
-    if (!chosen.cursor) refresh();
+    if (!chosen.after) refresh();
   });
   return { root, refresh, stop };
 }
@@ -144,7 +161,7 @@ async function exactly(number, state) {
   }
 }
 
-const COLUMNS = ["State", "What", "Accepted", "Applied by", "Round", "Number", "Papers"];
+const COLUMNS = ["State", "What", "Accepted", "Done by", "Round", "Number", "Papers"];
 function asTable(rows, mayChange, refresh) {
   return h(
     "table",
@@ -173,8 +190,8 @@ function line(update, mayChange, refresh) {
     null,
     cell("State", badge(update.state)),
     cell("What", what(update)),
-    cell("Accepted", time(update.accepted_at)),
-    cell("Applied by", update.state === "applied" ? moment(update.applied_by) : "–"),
+    cell("Accepted", clock(update.accepted_at)),
+    cell("Done by", clock(update.applied_by ?? update.cancelled_at)),
     cell("Round", inRound(update)),
     cell("Number", copyable(number, "the number", `${number.slice(0, 8)}…`)),
     cell(
@@ -236,13 +253,14 @@ async function writeLetter(number) {
 
 // The form to delete: by id, by subject, or many of either from a file.
 function deletion(context, done) {
-  const { root, body } = card("Delete", { note: "What is deleted is erased, and the models that learned from it are trained again without it." });
+  const { root, body } = card("Delete records", { note: "What is deleted is erased, and the models that learned from it are trained again without it." });
+  root.id = "deletion";
   const way = { now: "ids" };
   const text = h("textarea", { id: "names", rows: "4", spellcheck: "false", autocomplete: "off", "aria-describedby": "names-note" });
   const label = h("label", { for: "names" });
   const note = h("p", { class: "note", id: "names-note" });
   const file = h("input", { type: "file", id: "file", accept: ".txt,.csv,text/plain,text/csv", onchange: readFile });
-  const kind = h("select", { id: "file-kind" }, h("option", { value: "ids" }, "ids of records"), h("option", { value: "subjects" }, "subjects"));
+  const kind = h("select", { id: "file-kind" }, h("option", { value: "ids" }, "ids of records"), context.state.keys.subject && h("option", { value: "subjects" }, "subjects"));
   const fromFile = h("div", { class: "stack" }, h("div", { class: "field" }, h("label", { for: "file" }, "A text file, one name a line"), file), h("div", { class: "field" }, h("label", { for: "file-kind" }, "Its lines are"), kind));
   const typed = h("div", { class: "field" }, label, text, note);
   const said = h("p", { class: "form-error", role: "alert" });
@@ -251,7 +269,7 @@ function deletion(context, done) {
     "fieldset",
     { class: "segments" },
     h("legend", { class: "unseen" }, "Delete by"),
-    Object.entries(WAYS).map(([name, title]) => h("label", null, h("input", { type: "radio", name: "way", value: name, checked: name === "ids", onchange: () => choose(name) }), h("span", null, title))),
+    Object.entries(WAYS).filter(([name]) => name !== "subjects" || context.state.keys.subject).map(([name, title]) => h("label", null, h("input", { type: "radio", name: "way", value: name, checked: name === "ids", onchange: () => choose(name) }), h("span", null, title))),
   );
   let lines = [];
 
@@ -296,7 +314,7 @@ function deletion(context, done) {
     try {
       const key = crypto.getRandomValues(new Uint8Array(16)).reduce((all, each) => all + each.toString(16).padStart(2, "0"), "");
 
-      const kind = context.state.keys[what === "ids" ? "id" : "subject"];
+      const kind = context.state.keys[KEYS[what]];
       const body = `{"delete":{"${what}":[${found.map((each) => asKey(each, kind)).join()}]}}`;
       const made = await ask("/v1/updates", { method: "POST", body, headers: { "Idempotency-Key": key } });
       toast(made.state === "applied" ? "Deleted" : "Accepted: it will be applied");

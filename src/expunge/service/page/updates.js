@@ -3,12 +3,17 @@
 import { ask } from "./api.js";
 import { count, h, plural, time } from "./dom.js";
 
-export async function list({ state = "", limit = 20, cursor = "", find = {} } = {}) {
-  const asked = new URLSearchParams({ limit });
+export async function list({ state = "", limit = 20, after = "" } = {}) {
+  const asked = new URLSearchParams({ limit, order: "newest" });
   if (state) asked.set("state", state);
-  if (cursor) asked.set("cursor", cursor);
-  for (const [name, value] of Object.entries(find)) asked.set(name, value);
+  if (after) asked.set("after", after);
   return ask(`/v1/updates?${asked}`);
+}
+
+// The requests that name a record, or deleted a subject. The names travel in the body, so that no log of addresses has them.
+export async function about(kind, body, state) {
+  const { updates } = await ask("/v1/updates/find", { method: "POST", body: `{"${kind}":[${body}]}` });
+  return { updates: state ? updates.filter((each) => each.state === state) : updates, next: null };
 }
 
 export function what(update) {

@@ -32,7 +32,7 @@ class UnlearningForest:
     better and deletions dearer; `docs/forest.md` shows the trade. A deletion changes counts along the record's ways,
     and regrows a part of a tree only where the best split changes. One shard is enough.
 
-    It counts every record once. Categories are read as hashes, and gaps go right at every split.
+    It counts every record once. Categories are read as hashes. Numbers may be missing: gaps go right at every split.
 
     Parameters
     ----------
@@ -52,8 +52,6 @@ class UnlearningForest:
         The number of classes. `learn` sets it; by default as many as the rows show.
     categories
         The names of the columns that hold categories; all others hold numbers.
-    has_gaps
-        Whether numbers may be missing.
 
     Raises
     ------
@@ -67,15 +65,14 @@ class UnlearningForest:
     2
     """
 
-    num_trees: int = 40
-    share: float = 0.5
+    num_trees: int = 30
+    share: float = 1.0
     num_candidates: int = 20
     min_leaf: int = 1
     max_depth: int = 48
     is_regression: bool = False
     num_classes: int | None = None
     categories: tuple[str, ...] = ()
-    has_gaps: bool = False
 
     reads_names = True
     asks_rows = True
@@ -172,7 +169,7 @@ class UnlearningForest:
 
     def table(self, X: Features) -> Floats:
         """Rows of features by a fixed rule: numbers, NaN for a gap, and then the codes of categories."""
-        return np.ascontiguousarray(read_mixed(X, self.categories, has_gaps=self.has_gaps))
+        return np.ascontiguousarray(read_mixed(X, self.categories, has_gaps=True))
 
     def _part(self, part: ShardData, width: int) -> tuple[Floats, NDArray[Any], Words]:
         table, targets = self._read(part.X, part.y, part.weights)
