@@ -646,7 +646,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
     costs = costs_of(made.provenance)
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold]")
-        tell_costs(costs, num_shards=status.num_shards, is_exact=made.provenance["wanted"]["promise"] == "exact")
+        tell_costs(costs, num_shards=status.num_shards, promise=made.provenance["wanted"]["promise"])
 
 
 def _columns_in_words(schema: Schema) -> str:

@@ -144,7 +144,7 @@ def retrain(
         tell_report(report, as_of=", measured on throw-away models")
         if costs is not None:
             console.print("\n[bold]What a deletion costs[/bold]")
-            tell_costs(costs, num_shards=told["shards"], is_exact=True)
+            tell_costs(costs, num_shards=told["shards"], promise="exact")
 
 
 def _measured_again(deployment: DurableDeployment, folder: Path, minutes: float) -> dict[str, Any]:

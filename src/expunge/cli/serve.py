@@ -46,16 +46,25 @@ def serve(
     log_requests: Annotated[
         bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
     ] = True,
+    replica: Annotated[
+        bool,
+        typer.Option("--replica", help="Answer predictions beside the process that serves the folder without this."),
+    ] = False,
+    lease: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Of a replica: how long it answers without having followed.")
+    ] = 10.0,
     trust: Trust = None,
 ) -> None:
     """Serve predictions, updates and evidence over HTTP until Ctrl-C. Make keys first: `expunge keys create`.
 
-    Only this machine can reach it, unless --host says otherwise. The extra `service` is needed.
+    Only this machine can reach it, unless --host says otherwise. With --replica it answers predictions alone, in any
+    number of processes beside the one without; docs/replicas.md says what holds. The extra `service` is needed.
 
     Example: `expunge serve churn/ --port 8437`
     """
     try:
         from expunge.service.application import Limits, make_app
+        from expunge.service.replica import make_replica
         from expunge.service.server import Listening, run
     except ImportError as error:
         raise MissingExtraError(f"{_NEEDS} ({error})") from None
@@ -67,20 +76,25 @@ def serve(
     listening = Listening(host=host, port=port, certificate=tls_cert, key=tls_key)
     if trust:
         importable_from_here()
-    settle(folder)
-    service = make_app(
-        folder,
-        trust=tuple(trust or ()),
-        limits=Limits(body=max_body, rows=max_rows, rate=rate, patience=patience),
-        allow_unguarded=allow_unguarded,
-        jobs=jobs,
-        log_requests=log_requests,
-    )
+    limits = Limits(body=max_body, rows=max_rows, rate=rate, patience=patience)
+    common: dict[str, Any] = {"trust": tuple(trust or ()), "limits": limits, "allow_unguarded": allow_unguarded}
+    if replica:
+        service: Any = make_replica(folder, lease=lease, log_requests=log_requests, **common)
+    else:
+        settle(folder)
+        service = make_app(folder, jobs=jobs, log_requests=log_requests, **common)
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")
     if not len(service.keys):
         complain(f"no key opens anything yet: `expunge keys create {folder} --role predict` makes one")
-    run(service, listening, announce=lambda url: print(f"{folder} is served at {url}", flush=True))
+
+    def announce(url: str) -> None:
+        service.listens_at(url)
+        print(f"{folder} is served at {url}", flush=True)
+
+    run(service, listening, announce=announce)
+    if service.failure is not None:
+        raise service.failure
 
 
 _commands = typer.Typer(no_args_is_help=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
-from expunge.folder import DurableDeployment
+from expunge.folder import DurableDeployment, Replica
 from expunge.folder.opening import open_to_serve
 from expunge.service import about, audits, dashboard, inside, metrics, planning, predictions, proofs, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
@@ -76,21 +76,17 @@ class Limits:
     patience: float = 30.0
 
 
-class Service:
-    """A deployment's folder, served. Make one by `make_app`.
+class Host:
+    """What happens to every request, for the service of a deployment and for its replicas. `routes` says what there is.
 
     Parameters
     ----------
     deployment
-        The open folder.
+        Who answers.
     limits
         How much one request may ask for.
     allow_unguarded
         Whether an (α,β,γ) promise may be vacuous, or absent.
-    trust
-        The modules or classes of the user's own that the folder was created with.
-    workers
-        The processes that the deployment trains in.
     lines
         The operator's log; standard error if None.
 
@@ -100,72 +96,54 @@ class Service:
         If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
     """
 
+    routes: Routes
+
     def __init__(
         self,
-        deployment: DurableDeployment,
+        deployment: DurableDeployment | Replica,
         *,
         limits: Limits | None = None,
         allow_unguarded: bool = False,
-        trust: Sequence[str] = (),
-        workers: KeptProcesses | None = None,
         lines: Lines | None = None,
     ) -> None:
-        workers = workers or KeptProcesses(num_workers(None))
-        self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
         self.counts = metrics.Counts()
         self.lines = lines or Lines(tells_times=self.told.is_exact)
-        self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
+        self.traffic = Traffic()
         self._rates = Rates()
         self._prefix, self._number = secrets.token_hex(4), 0  # of the ids of requests that bring none
         self._arriving: dict[asyncio.Task[Any], float] = {}  # since when bodies are being read
         self._always: Headers = [*SECURITY, ("expunge-promise", self.told.header)]
-        self.rounds = inside.Rounds(deployment.inside)
         self.columns = Columns.of(deployment)
         self.predictor = Predictor(deployment, self.columns)
-        self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
-        self.trainer = Trainer(deployment, workers, tell=self._tell)
-        modules = (predictions, updates, proofs, metrics, about, dashboard, audits, planning, inside)
-        self.routes = Routes(
-            [
-                Route("GET", "/healthz", None, self._health),
-                *(each for module in modules for each in module.routes(self)),
-            ]
-        )
+        self._following: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         await self.predictor.start()
-        loop = asyncio.get_running_loop()
-
-        def applied() -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self.arrivals.changed)
-
-        self.trainer.start(applied)
-        self._following = [asyncio.create_task(each) for each in (self._look_after(), self.rounds.follow(self))]
+        self._following = [asyncio.create_task(self._look_after())]
 
     async def stop(self) -> None:
         """End what goes on beside the requests."""
         for each in self._following:
             each.cancel()
         self.lines.flush()
-        await self.jobs.stop()
+
+    @property
+    def failure(self) -> ExpungeError | None:
+        """Why it ended by itself, if it did."""
+        return None
+
+    def listens_at(self, url: str) -> None:
+        """It listens now."""
 
     def close(self) -> None:
-        """Finish or hand over what was accepted, and close the folder."""
-        self.trainer.close(patience=self.limits.patience)
+        """End the threads and the log."""
         self.predictor.close()
-        self.desk.shutdown()
-        self.deployment.close()
         self.lines.say("stopped")
-
-    def _tell(self, error: Exception) -> None:
-        """Tell the operator's log of an error inside."""
-        self.lines.error(error, where="a round could not be made; its requests stay pending")
 
     async def _look_after(self) -> None:
         """Follow the keys, and give up bodies that come too slowly."""
@@ -180,9 +158,6 @@ class Service:
             for task in [task for task, begun in self._arriving.items() if begun < late]:
                 del self._arriving[task]
                 task.cancel()
-
-    async def _health(self, request: Request) -> Answer:
-        return as_json({"status": "ok"})
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one request of the server."""
@@ -289,6 +264,92 @@ class Service:
         answer = as_json(problem.to_dict(request.id), status=problem.status, headers=[NO_STORE, *problem.headers])
         answer.kind = PROBLEM
         return answer
+
+
+class Service(Host):
+    """A deployment's folder, served. Make one by `make_app`.
+
+    Parameters
+    ----------
+    deployment
+        The open folder.
+    limits
+        How much one request may ask for.
+    allow_unguarded
+        Whether an (α,β,γ) promise may be vacuous, or absent.
+    trust
+        The modules or classes of the user's own that the folder was created with.
+    workers
+        The processes that the deployment trains in.
+    lines
+        The operator's log; standard error if None.
+
+    Raises
+    ------
+    InputError
+        If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
+    """
+
+    def __init__(
+        self,
+        deployment: DurableDeployment,
+        *,
+        limits: Limits | None = None,
+        allow_unguarded: bool = False,
+        trust: Sequence[str] = (),
+        workers: KeptProcesses | None = None,
+        lines: Lines | None = None,
+    ) -> None:
+        workers = workers or KeptProcesses(num_workers(None))
+        super().__init__(deployment, limits=limits, allow_unguarded=allow_unguarded, lines=lines)
+        self.deployment, self.jobs = deployment, Jobs(deployment.path, trust=trust)
+        self.rounds = inside.Rounds(deployment.inside)
+        self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
+        self.trainer = Trainer(deployment, workers, tell=self._tell)
+        modules = (updates, proofs, metrics, dashboard, audits, planning, inside)
+        self.routes = Routes(
+            [
+                Route("GET", "/healthz", None, self._health),
+                *predictions.routes(self, deployment),
+                *about.routes(self, deployment),
+                *(each for module in modules for each in module.routes(self)),
+            ]
+        )
+
+    async def start(self) -> None:
+        """Begin what goes on beside the requests."""
+        await super().start()
+        loop = asyncio.get_running_loop()
+
+        def applied() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self.arrivals.changed)
+
+        self.trainer.start(applied)
+        self._following.append(asyncio.create_task(self.rounds.follow(self)))
+
+    async def stop(self) -> None:
+        """End what goes on beside the requests."""
+        await super().stop()
+        await self.jobs.stop()
+
+    def close(self) -> None:
+        """Finish or hand over what was accepted, and close the folder."""
+        self.trainer.close(patience=self.limits.patience)
+        self.desk.shutdown()
+        self.deployment.close()
+        super().close()
+
+    def listens_at(self, url: str) -> None:
+        """Say so in the folder, where replicas look."""
+        self.deployment.note_address(url)
+
+    def _tell(self, error: Exception) -> None:
+        """Tell the operator's log of an error inside."""
+        self.lines.error(error, where="a round could not be made; its requests stay pending")
+
+    async def _health(self, request: Request) -> Answer:
+        return as_json({"status": "ok"})
 
 
 def _too_large(most: int) -> Problem:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from expunge.core.errors import InputError
 from expunge.core.features import Features, is_frame, missing_rows
-from expunge.folder import DurableDeployment
+from expunge.folder import DurableDeployment, Replica
 from expunge.service.problems import Problem, invalid
 from expunge.tables import Schema, Table
 from expunge.tables.formats import arrow_columns, read_csv
@@ -84,7 +84,7 @@ class Columns:
     allow_missing: bool
 
     @classmethod
-    def of(cls, deployment: DurableDeployment) -> Columns:
+    def of(cls, deployment: DurableDeployment | Replica) -> Columns:
         """The columns of a deployment."""
         records = deployment.records
         allow_missing = bool(records.allow_missing)
