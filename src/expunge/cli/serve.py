@@ -43,6 +43,16 @@ def serve(
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="At the end, how long a round that is being made may take.")
     ] = 30.0,
+    oidc_issuer: Annotated[str | None, typer.Option(metavar="URL", help="Accept its OIDC tokens too.")] = None,
+    oidc_audience: Annotated[str | None, typer.Option(metavar="TEXT", help="Whom the tokens must be for.")] = None,
+    oidc_claim: Annotated[str, typer.Option(metavar="NAME", help="The claim with the role.")] = "role",
+    oidc_role: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=ROLE", help="The role that a name in the claim stands for; repeatable."),
+    ] = None,
+    oidc_keys: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The issuer's keys (JWKS).  [default: fetched from it]")
+    ] = None,
     log_requests: Annotated[
         bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
     ] = True,
@@ -64,6 +74,7 @@ def serve(
     """
     try:
         from expunge.service.application import Limits, make_app
+        from expunge.service.bearer import Issuer
         from expunge.service.replica import make_replica
         from expunge.service.server import Listening, run
     except ImportError as error:
@@ -73,6 +84,15 @@ def serve(
         raise InputError("--tls-cert and --tls-key need each other")
     if rate is not None and not rate > 0:
         raise InputError(f"--rate must be above 0, got {rate:g}")
+    if (oidc_issuer is None) != (oidc_audience is None):
+        raise InputError("--oidc-issuer and --oidc-audience need each other")
+    issuer = None
+    if oidc_issuer is not None and oidc_audience is not None:
+        pairs = [each.partition("=") for each in oidc_role or []]
+        if any(not mark for _, mark, _ in pairs):
+            raise InputError("--oidc-role must be NAME=ROLE")
+        roles = {name: role for name, _, role in pairs} or None
+        issuer = Issuer(url=oidc_issuer, audience=oidc_audience, claim=oidc_claim, roles=roles, keys=oidc_keys)
     listening = Listening(host=host, port=port, certificate=tls_cert, key=tls_key)
     if trust:
         importable_from_here()
@@ -82,7 +102,7 @@ def serve(
         service: Any = make_replica(folder, lease=lease, log_requests=log_requests, **common)
     else:
         settle(folder)
-        service = make_app(folder, jobs=jobs, log_requests=log_requests, **common)
+        service = make_app(folder, jobs=jobs, log_requests=log_requests, issuer=issuer, **common)
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")
     if not len(service.keys):

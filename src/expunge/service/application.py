@@ -17,14 +17,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment, Replica
 from expunge.folder.opening import open_to_serve
-from expunge.service import about, audits, dashboard, inside, metrics, planning, predictions, proofs, updates
+from expunge.service import about, audits, dashboard, inside, metrics, openapi, planning, predictions, proofs, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
+from expunge.service.bearer import Issuer, Tokens
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
     NO_CONTENT,
@@ -89,6 +90,8 @@ class Host:
         Whether an (α,β,γ) promise may be vacuous, or absent.
     lines
         The operator's log; standard error if None.
+    tokens
+        Checks OIDC tokens; None if keys alone open anything.
 
     Raises
     ------
@@ -105,11 +108,12 @@ class Host:
         limits: Limits | None = None,
         allow_unguarded: bool = False,
         lines: Lines | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
-        self.counts = metrics.Counts()
+        self.counts, self.tokens = metrics.Counts(), tokens
         self.lines = lines or Lines(tells_times=self.told.is_exact)
         self.traffic = Traffic()
         self._rates = Rates()
@@ -223,7 +227,12 @@ class Host:
             )
 
     def _caller_of(self, token: str) -> Caller | None:
-        return self.keys.caller_of(token)
+        found = self.keys.caller_of(token)
+        if found is None and self.tokens is not None and not token.startswith("expunge_"):
+            found = self.tokens.caller_of(token)
+        if found is None or found.rate is not None or self.limits.rate is None:
+            return found
+        return replace(found, rate=self.limits.rate)
 
     async def _body(self, request: Request, protocol: Any) -> bytes:
         """Read the body, as far as the limit."""
@@ -283,6 +292,8 @@ class Service(Host):
         The processes that the deployment trains in.
     lines
         The operator's log; standard error if None.
+    tokens
+        Checks OIDC tokens; None if keys alone open anything.
 
     Raises
     ------
@@ -299,14 +310,15 @@ class Service(Host):
         trust: Sequence[str] = (),
         workers: KeptProcesses | None = None,
         lines: Lines | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         workers = workers or KeptProcesses(num_workers(None))
-        super().__init__(deployment, limits=limits, allow_unguarded=allow_unguarded, lines=lines)
+        super().__init__(deployment, limits=limits, allow_unguarded=allow_unguarded, lines=lines, tokens=tokens)
         self.deployment, self.jobs = deployment, Jobs(deployment.path, trust=trust)
         self.rounds = inside.Rounds(deployment.inside)
         self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
         self.trainer = Trainer(deployment, workers, tell=self._tell)
-        modules = (updates, proofs, metrics, dashboard, audits, planning, inside)
+        modules = (updates, proofs, metrics, openapi, dashboard, audits, planning, inside)
         self.routes = Routes(
             [
                 Route("GET", "/healthz", None, self._health),
@@ -364,6 +376,7 @@ def make_app(
     allow_unguarded: bool = False,
     jobs: int | None = None,
     log_requests: bool = True,
+    issuer: Issuer | None = None,
 ) -> Service:
     """Open a folder to be served.
 
@@ -381,6 +394,8 @@ def make_app(
         How many processes train; all cores but one if None.
     log_requests
         Whether each request has a line in the operator's log.
+    issuer
+        Whose OIDC tokens are accepted beside keys.
 
     Returns
     -------
@@ -394,12 +409,15 @@ def make_app(
     StoreError
         If the folder cannot be opened.
     """
+    tokens = None if issuer is None else Tokens(issuer)
+    if tokens is not None:
+        tokens.load()
     workers = KeptProcesses(num_workers(jobs))
     deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
         lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
         options = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
-        return Service(deployment, **options, workers=workers, lines=lines)  # type: ignore[arg-type]
+        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)  # type: ignore[arg-type]
     except BaseException:
         deployment.close()
         raise
