@@ -14,7 +14,7 @@ FUZZERS ?= tests/fuzz tests/folder/test_flips.py tests/folder/test_failing_disk.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve-demo test test-long fuzz check format lock axe bench clean
+.PHONY: swagger help setup demo serve-demo test test-long fuzz check format lock axe bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ lock: $(VENV)/all.stamp  ## resolve the dependencies anew
 	$(COMPILE) --constraint requirements/all.txt --output-file requirements/base.txt
 	$(COMPILE) --constraint requirements/all.txt --extra service --output-file requirements/service.txt
 	printf "hatchling==1.33.0\neditables\n" | $(BIN)/uv pip compile --quiet --no-header --generate-hashes --constraint requirements/all.txt --output-file requirements/build.txt -
+
+swagger: $(VENV)/all.stamp  ## fetch the newest Swagger UI for the service's /docs (needs npm)
+	$(BIN)/python lab/experiments/swagger.py
 
 axe: $(VENV)/all.stamp  ## fetch the checker of accessibility that the tests use, AXE=4.14.1
 	$(BIN)/python lab/experiments/axe.py $(AXE)

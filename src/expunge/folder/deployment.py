@@ -155,6 +155,10 @@ class DurableDeployment:
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
+    def note_address(self, address: str) -> None:
+        """Write down where this process listens, for replicas and for those who find the folder in use."""
+        self._store.note_address(address)
+
     def add_provenance(self, facts: dict[str, Any]) -> None:
         """Keep more plain data with the deployment, beside what `create` was told.
 

@@ -17,14 +17,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
-from expunge.folder import DurableDeployment
+from expunge.folder import DurableDeployment, Replica
 from expunge.folder.opening import open_to_serve
-from expunge.service import about, audits, dashboard, inside, metrics, planning, predictions, proofs, updates
+from expunge.service import about, audits, dashboard, inside, metrics, openapi, planning, predictions, proofs, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
+from expunge.service.bearer import Issuer, Tokens
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
     NO_CONTENT,
@@ -76,23 +77,21 @@ class Limits:
     patience: float = 30.0
 
 
-class Service:
-    """A deployment's folder, served. Make one by `make_app`.
+class Host:
+    """What happens to every request, for the service of a deployment and for its replicas. `routes` says what there is.
 
     Parameters
     ----------
     deployment
-        The open folder.
+        Who answers.
     limits
         How much one request may ask for.
     allow_unguarded
         Whether an (α,β,γ) promise may be vacuous, or absent.
-    trust
-        The modules or classes of the user's own that the folder was created with.
-    workers
-        The processes that the deployment trains in.
     lines
         The operator's log; standard error if None.
+    tokens
+        Checks OIDC tokens; None if keys alone open anything.
 
     Raises
     ------
@@ -100,72 +99,55 @@ class Service:
         If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
     """
 
+    routes: Routes
+
     def __init__(
         self,
-        deployment: DurableDeployment,
+        deployment: DurableDeployment | Replica,
         *,
         limits: Limits | None = None,
         allow_unguarded: bool = False,
-        trust: Sequence[str] = (),
-        workers: KeptProcesses | None = None,
         lines: Lines | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
-        workers = workers or KeptProcesses(num_workers(None))
-        self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
-        self.counts = metrics.Counts()
+        self.counts, self.tokens = metrics.Counts(), tokens
         self.lines = lines or Lines(tells_times=self.told.is_exact)
-        self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
+        self.traffic = Traffic()
         self._rates = Rates()
         self._prefix, self._number = secrets.token_hex(4), 0  # of the ids of requests that bring none
         self._arriving: dict[asyncio.Task[Any], float] = {}  # since when bodies are being read
         self._always: Headers = [*SECURITY, ("expunge-promise", self.told.header)]
-        self.rounds = inside.Rounds(deployment.inside)
         self.columns = Columns.of(deployment)
         self.predictor = Predictor(deployment, self.columns)
-        self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
-        self.trainer = Trainer(deployment, workers, tell=self._tell)
-        modules = (predictions, updates, proofs, metrics, about, dashboard, audits, planning, inside)
-        self.routes = Routes(
-            [
-                Route("GET", "/healthz", None, self._health),
-                *(each for module in modules for each in module.routes(self)),
-            ]
-        )
+        self._following: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         await self.predictor.start()
-        loop = asyncio.get_running_loop()
-
-        def applied() -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self.arrivals.changed)
-
-        self.trainer.start(applied)
-        self._following = [asyncio.create_task(each) for each in (self._look_after(), self.rounds.follow(self))]
+        self._following = [asyncio.create_task(self._look_after())]
 
     async def stop(self) -> None:
         """End what goes on beside the requests."""
         for each in self._following:
             each.cancel()
         self.lines.flush()
-        await self.jobs.stop()
+
+    @property
+    def failure(self) -> ExpungeError | None:
+        """Why it ended by itself, if it did."""
+        return None
+
+    def listens_at(self, url: str) -> None:
+        """It listens now."""
 
     def close(self) -> None:
-        """Finish or hand over what was accepted, and close the folder."""
-        self.trainer.close(patience=self.limits.patience)
+        """End the threads and the log."""
         self.predictor.close()
-        self.desk.shutdown()
-        self.deployment.close()
         self.lines.say("stopped")
-
-    def _tell(self, error: Exception) -> None:
-        """Tell the operator's log of an error inside."""
-        self.lines.error(error, where="a round could not be made; its requests stay pending")
 
     async def _look_after(self) -> None:
         """Follow the keys, and give up bodies that come too slowly."""
@@ -180,9 +162,6 @@ class Service:
             for task in [task for task, begun in self._arriving.items() if begun < late]:
                 del self._arriving[task]
                 task.cancel()
-
-    async def _health(self, request: Request) -> Answer:
-        return as_json({"status": "ok"})
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one request of the server."""
@@ -248,7 +227,12 @@ class Service:
             )
 
     def _caller_of(self, token: str) -> Caller | None:
-        return self.keys.caller_of(token)
+        found = self.keys.caller_of(token)
+        if found is None and self.tokens is not None and not token.startswith("expunge_"):
+            found = self.tokens.caller_of(token)
+        if found is None or found.rate is not None or self.limits.rate is None:
+            return found
+        return replace(found, rate=self.limits.rate)
 
     async def _body(self, request: Request, protocol: Any) -> bytes:
         """Read the body, as far as the limit."""
@@ -291,6 +275,95 @@ class Service:
         return answer
 
 
+class Service(Host):
+    """A deployment's folder, served. Make one by `make_app`.
+
+    Parameters
+    ----------
+    deployment
+        The open folder.
+    limits
+        How much one request may ask for.
+    allow_unguarded
+        Whether an (α,β,γ) promise may be vacuous, or absent.
+    trust
+        The modules or classes of the user's own that the folder was created with.
+    workers
+        The processes that the deployment trains in.
+    lines
+        The operator's log; standard error if None.
+    tokens
+        Checks OIDC tokens; None if keys alone open anything.
+
+    Raises
+    ------
+    InputError
+        If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
+    """
+
+    def __init__(
+        self,
+        deployment: DurableDeployment,
+        *,
+        limits: Limits | None = None,
+        allow_unguarded: bool = False,
+        trust: Sequence[str] = (),
+        workers: KeptProcesses | None = None,
+        lines: Lines | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
+        workers = workers or KeptProcesses(num_workers(None))
+        super().__init__(deployment, limits=limits, allow_unguarded=allow_unguarded, lines=lines, tokens=tokens)
+        self.deployment, self.jobs = deployment, Jobs(deployment.path, trust=trust)
+        self.rounds = inside.Rounds(deployment.inside)
+        self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
+        self.trainer = Trainer(deployment, workers, tell=self._tell)
+        modules = (updates, proofs, metrics, openapi, dashboard, audits, planning, inside)
+        self.routes = Routes(
+            [
+                Route("GET", "/healthz", None, self._health),
+                *predictions.routes(self, deployment),
+                *about.routes(self, deployment),
+                *(each for module in modules for each in module.routes(self)),
+            ]
+        )
+
+    async def start(self) -> None:
+        """Begin what goes on beside the requests."""
+        await super().start()
+        loop = asyncio.get_running_loop()
+
+        def applied() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self.arrivals.changed)
+
+        self.trainer.start(applied)
+        self._following.append(asyncio.create_task(self.rounds.follow(self)))
+
+    async def stop(self) -> None:
+        """End what goes on beside the requests."""
+        await super().stop()
+        await self.jobs.stop()
+
+    def close(self) -> None:
+        """Finish or hand over what was accepted, and close the folder."""
+        self.trainer.close(patience=self.limits.patience)
+        self.desk.shutdown()
+        self.deployment.close()
+        super().close()
+
+    def listens_at(self, url: str) -> None:
+        """Say so in the folder, where replicas look."""
+        self.deployment.note_address(url)
+
+    def _tell(self, error: Exception) -> None:
+        """Tell the operator's log of an error inside."""
+        self.lines.error(error, where="a round could not be made; its requests stay pending")
+
+    async def _health(self, request: Request) -> Answer:
+        return as_json({"status": "ok"})
+
+
 def _too_large(most: int) -> Problem:
     return Problem(413, "too-large", f"a body has at most {most:,} bytes here", headers=[("connection", "close")])
 
@@ -303,6 +376,7 @@ def make_app(
     allow_unguarded: bool = False,
     jobs: int | None = None,
     log_requests: bool = True,
+    issuer: Issuer | None = None,
 ) -> Service:
     """Open a folder to be served.
 
@@ -320,6 +394,8 @@ def make_app(
         How many processes train; all cores but one if None.
     log_requests
         Whether each request has a line in the operator's log.
+    issuer
+        Whose OIDC tokens are accepted beside keys.
 
     Returns
     -------
@@ -333,12 +409,15 @@ def make_app(
     StoreError
         If the folder cannot be opened.
     """
+    tokens = None if issuer is None else Tokens(issuer)
+    if tokens is not None:
+        tokens.load()
     workers = KeptProcesses(num_workers(jobs))
     deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
         lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
         options = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
-        return Service(deployment, **options, workers=workers, lines=lines)  # type: ignore[arg-type]
+        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)  # type: ignore[arg-type]
     except BaseException:
         deployment.close()
         raise

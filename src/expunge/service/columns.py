@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from expunge.core.errors import InputError
 from expunge.core.features import Features, is_frame, missing_rows
-from expunge.folder import DurableDeployment
+from expunge.folder import DurableDeployment, Replica
 from expunge.service.problems import Problem, invalid
 from expunge.tables import Schema, Table
 from expunge.tables.formats import arrow_columns, read_csv
@@ -84,7 +84,7 @@ class Columns:
     allow_missing: bool
 
     @classmethod
-    def of(cls, deployment: DurableDeployment) -> Columns:
+    def of(cls, deployment: DurableDeployment | Replica) -> Columns:
         """The columns of a deployment."""
         records = deployment.records
         allow_missing = bool(records.allow_missing)
@@ -447,7 +447,7 @@ def _open_arrow(body: bytes) -> Any:
         table = (pa.ipc.open_file(source) if body[:6] == b"ARROW1" else pa.ipc.open_stream(source)).read_all()
         table.validate(full=True)
         return table
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever a damaged body makes of it
         raise invalid(f"the body is no Arrow that can be read: {' '.join(str(error).split())[:200]}") from None
 
 
@@ -492,5 +492,5 @@ def read_npy(body: bytes) -> NDArray[Any]:
             raise ValueError(f"its header says {count:,} values of {dtype}, which is not what follows")
         flat = np.frombuffer(body, dtype=dtype, offset=start, count=count) if count else np.empty(0, dtype)
         return flat.reshape(shape, order="F" if is_fortran else "C")
-    except (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, RecursionError) as error:
+    except Exception as error:  # NumPy reads the header as a piece of Python, which may fail in any way
         raise invalid(f"the body is no NPY array that can be read: {' '.join(str(error).split())[:200]}") from None

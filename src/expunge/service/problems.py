@@ -33,6 +33,7 @@ KINDS: Final = {
     "forbidden": "This key may not do that",
     "not-found": "There is no such thing",
     "method-not-allowed": "Another method is needed",
+    "misdirected": "Another process answers this",
     "not-acceptable": "No such form of answer",
     "unsupported-media-type": "No such form of body",
     "too-large": "The body or batch is too large",

@@ -240,3 +240,12 @@ def test_a_plan_against_what_then_happens(monkeypatch, tmp_path, case):
     assert found["is within"]
     assert high - low < 0.15
     assert found["factor"] >= 1  # times of small sizes say nothing
+
+
+def test_the_kept_plan_was_right():
+    kept = json.loads((RESULTS / "plan-days.json").read_text())
+    assert kept["size"]["days"] == 200
+    assert len(kept["cases"]) == 3
+    for case, found in kept["cases"].items():
+        assert found["is within"], case
+        assert found["factor"] <= 1.5, case

@@ -242,6 +242,11 @@ class Store:
         if self._lock is not None:
             self._lock.release()
 
+    def note_address(self, address: str) -> None:
+        """Write down where this process listens, for replicas and for those who find the folder in use."""
+        if self._lock is not None:
+            self._lock.note(address)
+
     @property
     def is_own(self) -> bool:
         """Whether this very process opened the folder, and not one that it was forked from."""
