@@ -157,7 +157,8 @@ DASHBOARD: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "inside": [],
 }
 LIVE_VIEWS = ("light", "dark", "phone")
-MODULE = "service.dashboard"
+#: The modules of the service that write pages: the dashboard, and the page of the API, of which there is no picture.
+SERVED = {"service.dashboard", "service.openapi"}
 _VISITED = 45  # seconds of visitors before the first picture
 _DRAWN = 2.5  # seconds for a page to ask and to draw
 
