@@ -11,7 +11,7 @@ from expunge.service.access import ROLES
 from expunge.service.dashboard import page_files, page_policy
 from expunge.service.traffic import SECONDS, Traffic
 
-PATIENCE = 60
+PATIENCE = 120
 
 
 def until_done(service, path, identity, role="operator"):
