@@ -94,7 +94,7 @@ def _serve(folder: Path | None, port: int, *, seed: int | None, as_json: bool) -
             deployment.delete(subjects=[data.subjects[21]])
         recompute(place, shards="all", record=True)
         keys = {role: KeyFile(place).create(role, note="demonstration")[0] for role in ROLES}
-        service = make_app(place)
+        service = make_app(place, log_requests=False)
         visitors: list[subprocess.Popen[bytes]] = []
 
         def announce(url: str) -> None:

@@ -59,10 +59,10 @@ export const text = async (path, options) => (await send(path, options)).text();
 
 // Show a page of the service in a tab of its own. The browser cannot send the key when it opens an address, so the page
 // is fetched and shown as it is.
-export async function open(path) {
+export async function open(path, options) {
   const tab = window.open("about:blank", "_blank");
   try {
-    const page = await text(path, { accept: "text/html" });
+    const page = await text(path, { ...options, accept: "text/html" });
     const address = URL.createObjectURL(new Blob([page], { type: "text/html" }));
     if (tab) tab.location.replace(address);
     setTimeout(() => URL.revokeObjectURL(address), 60000);

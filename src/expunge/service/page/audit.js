@@ -218,6 +218,8 @@ function findings(job, isExact) {
   );
 }
 
+const entries = (size) => (size === 1 ? "1 entry" : `${count(size)} entries`);
+
 // The log may only grow. This browser keeps the last head that it saw, and checks the proof itself.
 function consistency(context) {
   const { root, body } = card("The log", { note: "No entry can be taken back unseen: this browser keeps the last head that it saw, and checks that the log still begins with it.", wide: true });
@@ -259,7 +261,6 @@ function consistency(context) {
       fill(shown, failure(error, context.refresh));
     }
   });
-  const entries = (size) => (size === 1 ? "1 entry" : `${count(size)} entries`);
   function draw(log, before, holds) {
     fill(
       shown,

@@ -178,7 +178,7 @@ export function intervals(rows, width) {
     ...rows.flatMap(({ name, css, low, value, high }, at) => {
       const y = at * step + 32;
       return [
-        words(left, y - 12, `${name}: ${short(value)} (${short(low)} to ${short(high)})`, "name"),
+        words(left, y - 12, width < 380 ? `${name}: ${short(value)}` : `${name}: ${short(value)} (${short(low)} to ${short(high)})`, "name"),
         line(x(low), y, x(high), y, `range ${css}`),
         line(x(low), y - 5, x(low), y + 5, `range ${css}`),
         line(x(high), y - 5, x(high), y + 5, `range ${css}`),
