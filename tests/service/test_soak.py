@@ -71,7 +71,7 @@ class Soak:
         for number in itertools.count(1):
             if self.over.is_set():
                 return
-            if draw.random() < 0.6:
+            if draw.random() < (0.6 if len(self.here) > 150 else 0.2):
                 record = draw.choice(sorted(self.here))
                 asked, after = {"delete": {"ids": [record]}}, self.here - {record}
             else:

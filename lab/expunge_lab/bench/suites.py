@@ -21,6 +21,7 @@ from expunge_lab.bench import (
     predict,
     program,
     sampling,
+    service,
     shards,
 )
 from expunge_lab.bench.environment import Environment
@@ -78,6 +79,11 @@ SUITES: dict[str, Suite] = {
         "their probabilities, against scikit-learn, one model after another; and voting against the same without the "
         "checks of scikit-learn.",
         shards.run,
+    ),
+    "service": Suite(
+        "The service over HTTP on this machine, with logistic regression on 10 features: processor time of the server, "
+        "and how long the slowest of 100 single rows took.",
+        service.run,
     ),
     "program": Suite("The processor time until the program's first words, the start of Python included.", program.run),
     "growth": Suite("How each of these grows with n and k.", growth.run),

@@ -28,6 +28,7 @@ from expunge.service.access import Caller, KeyFile, KeyRing, Rates
 from expunge.service.bearer import Issuer, Tokens
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
+    JSON,
     NO_CONTENT,
     NO_STORE,
     PROBLEM,
@@ -48,6 +49,7 @@ from expunge.service.trainer import Trainer, num_workers
 from expunge.training.execution import KeptProcesses
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DATA: Final = frozenset({JSON, PROBLEM})  # which have no content policy of their own
 _CLERKS: Final = 8  # threads that may wait for the disk
 _BODY_SECONDS: Final = 120.0  # for the whole body of a request
 _FOLLOW_SECONDS: Final = 1.0
@@ -196,7 +198,7 @@ class Host:
             ("content-type", answer.kind),
             *answer.headers,
         ]
-        if not any(name == NO_CONTENT[0] for name, _ in answer.headers):
+        if answer.kind in _DATA or not any(name == NO_CONTENT[0] for name, _ in answer.headers):
             sent.append(NO_CONTENT)
         if answer.status == 304 or request.method == "HEAD":
             protocol.response_empty(answer.status, sent)

@@ -294,6 +294,8 @@ class Columns:
             return self.features(self.rows(body))
         if form == "npy":
             return self._of_npy(body)
+        if form == "arrow" and self.is_flat and (numbers := self._of_arrow(body)) is not None:
+            return numbers
         table = self.table(form, body)
         if not len(table):
             raise invalid("there are no rows")
@@ -338,6 +340,21 @@ class Columns:
         import pandas as pd
 
         return self.check(pd.DataFrame(columns))
+
+    def _of_arrow(self, body: bytes) -> NDArray[Any] | None:
+        """A table of Arrow that holds these columns as plain numbers, and nothing else; None for any other."""
+        table = _open_arrow(body)
+        names = table.column_names
+        known = len(names) == self.width if self.names is None else sorted(names) == sorted(self.names)
+        if not known or not len(table) or len(set(names)) < len(names):
+            return None
+        columns = [table.column(name) for name in self.names or names]
+        if any(each.null_count or str(each.type) not in _PLAIN_TYPES for each in columns):
+            return None
+        found = np.empty((len(table), len(columns)))
+        for at, each in enumerate(columns):
+            found[:, at] = each.to_numpy()
+        return self._cast(found)
 
     def _of_npy(self, body: bytes) -> NDArray[Any]:
         """An NPY array, read without a copy. Its size is checked before it is believed."""
@@ -398,6 +415,7 @@ class Columns:
 
 
 _NUMBERS: Final = frozenset({"number", "boolean"})
+_PLAIN_TYPES: Final = frozenset({"double", "float", *(f"int{size}" for size in (8, 16, 32, 64))})
 
 
 def _kind_of(dtype: Any) -> Kind:

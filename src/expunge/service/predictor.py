@@ -111,7 +111,8 @@ class Predictor:
                 return write(await self._together(rows, probabilities))
 
         def read() -> Features:
-            features = self._reading.read(form, body) if len(body) >= _LARGE else self._columns.read(form, body)
+            is_slow = form in ("json", "csv") and len(body) >= _LARGE  # Arrow and NPY are read without decoding
+            features = self._reading.read(form, body) if is_slow else self._columns.read(form, body)
             if num_rows(features) > most:
                 raise Problem(413, "too-large", f"a batch has at most {most:,} rows here, got {num_rows(features):,}")
             return features
