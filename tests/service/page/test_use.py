@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
+import expunge
 from expunge.evidence import Tree, hash_leaf, verify
+from expunge.privacy.accounting import PrivacyBudget
+from expunge.serving.promises import Noise
 
 
 def tile(opened, name):
@@ -183,3 +188,26 @@ def test_what_if_measures_and_computes(tab, busy, axe):
     page.wait_for_selector(".offers")
     assert opened.violations(axe) == []
     assert opened.too_wide() <= 0
+
+
+def test_under_noise_what_depends_on_the_key_is_the_operators(tab, serve, axe, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    promise = Noise("exponential", budget=PrivacyBudget(5.0, 1e-6))
+    expunge.create(tmp_path / "shop", GaussianNB(), X, (X[:, 0] > 0).astype(int), n_shards=20, promise=promise).close()
+    with serve(tmp_path / "shop", "--allow-unguarded") as service:
+        assert service.ask("POST", "/v1/recompute", {}, role="auditor").status == 403
+        assert service.ask("GET", "/v1/recompute", role="auditor").status == 403
+        assert service.ask("GET", "/v1/inside", role="auditor").status == 403
+        told = service.ask("GET", "/v1/overview", role="auditor").json
+        assert not told["recomputable"]
+        auditor = tab(service=service, role="auditor")
+        auditor.go("audit", until="text=must not leave the trust boundary")
+        assert auditor.violations(axe) == []
+        operator = tab(service=service, role="operator", scheme="dark")
+        operator.go("inside", until="text=α against predictions")
+        operator.page.wait_for_selector("path.series")
+        assert operator.violations(axe) == []
+        assert operator.too_wide() <= 0
+        for each in (auditor, operator):
+            each.context.close()  # before the service ends
