@@ -81,7 +81,7 @@ def test_a_token_of_the_issuer_has_the_role_of_its_claim(issuer):
         {"key": "secret" * 8, "algorithm": "HS256"},
         {"key": None, "algorithm": "none"},
     ],
-    ids=str,
+    ids=lambda wrong: "-".join(map(str, wrong)),
 )
 def test_any_other_token_opens_nothing(issuer, wrong):
     tokens = Tokens(Issuer(url=issuer, audience="expunge"))
