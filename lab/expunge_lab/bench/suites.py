@@ -13,6 +13,7 @@ from expunge_lab.bench import (
     deep,
     delete,
     durable,
+    exact,
     fit,
     growth,
     guarantee,
@@ -78,6 +79,12 @@ SUITES: dict[str, Suite] = {
         "their probabilities, against scikit-learn, one model after another; and voting against the same without the "
         "checks of scikit-learn.",
         shards.run,
+    ),
+    "exact": Suite(
+        "Exact unlearning where it was slow: before and after, with few records and shards and with many, and how much "
+        "is found of a rare class. All is processor time; deletions are requests, one by one unless said, and figures "
+        "are for one request.",
+        exact.run,
     ),
     "program": Suite("The processor time until the program's first words, the start of Python included.", program.run),
     "growth": Suite("How each of these grows with n and k.", growth.run),

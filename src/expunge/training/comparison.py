@@ -396,17 +396,16 @@ def _for_rare(trials: Sequence[_Trial], sampler: Sampler | None) -> list[_Trial]
     """With these numbers of shards: thresholds, and shards that overlap."""
     found: list[_Trial] = []
     for plain in trials:
-        of = {"records": plain.records, "num_shards": plain.num_shards, "by_votes": plain.by_votes}
         if not plain.by_votes and not getattr(plain.learner, "has_thresholds", False):
             with suppress(ParameterError):  # a learner without probabilities has no thresholds
                 learner = ThresholdLearner(plain.learner)
-                ahead = _THRICE * plain.ahead
-                found.append(_Trial(**of, learner=learner, sampler=sampler, has_thresholds=True, ahead=ahead))
+                found.append(_Trial(plain.records, learner, plain.num_shards, sampler, by_votes=False))
+                found[-1].has_thresholds, found[-1].ahead = True, _THRICE * plain.ahead
         for each in OVERLAPS if sampler is None else ():
             if plain.num_shards >= 2 * each:
                 spread = IndependentSampler(each / plain.num_shards)
-                ahead = each * plain.ahead
-                found.append(_Trial(**of, learner=plain.learner, sampler=spread, overlap=each, ahead=ahead))
+                found.append(_Trial(plain.records, plain.learner, plain.num_shards, spread, plain.by_votes))
+                found[-1].overlap, found[-1].ahead = each, each * plain.ahead
     return found
 
 
