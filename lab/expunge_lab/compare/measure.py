@@ -190,6 +190,7 @@ class _Trial:
         rows, truth = table.X_asked, table.y_asked
         if self.method.is_charged:
             rows, truth = rows[:1000], truth[:1000]
+        running.predict(rows[:1])  # makes what votes for all shards together
         thousand = _seconds(lambda: running.predict(rows[:1000])) * 1000 / min(1000, len(rows))
         codes = running.predict(rows)
         single = self._one_by_one(lambda: _ask_one(running, rows), at_most=50)

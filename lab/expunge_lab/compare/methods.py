@@ -157,12 +157,13 @@ def methods_for(dataset: str, num_records: int, *, quick: bool = False) -> list[
     for name in learners:
         base: Any = cast("Any", named_learner(name)).estimator
         found.append(Method(f"{name}, one model", "refitted", partial(Refitted, base)))
-        if name != "tree":
+        if dataset != "rare":
             found.append(Method(f"{name}, bagging of 10", "bagging", partial(Refitted, BaggingClassifier(base))))
         found += [
             Method(f"{name}, {_shards(k)}", "exact", partial(Deployed, named_learner(name), k))
             for k in NUMBERS_OF_SHARDS
-            if num_records >= k * (10 * _LEAST_ROWS if quick else _LEAST_ROWS)
+            if (k < 500 or name != "boosting" or dataset == "table")
+            and num_records >= k * (10 * _LEAST_ROWS if quick else _LEAST_ROWS)
         ]
         found += list(_for_rare(name)) if dataset == "rare" else []
     if dataset == "table" and not quick:
@@ -254,7 +255,7 @@ def _networks(dataset: str, num_records: int) -> Iterator[Method]:
     from expunge.training.learners.jax import JaxLearner, SlicedJaxLearner, mlp, paper_network, sgd
 
     network: Any = mlp(hidden=(128,), input_shape=(600,)) if dataset == "purchase" else paper_network()
-    epochs = 4 if dataset == "purchase" else 6
+    epochs = 4
     scale = 1.0 if dataset == "purchase" else 1 / 255
 
     def learner(**length: Any) -> Any:

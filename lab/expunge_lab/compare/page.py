@@ -293,18 +293,43 @@ def draw(data: Mapping[str, Any], folder: Path) -> Path:
             own = [(x, y) for x, y, each in points if each["kind"] == kind]
             if own:
                 axes.scatter(
-                    *zip(*own, strict=True), marker=mark, s=60, color=_COLOURS[kind], label=PROMISES[kind][0], zorder=3
+                    *zip(*own, strict=True),
+                    marker=mark,
+                    s=60,
+                    color=_COLOURS[kind],
+                    label=PROMISES[kind][0].replace("`", ""),
+                    zorder=3,
                 )
         front = [(x, y) for x, y, _ in points if not any(a <= x and b >= y and (a, b) != (x, y) for a, b, _ in points)]
         axes.plot(*zip(*sorted(front), strict=True), color="#0B6E4F", linewidth=1, alpha=0.6, zorder=1)
-        for x, y, each in points:
-            axes.annotate(each["name"], (x, y), (4, 3), textcoords="offset points", fontsize=6, alpha=0.85)
         axes.set(xscale="log", xlabel="median processor time of a deletion, ms (less is better)", ylabel=words)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low, high * 3)  # room for names
         axes.grid(color="#DDDDDD", linewidth=0.5)
-    panels[0][0].legend(fontsize=7, loc="lower right")
+        figure.canvas.draw()
+        _name_points(axes, sorted(points, key=lambda point: (point[:2] not in front, -point[1])))
+    figure.legend(*panels[0][0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=3)
     figure.suptitle(DATASETS[data["dataset"]].title)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / picture_name(data)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     return path
+
+
+def _name_points(axes: Any, points: Sequence[tuple[float, float, Mapping[str, Any]]]) -> None:
+    """Names beside points, the more important first; none where it would lie on another or on a point."""
+    taken = [axes.transData.transform((x, y)) for x, y, _ in points]
+    boxes: list[Any] = []
+    for x, y, each in points:
+        for place, side in (((6, 3), "left"), ((6, -9), "left"), ((-6, 3), "right"), ((-6, -9), "right")):
+            text = axes.annotate(
+                each["name"], (x, y), place, textcoords="offset points", fontsize=7, ha=side, va="bottom"
+            )
+            box = text.get_window_extent().padded(1)
+            is_free = not any(box.overlaps(other) for other in boxes)
+            is_free = is_free and axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1)
+            if is_free and not any(box.contains(*point) for point in taken):
+                boxes.append(box)
+                break
+            text.remove()

@@ -89,9 +89,9 @@ def cover(quick: bool) -> Table:
 
     A class has three centres of numbers, and soils that go with each centre.
     """
-    rng, size = np.random.default_rng(1), 300 if quick else 50_000
+    rng, size = np.random.default_rng(1), 300 if quick else 20_000
     shares = np.array([0.365, 0.488, 0.062, 0.005, 0.016, 0.030, 0.034])
-    y = rng.choice(7, size + (200 if quick else 12_500), p=shares / shares.sum())
+    y = rng.choice(7, size + (200 if quick else 8_000), p=shares / shares.sum())
     place = 3 * y + rng.integers(0, 3, len(y))
     numbers = 1.5 * rng.normal(size=(21, 10))[place] + 1.6 * rng.normal(size=(len(y), 10))
     parts = [numbers]
@@ -143,7 +143,7 @@ DATASETS: dict[str, Dataset] = {
     ),
     "cover": Dataset(
         "Covertype-like",
-        "50,000 × 54, seven classes with the shares of Covertype's (the rarest 0.5%), numbers and indicators; drawn, "
+        "20,000 × 54, seven classes with the shares of Covertype's (the rarest 0.5%), numbers and indicators; drawn, "
         "because Covertype itself has to be downloaded.",
         cover,
         ("logistic", "boosting"),
