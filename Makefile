@@ -7,12 +7,14 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-strip-extras --generate-hashes --python-version 3.11 pyproject.toml
 DEMO_FLAGS ?=
 SECONDS ?= 600
+AXE ?= 4.14.1
+PORT ?= 8437
 FUZZERS ?= tests/fuzz tests/folder/test_flips.py tests/folder/test_failing_disk.py
 # Workers that each start a thread per core for small matrices only wait for one another.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long fuzz check format lock bench clean
+.PHONY: swagger help setup demo serve-demo test test-long fuzz check format lock axe bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,15 +34,22 @@ $(VENV)/all.stamp: requirements/all.txt requirements/torch.txt lab/pyproject.tom
 	$(PIP) install --no-deps --no-build-isolation --editable lab
 	@touch $@
 
-setup: $(VENV)/all.stamp  ## a .venv with everything, for working on the code
+serve-demo: $(VENV)/all.stamp  ## the service and its page on the demonstration's deployment, PORT=8437
+	$(BIN)/expunge demo --serve --port $(PORT)
+
+# Without a browser the tests that need one are skipped, and say so.
+$(VENV)/browser.stamp: lab/experiments/chromium.py $(VENV)/all.stamp
+	-$(BIN)/python lab/experiments/chromium.py --set-up && touch $@
+
+setup: $(VENV)/all.stamp $(VENV)/browser.stamp  ## a .venv with everything, for working on the code
 
 demo: $(VENV)/base.stamp  ## train, predict, delete, add, and watch plain SISA fail
 	$(BIN)/expunge demo $(DEMO_FLAGS)
 
-test: $(VENV)/all.stamp  ## the whole test suite but for the tests that take long
+test: $(VENV)/all.stamp $(VENV)/browser.stamp  ## the whole test suite but for the tests that take long
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test-long: $(VENV)/all.stamp  ## the tests that take long, and no others
+test-long: $(VENV)/all.stamp $(VENV)/browser.stamp  ## the tests that take long, and no others
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m long
 
 fuzz: $(VENV)/all.stamp  ## try folders, models, certificates, files and disks at random, SECONDS=600 of each kind
@@ -59,7 +68,14 @@ format: $(VENV)/all.stamp  ## rewrite the code in the project's format
 lock: $(VENV)/all.stamp  ## resolve the dependencies anew
 	$(COMPILE) --upgrade --extra dev --output-file requirements/all.txt
 	$(COMPILE) --constraint requirements/all.txt --output-file requirements/base.txt
+	$(COMPILE) --constraint requirements/all.txt --extra service --output-file requirements/service.txt
 	printf "hatchling==1.33.0\neditables\n" | $(BIN)/uv pip compile --quiet --no-header --generate-hashes --constraint requirements/all.txt --output-file requirements/build.txt -
+
+swagger: $(VENV)/all.stamp  ## fetch the newest Swagger UI for the service's /docs (needs npm)
+	$(BIN)/python lab/experiments/swagger.py
+
+axe: $(VENV)/all.stamp  ## fetch the checker of accessibility that the tests use, AXE=4.14.1
+	$(BIN)/python lab/experiments/axe.py $(AXE)
 
 bench: $(VENV)/all.stamp  ## measure, and write docs/benchmarks.md
 	$(BIN)/expunge bench --out docs/benchmarks.md

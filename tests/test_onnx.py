@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
 import expunge.onnx
-from expunge import Student, UnlearningClassifier, UnlearningRegressor
+from expunge import Exact, Student, UnlearningClassifier, UnlearningRegressor
 from expunge.core.errors import MissingExtraError, NotPublishedError, ParameterError
 from expunge.serving.copies import NOTICE
 from expunge.training.learners import LookupTableLearner
@@ -78,6 +78,14 @@ def test_labels_of_every_kind_and_shards_that_miss_a_class(iris, labels):
     answers, expected = found["label"], model.predict(X)
     assert answers.dtype.kind in {"U": "OU", "b": "b", "i": "i", "f": "f"}[expected.dtype.kind]
     assert np.mean(answers == expected) > 0.98
+
+
+def test_a_threshold(iris):
+    X, y = iris
+    model = UnlearningClassifier(LogisticRegression(), n_shards=3, promise=Exact(threshold=(2, 0.2)), random_state=0)
+    found = run(expunge.onnx.to_onnx(model.fit(X, y)), X=X.astype(np.float32))
+    assert found["label"].tolist() == model.predict(X).tolist()
+    assert found["label"].tolist() != model.predict_proba(X).argmax(axis=1).tolist()
 
 
 def test_a_broken_average_would_be_seen(iris):

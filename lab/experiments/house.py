@@ -88,7 +88,7 @@ STORIES = {
         ),
         ("folder.store.ensembles.EnsembleWriter.add", "hand the new model to a thread that stages it."),
         ("folder.codec.codec.encode_model", "turn the model into bytes that hold no code."),
-        ("folder.keeper.FolderKeeper.commit", "keep the round: wait until all of it is staged."),
+        ("folder.keeper.FolderKeeper.stage", "keep the round: wait until all of it is on the disk."),
         (
             "folder.store.ensembles.activate",
             "switch on the disk: put the new round, shards and models in force, inside a transaction.",

@@ -1,6 +1,6 @@
 """Pictures of every page that expunge writes: light, dark, on a phone, and printed; kept in docs/figures/pages.
 
-    python lab/experiments/screenshots.py                      make all pages and pictures (about a minute)
+    python lab/experiments/screenshots.py                      make all pages and pictures (about four minutes)
     python lab/experiments/screenshots.py --only audit         those of one page
     python lab/experiments/screenshots.py --pages /tmp/pages   keep the pages too
 
@@ -16,9 +16,12 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +48,7 @@ VIEWS = {
 COLOURS = 32  # of a picture; text and drawings need no more
 SCALE = 0.75  # of the pictures: letters can still be read
 LARGEST = 150_000  # bytes of a picture
+WIDE = 1180  # pixels of a window for the dashboard
 
 
 def expunge(*arguments: Any, codes: tuple[int, ...] = (0,), here: Path | None = None) -> str:
@@ -144,6 +148,70 @@ PAGES: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
 }
 
 
+#: Pictures of the dashboard: what to open, and what to ask of the service beforehand.
+DASHBOARD: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "overview": [],
+    "requests": [],
+    "what-if": [("/v1/measurements", {"seconds": 15})],
+    "audit": [("/v1/recompute", {"shards": "all", "record": True}), ("/v1/audits", {"trials": 30, "records": 150})],
+    "inside": [],
+}
+LIVE_VIEWS = ("light", "dark", "phone")
+#: The modules of the service that write pages: the dashboard, and the page of the API, of which there is no picture.
+SERVED = {"service.dashboard", "service.openapi"}
+_VISITED = 45  # seconds of visitors before the first picture
+_DRAWN = 2.5  # seconds for a page to ask and to draw
+
+
+@contextmanager
+def served_demo() -> Iterator[tuple[str, str]]:
+    """`expunge demo --serve`: its address and the operator's key."""
+    command = [sys.executable, "-m", "expunge", "demo", "--serve", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        words: list[str] = []
+        while "Ctrl-C" not in words:
+            line = process.stdout.readline()
+            if not line:
+                raise SystemExit("expunge demo --serve ended")
+            words += line.split()
+        url = next(each.rstrip(".") for each in words if each.startswith("http"))
+        yield url, words[words.index("operator") + 1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def ask_service(url: str, key: str, path: str, data: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Ask the service once."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    body = None if data is None else json.dumps(data).encode()
+    with urllib.request.urlopen(urllib.request.Request(url + path, body, headers), timeout=60) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def picture_dashboard(shown: Browser, out: Path) -> None:
+    """Pictures of every page of the dashboard, with visitors."""
+    with served_demo() as (url, key):
+        time.sleep(_VISITED)
+        for name, work in DASHBOARD.items():
+            for path, data in work:
+                ask_service(url, key, path, data)
+                while _is_running(ask_service(url, key, path)):
+                    time.sleep(0.5)
+            for view in LIVE_VIEWS:
+                path = out / f"dashboard-{name}-{view}.png"
+                keep(shown.live_picture(f"{url}/#/{name}", key, view), path)
+                print(f"{path}: {path.stat().st_size // 1000} kB")
+
+
+def _is_running(found: dict[str, Any]) -> bool:
+    jobs = [found["job"]] if "job" in found else next(iter(found.values()))
+    return bool(jobs and jobs[0] and jobs[0]["state"] == "running")
+
+
 class Browser:
     """Chromium, asked over two pipes (its DevTools protocol: JSON texts that end with a zero byte)."""
 
@@ -181,20 +249,45 @@ class Browser:
 
     def picture(self, page: Path, view: str) -> Image.Image:
         """The whole page, as it looks in a view."""
-        width, scheme, medium = VIEWS[view]
-        is_phone = view == "phone"
-        self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=SCALE, mobile=is_phone
-        )
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.ask("Emulation.setEmulatedMedia", media=medium, features=features)
-        self.ask("Page.navigate", url=page.as_uri())
+        self._look(view, VIEWS[view][0], 800)
+        self.open(page.as_uri())
+        picture = self._whole()
+        is_print = VIEWS[view][2] == "print"
+        return ImageOps.expand(picture, border=int(40 * SCALE), fill="white") if is_print else picture
+
+    def live_picture(self, address: str, key: str, view: str) -> Image.Image:
+        """A page of the dashboard, opened with a key."""
+        width = WIDE if VIEWS[view][0] > 600 else VIEWS[view][0]
+        self._look(view, width, 900)
+        self.open(address.partition("#")[0] + "healthz")
+        self.ask("Runtime.evaluate", expression=f"sessionStorage.setItem('expunge-key', {json.dumps(key)})")
+        self.open(address)
+        time.sleep(_DRAWN)
+        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+        self._look(view, width, int(size["height"]))  # what is fixed to the window ends where the page does
+        time.sleep(0.5)
+        return self._whole()
+
+    def open(self, address: str) -> None:
+        """Open an address, and wait until it is loaded."""
+        self.ask("Page.navigate", url=address)
         self._until(lambda told: told.get("method") == "Page.loadEventFired")
+
+    def _look(self, view: str, width: int, height: int) -> None:
+        _, scheme, medium = VIEWS[view]
+        size = {"width": width, "height": height, "deviceScaleFactor": SCALE, "mobile": view == "phone"}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
+        features = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]
+        self.ask("Emulation.setEmulatedMedia", media=medium, features=features)
+
+    def _whole(self) -> Image.Image:
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         found = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
-        picture = Image.open(io.BytesIO(base64.b64decode(found["data"]))).convert("RGB")
-        return ImageOps.expand(picture, border=int(40 * SCALE), fill="white") if medium == "print" else picture
+        return Image.open(io.BytesIO(base64.b64decode(found["data"]))).convert("RGB")
 
 
 @contextmanager
@@ -240,7 +333,7 @@ def keep(picture: Image.Image, path: Path) -> None:
 def main() -> None:
     """Make the pages and their pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PAGES, help="the pictures of one page")
+    parser.add_argument("--only", choices=[*PAGES, "dashboard"], help="the pictures of one page")
     parser.add_argument("--pages", type=Path, help="keep the pages in this folder")
     parser.add_argument("--out", type=Path, default=FIGURES, help="where the pictures go")
     given = parser.parse_args()
@@ -255,6 +348,8 @@ def main() -> None:
                     path = given.out / f"{name}-{view}.png"
                     keep(shown.picture(page, view), path)
                     print(f"{path}: {path.stat().st_size // 1000} kB")
+        if given.only in (None, "dashboard"):
+            picture_dashboard(shown, given.out)
 
 
 if __name__ == "__main__":

@@ -103,10 +103,33 @@ def run_demo(folder: Path, *, rng: Randomness, progress: Progress) -> DemoReport
         The measurements.
     """
     data = load_digits()
-    kept = slice(0, len(data.y) - NUM_ADDITIONS)
     started = time.perf_counter()
+    with create_demo(folder, data, rng=rng, progress=progress) as deployment:
+        return _tell(deployment, data, time.perf_counter() - started, rng, progress)
+
+
+def create_demo(folder: Path, data: Digits, *, rng: Randomness, progress: Progress) -> DurableDeployment:
+    """Create the demonstration's deployment: 20 shards on all digits but the last few, which can be added later.
+
+    Parameters
+    ----------
+    folder
+        Where the deployment goes.
+    data
+        The digits.
+    rng
+        The source of all randomness.
+    progress
+        `progress(description, total)` opens a progress bar.
+
+    Returns
+    -------
+    DurableDeployment
+        The deployment, open.
+    """
+    kept = slice(0, len(data.y) - NUM_ADDITIONS)
     with progress("training the shards", NUM_SHARDS) as advance:
-        deployment = create(
+        return create(
             folder,
             LogisticRegression(max_iter=200),
             data.X[kept],
@@ -116,8 +139,6 @@ def run_demo(folder: Path, *, rng: Randomness, progress: Progress) -> DemoReport
             rng=rng,
             advance=advance,
         )
-    with deployment:
-        return _tell(deployment, data, time.perf_counter() - started, rng, progress)
 
 
 def _tell(

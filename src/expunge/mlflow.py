@@ -25,7 +25,7 @@ from expunge.training.learners.parts import model_of, parts_of
 
 __all__ = ["load_model", "log_model", "save_model"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 def save_model(model: Any, path: str | Path, *, trusted: Sequence[str] = ()) -> None:

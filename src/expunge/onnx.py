@@ -217,10 +217,25 @@ def _spread(onnx: Any, copy: Copy, model: Any, number: int, found: str, nodes: l
 
 
 def _label(onnx: Any, copy: Copy, nodes: list[Any], tensors: list[Any]) -> Any:
-    """The class with the largest mean, the first among equals."""
+    """The class with the largest mean, the first among equals; or that of the threshold, where it reaches it."""
     classes, kind = _plain_classes(copy.classes)
     codes, labels = "expunge/code", "expunge/classes"
-    nodes.append(onnx.helper.make_node("ArgMax", ["probabilities"], [codes], axis=1, keepdims=0))
+    if copy.cut is None or len(copy.classes) == 1:
+        nodes.append(onnx.helper.make_node("ArgMax", ["probabilities"], [codes], axis=1, keepdims=0))
+    else:
+        code, least = copy.cut
+        out = np.zeros((1, len(copy.classes)), dtype=np.float32)
+        out[0, code] = -2.0  # below every probability
+        for name, value in (("out", out), ("cut", np.int64(code)), ("least", np.float32(least))):
+            tensors.append(onnx.numpy_helper.from_array(np.asarray(value), f"expunge/{name}"))
+        made = onnx.helper.make_node
+        nodes += [
+            made("Add", ["probabilities", "expunge/out"], ["expunge/others"]),
+            made("ArgMax", ["expunge/others"], ["expunge/other"], axis=1, keepdims=0),
+            made("Gather", ["probabilities", "expunge/cut"], ["expunge/own"], axis=1),
+            made("GreaterOrEqual", ["expunge/own", "expunge/least"], ["expunge/is_reached"]),
+            made("Where", ["expunge/is_reached", "expunge/cut", "expunge/other"], [codes]),
+        ]
     tensors.append(onnx.numpy_helper.from_array(classes, labels))
     nodes.append(onnx.helper.make_node("Gather", [labels, codes], ["label"], axis=0))
     return onnx.helper.make_tensor_value_info("label", getattr(onnx.TensorProto, kind), [None])

@@ -23,18 +23,19 @@ from expunge.training.costs import Costs
     ],
 )
 def test_costs_are_told(costs, shards, words):
-    told = " ".join(explain_costs(costs, num_shards=shards, is_exact=True))
+    told = " ".join(explain_costs(costs, num_shards=shards, promise="exact"))
     assert all(each in told for each in words), told
 
 
 def test_plain_retraining_is_advised_only_where_it_is_cheap_and_the_promise_allows_it():
     dear, cheap = Costs(0.1, 1.0, 2.0, False), Costs(0.02, 1.0, 0.15, False)
-    assert len(explain_costs(dear, num_shards=20, is_exact=True)) == 1
-    assert len(explain_costs(cheap, num_shards=20, is_exact=True)) == 2
-    other = explain_costs(cheap, num_shards=20, is_exact=False)
+    assert len(explain_costs(dear, num_shards=20, promise="exact")) == 1
+    assert len(explain_costs(cheap, num_shards=20, promise="exact")) == 2
+    other = explain_costs(cheap, num_shards=20, promise="consensus")
     assert "retrains all of them: about 0.40 s" in other[1]
     assert len(other) == 2
-    assert len(explain_costs(Costs(0.1, 1.0, 0.1, False), num_shards=1, is_exact=True)) == 1
+    assert len(explain_costs(cheap, num_shards=20, promise="unguarded")) == 1  # no generation is ever used up
+    assert len(explain_costs(Costs(0.1, 1.0, 0.1, False), num_shards=1, promise="exact")) == 1
 
 
 def test_create_measures_and_status_repeats(tmp_path, create, expunge):

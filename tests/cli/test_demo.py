@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 
 import pytest
 
@@ -95,3 +98,41 @@ def test_bad_input_is_one_line_and_exit_code_2():
     assert done.stderr.count("\n") == 1
     assert run("nonsense").returncode == 2
     assert run("--version").stdout.strip().count(".") == 2
+
+
+def test_the_demo_is_served_with_keys_and_visitors(tmp_path):
+    pytest.importorskip("granian")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "expunge", "demo", "--serve", "--port", "0", "--folder", str(tmp_path / "digits")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        told = []
+        while "Ctrl-C" not in "".join(told):
+            told.append(process.stdout.readline())
+            assert told[-1], told
+        words = " ".join(told).split()
+        url = next(each.rstrip(".") for each in words if each.startswith("http"))
+        keys = {words[place - 1]: each for place, each in enumerate(words) if each.startswith("expunge_")}
+        assert set(keys) == {"predict", "update", "auditor", "operator"}
+        asked = urllib.request.Request(f"{url}/v1/overview", headers={"Authorization": f"Bearer {keys['operator']}"})
+        for _ in range(120):
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                found = json.load(answer)
+            if sum(found["traffic"]["rows"]):
+                break
+            time.sleep(0.5)
+        assert sum(found["traffic"]["rows"]) > 0  # the visitors are there
+        assert found["recomputation"]["agrees"]
+        assert found["requests"]["applied"] >= 2
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        process.stdout.close()
+
+
+def test_a_served_demo_has_no_seed():
+    refused = run("demo", "--serve", "--seed", "1")
+    assert refused.returncode == 2
+    assert "without --serve" in refused.stderr

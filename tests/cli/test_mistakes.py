@@ -68,6 +68,20 @@ MISTAKES = {
     "an option without a value": (f"{NEW} --set alpha", r"--set.*'alpha'"),
     "an option twice": (f"{NEW} --set var_smoothing=1 --set var_smoothing=2", "var_smoothing"),
     "a value that the learner refuses": (f"{NEW} --set var_smoothing=low", r"var_smoothing|low"),
+    "weights of classes for a learner without": (f"{NEW} --class-weight balanced", r"naive-bayes.*class_weight"),
+    "weights of classes in words": (f"{NEW} --class-weight heavy", r"--class-weight.*heavy"),
+    "weights of classes twice": (
+        f"{NEW} --learner logistic --class-weight balanced --set class_weight=balanced",
+        r"--class-weight and --set class_weight",
+    ),
+    "a threshold of no class": (f"{NEW} --threshold 0.3", r"--threshold.*CLASS=PROBABILITY.*'0\.3'"),
+    "a threshold of an unknown class": (f"{NEW} --threshold maybe=0.3", r"--threshold: 'maybe'.*'no', 'yes'"),
+    "a threshold of three": (f"{NEW} --threshold yes=3", r"--threshold yes=3"),
+    "a threshold under consensus": (f"{NEW} --promise consensus --threshold yes=0.3", "--threshold"),
+    "a threshold for numbers": (
+        "create new --data train.csv --label spend --learner ridge-regression --threshold yes=0.3",
+        "--threshold",
+    ),
     "a regressor for classes": (
         f"create new --data train.csv {COLUMNS} --learner ridge-regression --shards 2",
         r"row 1 of column 'churned' of train\.csv is 'yes'",
@@ -116,6 +130,15 @@ MISTAKES = {
     "answers over the questions": ("predict churn --data new.csv --out new.csv", r"new\.csv"),
     "answers into the deployment": ("predict churn --data new.csv --out churn/answers.csv", r"churn/answers\.csv"),
     "answers in a form that nobody writes": ("predict churn --data new.csv --out answers.doc", r"answers\.doc"),
+    "a threshold where only labels are published": (
+        "predict gated --data new.csv --threshold yes=0.3",
+        r"--threshold.*gated",
+    ),
+    "another threshold of an unknown class": ("predict churn --data new.csv --threshold maybe=0.3", "'maybe'"),
+    "a plan with a threshold of a router": (
+        "plan --data train.csv --label churned --promise router --threshold yes=0.3",
+        "--threshold",
+    ),
     "probabilities under consensus": ("predict gated --data new.csv --probabilities", r"--probabilities.*gated"),
     # add and delete
     "an id that is there already": ("add churn --data train.csv", r"the id 1 is in use"),

@@ -14,6 +14,7 @@ from expunge.core.place import Place
 from expunge.evidence import Envelope
 from expunge.folder.store.database import Database
 from expunge.folder.store.packs import read_model, write_pack
+from expunge.training import environment
 
 
 def make_stale(folder, shard):
@@ -53,27 +54,27 @@ def test_a_stale_shard_is_exit_code_1(churn, expunge):
     lucky = expunge("audit", "recompute", churn, "--shards", "4", "--seed", seed, "--json").json
     assert lucky["agrees"]
     assert lucky["checked"] == choose_shards(10, 4, seed=seed)
-    assert lucky["shows"][0].startswith("If 1 of the 10 shards had not")
+    assert lucky["shows"][0].startswith("If 1 of the 10 shards (10%) had stale models")
     assert lucky["shows"][0].endswith("at least 40%.")
 
 
 def test_a_disagreement_that_is_recorded_ends_the_claim(churn, expunge):
     make_stale(churn, 3)
-    expunge("audit", "recompute", churn, "--shards", "all", "--record", code=1)
+    expunge("audit", "recompute", churn, "--shards", "all", code=1)
     words = expunge("status", churn).words
     assert "exact: not claimed. Why: the recomputation of" in words
     assert "What would change that: `expunge rekey` trains everything again, and `expunge audit" in words
     assert "bit for bit" not in words
     expunge("rekey", churn)
-    expunge("audit", "recompute", churn, "--shards", "all", "--record")
+    expunge("audit", "recompute", churn, "--shards", "all")
     assert "exact: promised." in expunge("status", churn).words
 
 
-def test_the_result_is_recorded_once_asked_for(churn, expunge, tmp_path):
-    assert "With --record it is" in expunge("audit", "recompute", churn).words
-    assert "The result is in the log, and in every later certificate." in (
-        expunge("audit", "recompute", churn, "--record").words
-    )
+def test_the_result_is_recorded(churn, expunge, tmp_path):
+    assert expunge("audit", "recompute", churn, "--no-record").words.endswith("The result is not in the log.")
+    in_the_log = "The result is in the log, signed, and in every later certificate."
+    assert expunge("audit", "recompute", churn, "--shards", "3", "--record").words.endswith(in_the_log)
+    assert expunge("audit", "recompute", churn).words.endswith(in_the_log)
     certificate = tmp_path / "certificate.json"
     expunge("certificate", churn, "--out", certificate)
     assert Envelope.parse(certificate.read_bytes()).payload.count(b'"event":"recomputed"') == 1
@@ -81,6 +82,21 @@ def test_the_result_is_recorded_once_asked_for(churn, expunge, tmp_path):
     told = expunge("verify", certificate).words
     assert "all 10 models in service were compared, bit for bit" in told
     assert "All agreed. One stale model would have been found." in told
+
+
+def test_what_stands_against_recording_is_told(churn, expunge, monkeypatch):
+    with package.open(churn):
+        told = expunge("audit", "recompute", churn)
+        assert "The result is not in the log:" in told.words
+        assert "is in use" in told.words
+        assert "is in use" in expunge("audit", "recompute", churn, "--record", code=2).err
+    make_stale(churn, 3)
+    before = expunge("status", churn).words
+    with monkeypatch.context() as patch:
+        patch.setattr(environment, "_common_facts", lambda: {"numpy": "99"})
+        told = expunge("audit", "recompute", churn, code=1).words
+    assert "The result is not in the log: in another environment a difference proves nothing." in told
+    assert expunge("status", churn).words == before
 
 
 def test_an_auditor_needs_the_bundle_only(churn, files, expunge, tmp_path):

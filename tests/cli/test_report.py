@@ -115,6 +115,40 @@ def test_shards_auto_in_python_is_part_of_the_recipe(tmp_path):
     assert UnlearningRegressor(Ridge(), n_shards="auto").fit(X, X[:, 0]).deployment_.status.num_shards == 1
 
 
+def test_a_rare_class_is_found_by_a_threshold_and_by_weights(churn, tmp_path, expunge):
+    """The first is measured as it will answer, and kept with the promise; the second is an option of the learner."""
+    rare = ("--data", churn, *COLUMNS, "--shards", "2")
+    found = {}
+    for name, words in {
+        "plain": (),
+        "cut": ("--threshold", "yes=0.1"),
+        "weighed": ("--class-weight", "balanced"),
+    }.items():
+        report = expunge("create", tmp_path / name, *rare, *words, "--json").json["report"]
+        assert {each["num_shards"] for each in report["measured"]["candidates"]} == {1, 2}
+        found[name] = [each["scores"]["recalls"]["yes"]["value"] for each in report["measured"]["candidates"]]
+    assert max(found["plain"]) < min(found["cut"] + found["weighed"])
+    assert "promise: exact, threshold=yes from 0.1" in expunge("schema", tmp_path / "cut").words
+    assert "class_weight='balanced'" in expunge("schema", tmp_path / "weighed").words
+    kept = expunge("predict", tmp_path / "cut", "--data", churn, "--probabilities").out.splitlines()[1:]
+    rows = [line.split(",") for line in kept]
+    assert [row[1] for row in rows] == ["yes" if float(row[3]) >= 0.1 else "no" for row in rows]
+    other = expunge("predict", tmp_path / "cut", "--data", churn, "--threshold", "yes=0.5").out.splitlines()[1:]
+    assert [line.split(",")[1] for line in other] == ["yes" if float(row[3]) >= 0.5 else "no" for row in rows]
+    again = expunge("retrain", tmp_path / "cut", "--class-weight", "balanced", "--json").json
+    assert "class_weight='balanced'" in again["learner"]
+    assert min(each["scores"]["recalls"]["yes"]["value"] for each in again["report"]["measured"]["candidates"]) > 0.9
+
+
+def test_a_plan_measures_a_threshold(churn, expunge):
+    words = ("plan", "--data", churn, *COLUMNS, "--shards", "2", "--minutes", "0.05", "--json")
+    plain, cut = (
+        expunge(*words, *more).json["measured"]["candidates"][0]["scores"]["recalls"]["yes"]["value"]
+        for more in ((), ("--threshold", "yes=0.1"))
+    )
+    assert plain < cut
+
+
 def test_many_classes_are_told_in_few_lines(tmp_path, expunge):
     rng = np.random.default_rng(0)
     data = tmp_path / "many.csv"

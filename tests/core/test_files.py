@@ -33,21 +33,57 @@ def test_a_link_stays_a_link(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give links away")
-def test_a_link_that_another_user_put_into_a_shared_folder_is_refused(tmp_path):
-    """As the kernel refuses it where links are protected: reading the link by hand would get around that."""
-    (tmp_path / "target").write_bytes(b"mine")
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    link = shared / "answers.csv"
-    link.symlink_to(tmp_path / "target")
-    write_whole(link, b"by my own link")
-    os.chown(link, 65_534, 65_534, follow_symlinks=False)
-    with pytest.raises(InputError, match="a link of another user"):
-        write_whole(link, b"new")
-    assert (tmp_path / "target").read_bytes() == b"by my own link"
-    shared.chmod(0o755)  # not shared: whoever may write here may write anything
-    write_whole(link, b"new")
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_another_user_put_into_a_folder_is_not_followed(tmp_path, kind):
+    """A shared folder, with a sticky bit or without, or a folder of the other user's: they may make files there."""
+    victim = tmp_path / "target"
+    victim.write_bytes(b"mine")
+    for name, mode, owner in (
+        ("sticky", 0o1777, 0),
+        ("open", 0o777, 0),
+        ("group", 0o775, 0),
+        ("theirs", 0o755, 65_534),
+    ):
+        shared = tmp_path / name
+        shared.mkdir()
+        shared.chmod(mode)
+        place = shared / "answers.csv"
+        if kind == "link":
+            place.symlink_to(victim)
+        else:
+            os.mkfifo(place)
+        os.chown(shared, owner, owner)
+        os.chown(place, 65_534, 65_534, follow_symlinks=False)
+        with pytest.raises(InputError, match=f"a {kind} of another user"):
+            write_whole(place, b"new")
+        assert victim.read_bytes() == b"mine"
+    shared.chmod(0o755)
+    os.chown(shared, 0, 0)
+    if kind == "link":  # only root can have put it here
+        write_whole(place, b"new")
+        assert victim.read_bytes() == b"new"
+        os.chown(place, 0, 0, follow_symlinks=False)
+        shared.chmod(0o1777)
+        write_whole(place, b"by my own link")
+        assert victim.read_bytes() == b"by my own link"
+
+
+def test_a_pipe_is_written_to_and_one_without_a_reader_is_given_up(tmp_path, monkeypatch):
+    path, found = tmp_path / "pipe", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: found.append(path.read_bytes()))
+    reader.start()
+    write_whole(path, b"x" * 200_000)
+    reader.join()
+    assert found == [b"x" * 200_000]
+    monkeypatch.setattr("expunge.core.files._PATIENCE", 0.1)
+    with pytest.raises(InputError, match="cannot be written: No such device or address"):
+        write_whole(path, b"1")
+    reading, writing = os.pipe()
+    write_whole(f"/dev/fd/{writing}", b"a pipe without a name")
+    assert os.read(reading, 100) == b"a pipe without a name"
+    os.close(reading)
+    os.close(writing)
 
 
 def test_a_device_is_written_to():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 
 from expunge.evidence import (
     EVENTS,
+    Checkpoint,
     CountFacts,
     DeploymentFacts,
     Envelope,
@@ -24,7 +27,7 @@ from expunge.evidence import (
     SigningKey,
     verify,
 )
-from expunge.evidence.certificate import PREDICATE_TYPE
+from expunge.evidence.certificate import PAYLOAD_TYPE, PREDICATE_TYPE
 from expunge.evidence.statements import Statements
 
 PAGE = (Path(__file__).parents[2] / "docs" / "certificates.md").read_text(encoding="utf-8")
@@ -35,7 +38,7 @@ def _check(data: bytes, key: SigningKey, folder: Path) -> subprocess.CompletedPr
     (folder / "certificate.json").write_bytes(data)
     (folder / "check.py").write_text(PROGRAM, encoding="utf-8")
     key.public_key.save(folder / "operator.pem")
-    command = [sys.executable, "-I", "check.py", "certificate.json", "operator.pem"]
+    command = [sys.executable, "-IO", "check.py", "certificate.json", "operator.pem"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -75,6 +78,20 @@ def test_the_program_notices_what_was_changed(office, tmp_path):
     asked = b'"num_additions":0,"num_corrections":0,"num_deletions":2,"records"'
     assert "entry 4 says something else" in signed(asked, asked.replace(b"2", b"3"))
     assert "InvalidSignature" in signed(b"\\n8\\n", b"\\n9\\n")
+
+
+def test_the_program_refuses_a_number_beyond_the_log(office, tmp_path):
+    """An operator could put an entry with a made-up number at the end of the tree."""
+    made = office.issue()
+    statement = json.loads(made.payload())
+    log, origin = statement["predicate"]["log"], made.log.checkpoint.origin
+    entry = {**log["shown"][0]["entry"], "sequence": 2}
+    leaf = hashlib.sha256(b"\0" + json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).digest()
+    log["checkpoint"] = str(Checkpoint(origin, 1, leaf).signed(office.key))
+    log["shown"] = [{"entry": entry, "opening": None, "proof": []}]
+    forged = Envelope.sign(PAYLOAD_TYPE, json.dumps(statement).encode(), office.key)
+    done = _check(forged.to_json(), office.key, tmp_path)
+    assert (done.returncode, done.stderr) == (1, "entry 2 is beyond the log\n")
 
 
 @pytest.mark.parametrize(

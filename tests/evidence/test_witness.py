@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import http.server
 import os
 import shutil
 import signal
@@ -16,8 +17,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from expunge.core.errors import FormatError, InputError
-from expunge.evidence import Checkpoint, NoteKey, SigningKey, Submission, Tree, hash_leaf
+from expunge.core.errors import FormatError, InputError, StoreError
+from expunge.evidence import Checkpoint, NoteKey, SigningKey, Submission, Tree, hash_leaf, outlets
 from expunge.evidence.outlets import ask_witness
 from expunge.evidence.witness import Refused, Witness, add_cosignatures
 from expunge.evidence.witness_server import WitnessServer
@@ -124,7 +125,8 @@ def test_a_folder_that_is_no_witness_or_was_changed_is_refused(witness, tmp_path
     (file,) = (witness.path / "logs").iterdir()
     good = file.read_bytes()
     unsigned = f"{LOG}\n\n{submission(0, 3).checkpoint}".encode()  # an older checkpoint, put there by somebody else
-    for content in (b"", good[:-1], good[: len(good) // 2], unsigned, good.replace(b"\n9\n", b"\n8\n")):
+    cut = [good[:size] for size in range(len(good))]  # where a new log's file ends, too
+    for content in (*cut, unsigned, good.replace(b"\n9\n", b"\n8\n")):
         file.write_bytes(content)
         with pytest.raises(FormatError, match="A witness that forgot what it cosigned needs a new key"):
             Witness(witness.path).cosign(submission(9, 12))
@@ -248,3 +250,26 @@ def test_what_was_given_out_before_a_kill_is_remembered(witness, tmp_path):
     assert kills >= 3
     assert witness.refused() == []
     assert Witness(witness.path).logs()[0].size == 39
+
+
+def test_a_server_that_never_ends_is_given_up(monkeypatch):
+    """It sends one byte after the other, each before the patience with a silent server is over."""
+    monkeypatch.setattr(outlets, "_LONGEST", 0.3)
+    over = threading.Event()
+
+    class Dripping(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\n")
+            while not over.wait(0.05):
+                self.wfile.write(b"x")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with pytest.raises(StoreError, match="does not come to an end"):
+            ask_witness(f"http://127.0.0.1:{server.server_address[1]}", submission(0, 3))
+        over.set()
+        server.shutdown()

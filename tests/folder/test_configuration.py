@@ -56,7 +56,17 @@ def test_all_that_was_found_is_written_down() -> None:
     assert dumped(found) == data
 
 
-@pytest.mark.parametrize("promise", [Exact(), Unguarded(), Consensus(max_predictions=7, max_generations=3)])
+@pytest.mark.parametrize(
+    "promise",
+    [
+        Exact(),
+        Exact("median"),
+        Exact(threshold=("yes", 0.3)),
+        Exact(threshold=(True, 1.0)),
+        Unguarded(),
+        Consensus(max_predictions=7, max_generations=3),
+    ],
+)
 def test_other_promises_come_back(promise: Promise) -> None:
     settings = load_settings(json.loads(json.dumps(dumped(promise, probability=None))))
     assert (settings.promise, settings.name) == (promise, promise.name)
@@ -104,6 +114,8 @@ def test_what_has_no_name_is_not_written_down(promise: Promise, sampling: Any, w
         {"sampling": "sideways"},
         {"promise": {"name": "nonsense"}},
         {"promise": {"name": "exact", "target": None}},
+        {"promise": {"name": "exact", "threshold": 3}},
+        {"promise": {"name": "exact", "threshold": ["yes", "no"]}},
         {"promise": {"name": "noise", "mechanism": ["nonsense", {}]}},
         {"promise": {"name": "noise", "mechanism": ["laplace", {"x": 1}]}},
         {"promise": {"name": "consensus", "target": [-1]}},

@@ -68,9 +68,9 @@ def watched(deployment: Any, act: Any, monkeypatch: pytest.MonkeyPatch) -> list[
     return seen
 
 
-def made(folder: Path, promise: Any) -> Path:
+def made(folder: Path, promise: Any, **more: Any) -> Path:
     learner = DecisionTreeClassifier(random_state=0)
-    options = {"n_shards": 20, "inclusion_probability": 0.25, "promise": promise}
+    options = {"n_shards": 20, "inclusion_probability": 0.25, "promise": promise, **more}
     expunge.create(folder, learner, X, Y, **options).close()
     return folder
 
@@ -102,6 +102,28 @@ def test_files_and_blocks_do_not_tell_how_many_shards_were_trained(
     assert len(set(touched)) >= 3, touched
     assert all(each == seen[0] for each in seen)
     assert seen[0][0] == seen[0][-1]  # and nothing is left of a round
+
+
+def test_the_file_of_keys_does_not_tell_it_either(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an encrypted folder every model has a key, and those of a round are there twice for a moment."""
+    keys = "keys/erasure.key"
+    first = made(home / "first", PROMISES[0], encrypt=True)
+    touched, sizes = set[int](), list[list[int]]()
+    for record in range(8):
+        copy = Path(shutil.copytree(first, home / f"copy-{record}"))
+        with expunge.open(copy) as deployment:
+            seen = [os.stat(copy / keys).st_size]
+            monkeypatch.setattr(steps, "on_step", lambda _: seen.append(os.stat(copy / keys).st_size))  # noqa: B023
+            deployment.delete([record])
+            monkeypatch.undo()
+            touched.add(deployment.inside.last_report.num_retrained)
+            assert deployment._store.keys.num_keys == len(deployment.records) + 20
+        sizes.append(sorted(set(seen)))
+        assert check(copy).is_sound
+        shutil.rmtree(copy)
+    assert len(touched) >= 3
+    assert all(each == sizes[0] for each in sizes)
+    assert sizes[0][-1] > sizes[0][0]
 
 
 def test_with_a_file_a_model_they_would_tell(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
 import expunge
-from expunge.core.errors import ExpungeError, FormatError, InputError, ParameterError, StoreError, TrainingError
+from expunge.core.errors import (
+    ExpungeError,
+    FormatError,
+    InputError,
+    ModelFormatError,
+    ParameterError,
+    StoreError,
+    TrainingError,
+)
 from expunge.folder import DurableDeployment
 from expunge.training.learners import LookupTableLearner
 from expunge.training.sampling import IndependentSampler
@@ -260,3 +270,37 @@ def test_who_is_second_to_make_a_folder_is_told_so(folder: Path, monkeypatch: py
         expunge.create(folder, LookupTableLearner(), [[0.0], [1.0]], [0, 1], n_shards=2)
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert (folder / "state.db").read_text() == "another's"
+
+
+OWN = """
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+class Part:
+    pass
+
+class Whole(ClassifierMixin, BaseEstimator):
+    def fit(self, X, y):
+        self.classes_, self.part_ = np.unique(y), Part()
+        return self
+
+    def predict(self, X):
+        return np.repeat(self.classes_[0], len(X))
+"""
+
+
+def test_all_code_that_is_not_trusted_is_named_at_once(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """Also what only a trained model is made of: it is not told at the first prediction."""
+    (tmp_path / "own_models.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    whole = importlib.import_module("own_models").Whole()
+    names = ["own_models.Whole", "own_models.Part"]
+    with pytest.raises(ModelFormatError, match=re.escape(f"trust={names!r}")):
+        expunge.create(folder, whole, X, Y, n_shards=2)
+    expunge.create(folder, whole, X, Y, n_shards=2, trust=["own_models"]).close()
+    for given in ([], names[:1], names[1:]):
+        missing = [name for name in names if name not in given]
+        with pytest.raises(ModelFormatError, match=re.escape(f"trust={missing!r}")):
+            expunge.open(folder, trust=given)
+    with expunge.open(folder, trust=names) as deployment:
+        assert deployment.predict(X[:2]).tolist() == [0, 0]

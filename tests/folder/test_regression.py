@@ -66,6 +66,7 @@ def test_it_opens_as_it_was_and_recomputes(name, outputs, folder):
     assert anew.values(X, "median").tobytes() == before.tobytes()
     with expunge.open(folder) as again:
         assert again.predict(X).tobytes() == before.tobytes()
+        assert again.schema["promise"].words == "exact, combine=median"
         again.delete(["b"])
     found = recompute(folder)
     assert found.agrees

@@ -54,7 +54,7 @@ def test_it_tells_what_is_fixed_and_what_the_first_data_decided(folder: Path) ->
     assert found["gaps"].value is False
     assert (found["shards"].value, found["shards"].origin) == (4, "declared")
     assert found["learner"].words == "LogisticRegression()"
-    assert found["promise"].value == {"name": "exact", "options": {"combine": "mean"}}
+    assert found["promise"].value == {"name": "exact", "options": {}}
     assert {fact.origin for fact in found.facts if fact.name not in ("features", "classes")} == {"declared"}
 
 

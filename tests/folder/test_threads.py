@@ -16,7 +16,7 @@ import pytest
 
 import expunge
 from expunge import Add, Delete
-from expunge.core.errors import FolderBusyError, RequestError, StoreError
+from expunge.core.errors import FolderBusyError, RecordError, RequestError, StoreError
 from expunge.evidence import verify
 from expunge.folder import DurableDeployment, open_view
 from expunge.folder.store import steps
@@ -157,7 +157,6 @@ class Gate:
     [
         ("apply.trained", 1),
         ("stage.done", 1),
-        ("switch.done", 1),
         ("erase.slots", 1),
         ("sweep.listed", 1),
         ("waiting.swept", 1),  # while it is swept, a request waits for the database
@@ -188,6 +187,70 @@ def test_requests_are_accepted_and_questions_answered_while_an_update_is_under_w
     assert deployment.apply() == 2  # what waited was not swept away
     assert "second" in deployment.records
     deployment.close()
+
+
+def test_between_the_switch_on_the_disk_and_in_memory_nothing_is_accepted_or_cancelled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory would check it against the dataset of the round before, without the requests that were switched."""
+    deployment = make(folder, apply="manual")
+    deployment.submit([Delete(1)])
+    other = deployment.submit([Add(id="other", features=[1, 2], label=0)]).request
+    gate = Gate(monkeypatch, "switch.done")
+    applying = threading.Thread(target=deployment.apply)
+    applying.start()
+    assert gate.reached.wait(60)
+    errors: list[BaseException] = []
+
+    def again() -> None:
+        try:
+            deployment.submit([Delete(1)])
+        except RecordError as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=again)
+    asking.start()
+    asking.join(0.2)
+    assert asking.is_alive()
+    gate.go_on.set()
+    for thread in (asking, applying):
+        thread.join(60)
+    assert "it was already deleted by request" in str(errors[0])
+    with pytest.raises(RequestError, match="applied"):
+        deployment.cancel(other)
+    deployment.close()
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_a_request_is_cancelled_while_another_one_is_trained(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, encrypt: bool
+) -> None:
+    deployment = make(folder, apply="manual", encrypt=encrypt)
+    first = deployment.submit([Delete(1), Add(id="first", features=[1, 2], label=0)]).request
+    gate = Gate(monkeypatch, "apply.trained")
+    thread = threading.Thread(target=deployment.apply)
+    thread.start()
+    assert gate.reached.wait(60)
+    second = deployment.submit([Delete(2), Add(id="second", features=[3, 4], label=1)]).request
+    third = deployment.submit([Add(id="third", features=[5, 6], label=1)]).request
+    deployment.cancel(second)
+    with pytest.raises(RequestError, match="too late to cancel"):
+        deployment.cancel(first)
+    assert thread.is_alive()
+    assert len(list((folder / "waiting").iterdir())) == 2  # of the first one, and of the third
+    deployment.submit([Delete(2)], key="k")  # as if the second one had never been
+    gate.go_on.set()
+    thread.join(60)
+    assert [deployment.request(each).state for each in (first, second, third)] == ["applied", "cancelled", "pending"]
+    assert deployment.apply() == 2
+    assert "first" in deployment.records
+    assert "third" in deployment.records
+    assert "second" not in deployment.records
+    assert 2 not in deployment.records
+    deployment.close()
+    with expunge.open(folder) as again:
+        assert len(again.records) == 100
+        assert again.predict(X[:3]).shape == (3,)
 
 
 def test_a_receipt_waits_for_an_update_that_is_half_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

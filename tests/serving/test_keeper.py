@@ -52,12 +52,18 @@ class Recorder:
     def add(self, shard, model):
         self.written[shard] = model
 
-    def commit(self, present, following):
+    def stage(self, present, following):
         assert self.deployment.inside is present
         assert self.written.keys() <= set(range(3))
         assert all(following.state.models[shard] is model for shard, model in self.written.items())
-        self._call("commit", present.round, following.round, following.generation)
+        self._call("stage", present.round, following.round)
         return self.round(following) if self.round else following
+
+    def commit(self, present, following, switch):
+        assert self.deployment.inside is present
+        self._call("commit", present.round, following.round, following.generation)
+        switch(following)
+        assert self.deployment.inside is following
 
     def erase(self, present):
         assert self.deployment.inside is present
@@ -140,7 +146,7 @@ def test_a_new_deployment_has_a_journal_and_nothing_to_commit(keeper):
 
 def test_an_update_is_begun_committed_switched_and_erased(deployment, keeper):
     assert deployment.delete([7]).round == 1
-    steps = [("begin", 0), ("start", 29), ("commit", 0, 1, 1), ("erase", 1, 29)]
+    steps = [("begin", 0), ("start", 29), ("stage", 0, 1), ("commit", 0, 1, 1), ("erase", 1, 29)]
     assert keeper.taken() == [("working",), *steps, ("worked",)]
     assert keeper.written.keys() == {0, 1, 2}
     assert keeper.change.removed.tolist() == [7]
@@ -158,6 +164,7 @@ def test_a_full_retraining_gives_all_models_and_a_new_journal_before_the_switch(
         assert keeper.taken()[1:-1] == [
             ("begin", 0),
             ("start", left),
+            ("stage", 0, round_),
             ("commit", 0, round_, generation),
             ("journal", generation, False),
             ("erase", round_, left),
@@ -168,7 +175,7 @@ def test_a_full_retraining_gives_all_models_and_a_new_journal_before_the_switch(
         assert isinstance(after.journal, Journal)
 
 
-@pytest.mark.parametrize("step", ["begin", "start", "commit"])
+@pytest.mark.parametrize("step", ["begin", "start", "stage", "commit"])
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
 def test_a_round_that_was_not_kept_is_dropped_and_the_old_one_stays_in_service(deployment, keeper, step, error):
     before, keeper.fails = deployment.inside, {step: error}
@@ -256,7 +263,7 @@ def test_a_front_that_cannot_pay_drops_its_round_and_begins_another(keeper):
     deployment.delete([7])
     assert [name for name, *_ in keeper.taken()][1:-1] == [
         *("begin", "start", "drop"),
-        *("begin", "start", "commit", "journal", "erase"),
+        *("begin", "start", "stage", "commit", "journal", "erase"),
     ]
     assert deployment.status.generation == 2
 
@@ -300,7 +307,7 @@ def test_a_retraining_in_the_background_is_kept_in_the_same_way(keeper):
     deployment.wait()
     assert deployment.status.generation == 2
     assert keeper.taken() == [
-        *(("reserve", 5), ("working",), ("begin", 0), ("start", 30), ("commit", 0, 0, 2)),
+        *(("reserve", 5), ("working",), ("begin", 0), ("start", 30), ("stage", 0, 0), ("commit", 0, 0, 2)),
         *(("journal", 2, False), ("erase", 0, 30), ("worked",)),
     ]
     keeper.fails = {"commit": OSError("full")}
@@ -345,7 +352,7 @@ def test_a_deployment_goes_on_from_a_round_without_training(deployment, keeper):
     assert other.taken() == [("journal", 1, False)]
     other.deployment = again
     assert again.delete([8]).round == 2
-    assert [name for name, *_ in other.taken()][1:-1] == ["begin", "start", "commit", "erase"]
+    assert [name for name, *_ in other.taken()][1:-1] == ["begin", "start", "stage", "commit", "erase"]
     assert keeper.taken() == []
 
 

@@ -118,6 +118,31 @@ def test_bad_csv_is_named(tmp_path, content):
     assert "\n" not in str(raised.value).strip()
 
 
+def test_long_texts_are_read_and_long_first_rows_are_not(tmp_path):
+    """A text may be longer than Python's own reader of CSV takes; what names the columns may not."""
+    long = "word " * 40_000
+    for name, content in {
+        "first.csv": f"text,n\n{long},1\nb,2\n",
+        "later.csv": f"text;n\nb;2\n{long};1\n",
+        "only.csv": f"text\n{long}\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+        assert sorted(read_table(tmp_path / name, as_text=["text"]).frame["text"].str.len())[-1] == len(long)
+    (tmp_path / "ragged.csv").write_text(f"text,n\n{long},1\nb,2,3\n")
+    (tmp_path / "header.csv").write_text(f"{long},n\n1,2\n")
+    with gzip.open(tmp_path / "bomb.csv.gz", "wb") as stream:
+        for _ in range(20):
+            stream.write(b"a," * (1 << 19))
+    for name, words in {
+        "ragged.csv": "cannot be read",
+        "header.csv": "its first row cannot be read: field larger than field limit",
+        "bomb.csv.gz": "its first row has more than 16,777,216 characters",
+    }.items():
+        with pytest.raises(InputError, match=words) as raised:
+            read_table(tmp_path / name)
+        assert "\n" not in str(raised.value).strip()
+
+
 def test_bad_files_are_named(tmp_path):
     for name in ("bad.parquet", "bad.npz", "bad.csv.gz"):
         (tmp_path / name).write_bytes(b"nonsense")

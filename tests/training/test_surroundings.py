@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import sklearn
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, StandardScaler
+from sklearn.svm import LinearSVR
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from expunge.core.prf import RecipeKey
@@ -20,7 +24,7 @@ from expunge.training.ensemble import learn
 from expunge.training.learners.scikit import ConstantModel, ScikitLearner
 from expunge.training.recipe import Recipe
 from expunge.training.sampling import IndependentSampler
-from expunge.training.surroundings import silenced, voting
+from expunge.training.surroundings import alone, silenced, voting
 
 
 def test_nothing_is_shown_or_raised_inside_and_filters_are_restored_afterwards():
@@ -139,6 +143,60 @@ def test_another_thread_that_has_set_the_number_does_not_keep_it():
     finally:
         threadpool_limits(limits=1, user_api="blas")
     assert set(watcher.found.values()) == {1}
+
+
+def test_one_thread_at_a_time_is_alone():
+    order = []
+
+    def enter():
+        with alone():
+            order.append("second")
+
+    with alone(), alone():  # a thread may enter again
+        second = threading.Thread(target=enter)
+        second.start()
+        second.join(0.1)
+        order.append("first")
+    second.join(30)
+    assert order == ["first", "second"]
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_that_it_has_not():
+    may_leave, has_entered = threading.Event(), threading.Event()
+
+    def hold():
+        with alone():
+            has_entered.set()
+            may_leave.wait(30)
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    assert has_entered.wait(30)
+    try:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)  # ends a child that waits
+            with alone():
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        may_leave.set()
+        holding.join()
+
+
+def test_trainings_that_draw_from_one_generator_for_all_threads_do_not_meet():
+    """LIBLINEAR's generator is seeded and drawn from without the interpreter's lock."""
+    X = np.random.default_rng(0).normal(size=(4000, 6))
+    records = Records.build(X, X[:, 0] + np.random.default_rng(1).normal(size=4000), is_regression=True)
+
+    def values(seed):
+        recipe = Recipe(ScikitLearner(LinearSVR(max_iter=100)), 2, key=RecipeKey.from_seed(seed))
+        return learn(records, recipe).values(X[:5], "mean").tobytes()
+
+    alone_ = [values(seed) for seed in (1, 2)]
+    for _ in range(3):
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(values, (1, 2))) == alone_
 
 
 def test_settings_of_scikit_learn_decide_no_bit_and_no_vote():

@@ -22,6 +22,7 @@ from expunge_lab.bench import (
     predict,
     program,
     sampling,
+    service,
     shards,
 )
 from expunge_lab.bench.environment import Environment
@@ -85,6 +86,11 @@ SUITES: dict[str, Suite] = {
         "is found of a rare class. All is processor time; deletions are requests, one by one unless said, and figures "
         "are for one request.",
         exact.run,
+    ),
+    "service": Suite(
+        "The service over HTTP on this machine, with logistic regression on 10 features: processor time of the server, "
+        "and how long the slowest of 100 single rows took.",
+        service.run,
     ),
     "program": Suite("The processor time until the program's first words, the start of Python included.", program.run),
     "growth": Suite("How each of these grows with n and k.", growth.run),

@@ -10,14 +10,15 @@ import hashlib
 import heapq
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
 from expunge.core.checks import require_count
-from expunge.core.errors import InputError, ParameterError
+from expunge.core.errors import InputError, ParameterError, RequestError, StoreError
 from expunge.core.files import read_bounded
 from expunge.core.words import percent_at_least, plural, utc
 from expunge.evidence import Checkpoint, NoteKey, detection_chance
@@ -118,6 +119,10 @@ class Recomputation:
         What differs in the environment: by name, the value recorded and the value here.
     signed_by
         The fingerprint of the key that signed the bundle; None for a folder.
+    is_recorded
+        Whether the result was written into the folder's log.
+    not_recorded
+        Why it was not, where it was to be recorded if possible; empty otherwise.
 
     Examples
     --------
@@ -147,6 +152,8 @@ class Recomputation:
     environment: EnvironmentCheck = "same"
     changed: tuple[tuple[str, str, str], ...] = ()
     signed_by: str | None = None
+    is_recorded: bool = False
+    not_recorded: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -212,8 +219,8 @@ class Recomputation:
             return (_EVERY, *drawn)
         counts = dict.fromkeys([1, *(-int(-share * self.num_shards // 1) for share in _FRACTIONS)])
         lines = [
-            f"If {count:,} of the {self.num_shards:,} {'shard' if self.num_shards == 1 else 'shards'} had not been "
-            f"trained again as it should, this would have been found with a probability "
+            f"If {count:,} of the {self.num_shards:,} {'shard' if self.num_shards == 1 else 'shards'} "
+            f"({100 * count / self.num_shards:.2g}%) had stale models, this would have been found with a probability "
             f"of at least {percent_at_least(self.chance_of_detection(count))}."
             for count in sorted(counts)
         ]
@@ -272,6 +279,8 @@ class Recomputation:
             "environment": self.environment,
             "changed": [list(each) for each in self.changed],
             "signed_by": self.signed_by,
+            "is_recorded": self.is_recorded,
+            "not_recorded": self.not_recorded,
             "shows": list(self.shows),
             "does_not_show": list(self.does_not_show),
         }
@@ -395,7 +404,7 @@ def recompute(
     checkpoint: str | os.PathLike[str] | None = None,
     witnesses: Sequence[NoteKey] = (),
     trust: Sequence[str] = (),
-    record: bool = False,
+    record: bool | None = False,
     advance: Advance = ignore_progress,
 ) -> Recomputation:
     """Train shards chosen at random again, and compare the bytes of their models with those in service (T6).
@@ -424,7 +433,9 @@ def recompute(
     trust
         The modules or classes of your own that the folder was created with.
     record
-        Whether to write the result into the folder's log. No other process may then have the folder open.
+        Whether to write the result into the folder's log. With True the folder is held meanwhile: no other process may
+        have it open. With None the result is written afterwards, if the folder is free then and in the same round;
+        `not_recorded` says why it was not. One that disagrees in another environment, which proves nothing, is not.
     advance
         Called with the number of models trained since the last call.
 
@@ -474,21 +485,41 @@ def recompute(
     elif checkpoint is not None:
         digest = digest_checkpoint(checkpoint)
     choose_shards(1, shards, seed=seed, checkpoint=digest)  # refuses wrong options before anything is read
-    text = None if seed is None else _seed_text(seed)
+    text, begun = None if seed is None else _seed_text(seed), time.time()
     with recording(source) if record else nullcontext() as write:
         found = disclose(source, shards=lambda k: choose_shards(k, shards, seed=text, checkpoint=digest))
         if checkpoint is not None and witnesses:
             _require_log(checkpoint, found.log_key)
         result = replace(_compared(found, text, digest, trust, advance), cosigned_by=cosigned_by)
         if write is not None:
-            write(
-                num_checked=len(result.checked),
-                num_different=len(result.different),
-                agrees=result.agrees,
-                chosen_by=result.chosen_by,
-                checkpoint=digest,
-            )
+            _write(write, result)
+            result = replace(result, is_recorded=True)
+    if record is None and result.source == "folder":
+        result = _recorded_if_possible(source, result, begun)
     return result
+
+
+def _write(write: Callable[..., None], result: Recomputation) -> None:
+    write(
+        generation=result.generation,
+        round=result.round,
+        num_checked=len(result.checked),
+        num_different=len(result.different),
+        agrees=result.agrees,
+        chosen_by=result.chosen_by,
+        checkpoint=result.checkpoint,
+    )
+
+
+def _recorded_if_possible(source: str | os.PathLike[str], result: Recomputation, begun: float) -> Recomputation:
+    if result.different and result.environment == "different":
+        return replace(result, not_recorded="in another environment a difference proves nothing")
+    try:
+        with recording(source, begun=begun) as write:
+            _write(write, result)
+    except (RequestError, StoreError) as error:
+        return replace(result, not_recorded=str(error))
+    return replace(result, is_recorded=True)
 
 
 def _compared(

@@ -262,22 +262,24 @@ def recompute(
         ),
     ] = None,
     record: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--record",
-            help="Write the result into the folder's log and so into later certificates; it must not be served "
-            "meanwhile.",
+            "--record/--no-record",
+            help="Write the result into the folder's log and so into later certificates.  [default: at the end, unless "
+            "another process has the folder open; with --record it must not be served meanwhile]",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
     """Train shards again from the records and the recipe, and compare their bits with the models in service.
 
-    Nothing that an update left behind is used, so the code that made the updates need not be trusted. The exit code is
-    1 if a shard differs, or if the key is not the one that the log committed to.
+    Nothing that an update left behind is used, so the code that made the updates need not be trusted. The result goes,
+    signed, into the log of the folder and into later certificates. The exit code is 1 if a shard differs, or if the key
+    is not the one that the log committed to.
 
-    Example: `expunge audit recompute churn/ --shards all --record`
+    Example: `expunge audit recompute churn/ --shards all`
     """
     from expunge.audit import recompute as run
     from expunge.evidence import load_note_key
@@ -309,7 +311,7 @@ def recompute(
     if as_json:
         show_json(found.to_dict())
     else:
-        _tell_recomputation(found, recorded=record)
+        _tell_recomputation(found)
     if not found.agrees:
         raise typer.Exit(_ALARM_EXIT)
 
@@ -322,7 +324,7 @@ def _number_of_shards(text: str) -> int | Literal["all"]:
     return int(text)
 
 
-def _tell_recomputation(found: Recomputation, *, recorded: bool) -> None:
+def _tell_recomputation(found: Recomputation) -> None:
     console.print(found.verdict, style="bold green" if found.agrees else "bold red", markup=False)
     drawn = "" if len(found.checked) == found.num_shards else f", drawn {_how(found)}"
     say(
@@ -342,10 +344,11 @@ def _tell_recomputation(found: Recomputation, *, recorded: bool) -> None:
         console.print(f"\n[bold]{title}[/bold]")
         for sentence in sentences:
             say(sentence)
-    if recorded:
-        console.print("\nThe result is in the log, and in every later certificate.")
+    if found.is_recorded:
+        console.print("\nThe result is in the log, signed, and in every later certificate.")
     elif found.source == "folder":
-        console.print("\nThe result is not in the log. With --record it is, and in every later certificate.")
+        why = f": {found.not_recorded}" if found.not_recorded else ""
+        console.print(f"\nThe result is not in the log{why}.", markup=False, soft_wrap=True)
 
 
 def _how(found: Recomputation) -> str:

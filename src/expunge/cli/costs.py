@@ -49,13 +49,13 @@ def costs_of(provenance: dict[str, Any]) -> Costs | None:
     return None if found is None else Costs(**found)
 
 
-def tell_costs(costs: Costs, *, num_shards: int, is_exact: bool) -> None:
+def tell_costs(costs: Costs, *, num_shards: int, promise: str) -> None:
     """Print what a deletion costs against retraining one model, and whether plain retraining would be better."""
-    for sentence in explain_costs(costs, num_shards=num_shards, is_exact=is_exact):
+    for sentence in explain_costs(costs, num_shards=num_shards, promise=promise):
         say(sentence)
 
 
-def explain_costs(costs: Costs, *, num_shards: int, is_exact: bool) -> list[str]:
+def explain_costs(costs: Costs, *, num_shards: int, promise: str) -> list[str]:
     """What a deletion costs, in sentences.
 
     Parameters
@@ -64,8 +64,8 @@ def explain_costs(costs: Costs, *, num_shards: int, is_exact: bool) -> list[str]
         The measurements.
     num_shards
         k.
-    is_exact
-        Whether the promise is the exact one, under which any number of shards will do.
+    promise
+        Its name. Under "exact" any number of shards will do; "exact" and "unguarded" use no generation up.
     """
     deletion = spell_time(costs.deletion)
     if costs.models_retrained == 0:
@@ -85,13 +85,13 @@ def explain_costs(costs: Costs, *, num_shards: int, is_exact: bool) -> list[str]
         f"A deletion retrains {models} of {num_shards:,} models: about {deletion} of processor time, against "
         f"{about}{spell_time(costs.refit)} for training one model on everything."
     ]
-    if not is_exact:
+    if promise not in ("exact", "unguarded"):
         everything = spell_time(costs.deletion / costs.models_retrained * num_shards)
         told.append(
             f"Once a generation is used up, the next update retrains all of them: about {everything}. Keep these times "
             "from requesters: they depend on secrets."
         )
-    if is_exact and (costs.refit < _NOTICEABLE or costs.savings < _WORTH):
+    if promise == "exact" and (costs.refit < _NOTICEABLE or costs.savings < _WORTH):
         told.append(
             f"Plain retraining (--shards 1) would take {spell_time(costs.refit)} a deletion and is usually more "
             "accurate: consider it."

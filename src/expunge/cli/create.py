@@ -13,7 +13,20 @@ import typer
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
 from expunge.cli.folders import make_fallback, nonce_source, read_columns, read_records, replacing
-from expunge.cli.output import AsJson, Data, Folder, Jobs, Trust, complain, console, progress, say, show_json
+from expunge.cli.output import (
+    AsJson,
+    ClassWeight,
+    Data,
+    Folder,
+    Jobs,
+    Threshold,
+    Trust,
+    complain,
+    console,
+    progress,
+    say,
+    show_json,
+)
 from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_figures, tell_report
 from expunge.core.errors import ParameterError
 
@@ -52,8 +65,8 @@ def tell_promise(promise: Sequence[Statement], guarantee: Guarantee, *, provenan
 
 
 _TRAIN_AGAIN = (
-    "What would change that: `expunge rekey` trains everything again, and `expunge audit recompute --shards all "
-    "--record` then shows that it did."
+    "What would change that: `expunge rekey` trains everything again, and `expunge audit recompute --shards all` "
+    "then shows that it did."
 )
 
 
@@ -183,6 +196,7 @@ def create(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
     ] = None,
+    class_weight: ClassWeight = None,
     slices: Annotated[int, typer.Option(min=1, help="How many slices a shard's training can resume from.")] = 1,
     allow_missing: Annotated[
         bool,
@@ -205,6 +219,7 @@ def create(
         str,
         typer.Option(help=f"What is promised about deleted records: {', '.join(PROMISES)}.", autocompletion=_promises),
     ] = "exact",
+    threshold: Threshold = None,
     combine: Annotated[
         str | None, typer.Option(help="For numbers: mean or median of the shards' values.  [default: mean]")
     ] = None,
@@ -291,7 +306,14 @@ def create(
     import numpy as np
 
     import expunge
-    from expunge.cli.folders import make_learner, predicts_numbers, read_settings
+    from expunge.cli.folders import (
+        as_threshold,
+        make_learner,
+        predicts_numbers,
+        read_settings,
+        read_threshold,
+        with_class_weight,
+    )
     from expunge.folder import ApplyPolicy
     from expunge.tables import parse_classes
 
@@ -300,8 +322,10 @@ def create(
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     if fallback not in (None, *FALLBACKS):
         raise ParameterError(f"--fallback must be one of {', '.join(FALLBACKS)}, got {fallback!r}")
+    cut = read_threshold(threshold)
     options: dict[str, Any] = {
         "combine": combine,
+        "threshold": cut,
         "fallback": fallback,
         "mechanism": mechanism,
         "target": _target(alpha, beta, gamma),
@@ -316,13 +340,13 @@ def create(
         **{"label": label, "id": id, "subject": subject, "weight": weight, "ignored": tuple(ignore or ())},
         "declared": dict.fromkeys(text or (), "text") | dict.fromkeys(category or (), "category"),
     }
-    learner_options = read_settings(settings or ())
+    learner_options = with_class_weight(read_settings(settings or ()), class_weight)
     with replacing(folder, force=force) as place:
         is_regression = predicts_numbers(learner, learner_options)
         if combine is not None and not is_regression:
             raise ParameterError(f"--combine is for numbers, and learner {learner!r} predicts classes")
-        if is_regression and (classes or promise != "exact"):
-            what = "--class" if classes else f"--promise {promise}"
+        if is_regression and (classes or promise != "exact" or cut is not None):
+            what = "--class" if classes else "--threshold" if cut is not None else f"--promise {promise}"
             raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
         schema, records = read_records(
             data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression
@@ -342,6 +366,8 @@ def create(
             given["pool"] = schema.unlabelled(read_columns(pool, schema))
         if promise == "router":
             given["fallback"] = make_fallback(fallback or FALLBACKS[0], kinds_of(schema))
+        if cut is not None and promise == "exact":
+            given["threshold"] = as_threshold(cut, known)
         promised = _promised(promise, given)
         if probability is not None and not 0 < probability <= 1:
             raise ParameterError(f"--probability must be above 0 and at most 1, got {probability:g}")
@@ -529,6 +555,7 @@ def _report(
         sampler=sampler,
         by_votes=not promise.is_exact,
         combination=getattr(promise, "combine", "mean"),
+        threshold=getattr(promise, "threshold", None),
         minutes=minutes or DEFAULT_MINUTES if num_shards is None else minutes,
     )
 
@@ -619,7 +646,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
     costs = costs_of(made.provenance)
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold]")
-        tell_costs(costs, num_shards=status.num_shards, is_exact=made.provenance["wanted"]["promise"] == "exact")
+        tell_costs(costs, num_shards=status.num_shards, promise=made.provenance["wanted"]["promise"])
 
 
 def _columns_in_words(schema: Schema) -> str:

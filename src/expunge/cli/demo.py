@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -25,10 +27,20 @@ def demo(
         Path | None, typer.Option(help="Keep the deployment in this new folder (the default is a temporary one).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the measurements as JSON.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the deployment instead, with made-up visitors, until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="With --serve: the port; 0: a free one.")
+    ] = 8437,
 ) -> None:
     """Train, predict, delete, add, attack, recompute and certify, on handwritten digits, in under a minute.
 
+    With --serve the deployment is served on this machine, with a page to look at, and keys are printed once.
+
     Example: `expunge demo --seed 1`
+
+    Example: `expunge demo --serve`
     """
     from expunge.core.randomness import Randomness
     from expunge.demo import run_demo
@@ -37,6 +49,9 @@ def demo(
 
     if folder is not None and not is_vacant(folder):
         raise InputError(f"--folder: {folder} exists already; choose another folder")
+    if serve:
+        _serve(folder, port, seed=seed, as_json=as_json)
+        return
     if not as_json:
         console.print("[bold]What is promised[/bold]: exact deletion")
         for line in EXACT_STATEMENT.in_short:
@@ -49,6 +64,64 @@ def demo(
         show_json(_as_data(report))
     else:
         _tell(report)
+
+
+_VISITORS_ROWS = 200
+
+
+def _serve(folder: Path | None, port: int, *, seed: int | None, as_json: bool) -> None:
+    """Serve the demonstration's deployment until Ctrl-C."""
+    from expunge.audit import load_digits, recompute
+    from expunge.core.errors import MissingExtraError
+    from expunge.core.randomness import Randomness
+    from expunge.demo import create_demo
+
+    try:
+        from expunge.service.access import ROLES, KeyFile
+        from expunge.service.application import make_app
+        from expunge.service.server import Listening, run
+        from expunge.service.visitors import Visit
+    except ImportError as error:
+        raise MissingExtraError(f"--serve needs an extra: pip install 'expunge[service]' ({error})") from None
+
+    if seed is not None or as_json:
+        raise InputError("--seed and --json are for the demonstration without --serve")
+    data = load_digits()
+    with tempfile.TemporaryDirectory(prefix="expunge-demo-") as temporary:
+        place = folder or Path(temporary) / "digits"
+        with create_demo(place, data, rng=Randomness.from_system(), progress=progress) as deployment:
+            deployment.delete([3, 5, 8])
+            deployment.delete(subjects=[data.subjects[21]])
+        recompute(place, shards="all", record=True)
+        keys = {role: KeyFile(place).create(role, note="demonstration")[0] for role in ROLES}
+        service = make_app(place, log_requests=False)
+        visitors: list[subprocess.Popen[bytes]] = []
+
+        def announce(url: str) -> None:
+            console.print(f"\n{place.name} is served at [bold]{url}[/bold]. Open it, and give one of these keys:\n")
+            for role, key in keys.items():
+                print(f"  {role:<10}{key}", flush=True)
+            console.print("\nThey are shown this once. Made-up visitors ask and delete. Ctrl-C ends it all.")
+            rows = slice(0, _VISITORS_ROWS)
+            known = Visit(
+                url=url,
+                key=keys["operator"],
+                rows=data.X_test[rows].tolist(),
+                ids=list(range(100, len(data.y) - _VISITORS_ROWS)),
+                labels=data.y_test[rows].tolist(),
+            )
+            visitors.append(subprocess.Popen([sys.executable, "-m", "expunge.service.visitors"], stdin=subprocess.PIPE))
+            stream = visitors[0].stdin
+            assert stream is not None
+            stream.write(known.to_line())
+            stream.flush()
+
+        try:
+            run(service, Listening(port=port), announce=announce)
+        finally:
+            for each in visitors:
+                each.kill()
+                each.wait()
 
 
 def _as_data(report: DemoReport) -> dict[str, object]:

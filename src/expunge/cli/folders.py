@@ -7,6 +7,7 @@ and check where outputs may go.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,6 +88,42 @@ def read_settings(settings: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             options[name] = {"None": None, "True": True, "False": False}.get(value, value)
     return options
+
+
+def with_class_weight(options: dict[str, Any], class_weight: str | None) -> dict[str, Any]:
+    """The options of the learner with the one of `--class-weight`."""
+    if class_weight is None:
+        return options
+    if class_weight != "balanced":
+        raise ParameterError(
+            f"--class-weight must be balanced, got {class_weight!r}; --set class_weight=… gives others"
+        )
+    if "class_weight" in options:
+        raise ParameterError("--class-weight and --set class_weight say the same thing: give one of them")
+    return {**options, "class_weight": class_weight}
+
+
+def read_threshold(text: str | None) -> tuple[str, float] | None:
+    """The class, as typed, and the probability of `--threshold CLASS=PROBABILITY`."""
+    if text is None:
+        return None
+    label, mark, value = text.rpartition("=")
+    if not mark or not label:
+        raise ParameterError(f"--threshold must be CLASS=PROBABILITY, such as yes=0.3, got {text!r}")
+    try:
+        least = float(value)
+    except ValueError:
+        least = math.nan
+    if not 0 < least <= 1:
+        raise ParameterError(f"--threshold {text}: the probability must be above 0 and at most 1")
+    return label, least
+
+
+def as_threshold(wanted: tuple[str, float] | None, classes: Any) -> tuple[Any, float] | None:
+    """The threshold with the class itself; an error if there is no such class."""
+    from expunge.tables import match_class
+
+    return None if wanted is None else (match_class(wanted[0], classes, "--threshold"), wanted[1])
 
 
 def make_learner(

@@ -139,6 +139,21 @@ Data = Annotated[
     Path, typer.Option(metavar="FILE", help="The records: CSV, Parquet, Arrow or NPZ.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ClassWeight = Annotated[
+    str | None,
+    typer.Option(
+        "--class-weight",
+        metavar="balanced",
+        help="balanced: the records of each class count as much together, in each shard.",
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLASS=P",
+        help="Answer CLASS wherever its probability is at least P, and else the likeliest of the others; exact only.",
+    ),
+]
 Trust = Annotated[
     list[str] | None,
     typer.Option(
@@ -150,7 +165,8 @@ Trust = Annotated[
 ]
 
 
-def _require_jobs(jobs: int | None) -> int | None:
+def require_jobs(jobs: int | None) -> int | None:
+    """Refuse no process at all."""
     if jobs == 0:
         raise InputError("--jobs must be at least 1, or -1 for one process a core, got 0")
     return jobs
@@ -161,7 +177,7 @@ Jobs = Annotated[
     typer.Option(
         metavar="N",
         help="Train in so many processes; -1: one a core.  [default: in this one]",
-        callback=_require_jobs,
+        callback=require_jobs,
     ),
 ]
 Key = Annotated[

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.folders import read_settings
-from expunge.cli.output import console, say, show_json, show_table
+from expunge.cli.folders import read_settings, read_threshold, with_class_weight
+from expunge.cli.output import ClassWeight, Threshold, console, say, show_json, show_table
 from expunge.cli.trial import Table, Wishes, plan_on_data
 from expunge.core.errors import ParameterError
 
@@ -56,6 +56,8 @@ def plan(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
     ] = None,
+    class_weight: ClassWeight = None,
+    threshold: Threshold = None,
     learner: Annotated[
         str, typer.Option(metavar="NAME", help="With --data: a learner, as for `expunge create`.")
     ] = "logistic",
@@ -134,7 +136,8 @@ def plan(
                 ignored=tuple(ignore or ()),
                 declared=dict.fromkeys(text or (), "text") | dict.fromkeys(category or (), "category"),
                 learner=learner,
-                options=read_settings(settings or ()),
+                options=with_class_weight(read_settings(settings or ()), class_weight),
+                threshold=read_threshold(threshold),
             ),
             Wishes(
                 promise=promise,

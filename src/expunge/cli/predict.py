@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import app
-from expunge.cli.folders import opened, read_columns, refuse_inside, refuse_same, schema_of
-from expunge.cli.output import Folder, Jobs, Trust, complain, console, is_seen, progress
+from expunge.cli.folders import (
+    as_threshold,
+    opened,
+    read_columns,
+    read_threshold,
+    refuse_inside,
+    refuse_same,
+    schema_of,
+)
+from expunge.cli.output import Folder, Jobs, Threshold, Trust, complain, console, is_seen, progress
 from expunge.cli.status import end_of_generation
 from expunge.core.errors import InputError
 
@@ -36,6 +44,7 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add a column for each class; under the exact promise only.")
     ] = False,
+    threshold: Threshold = None,
     inside: Annotated[
         bool,
         typer.Option("--inside", help="Say also in a pipe if these answers ended a generation: for operators only."),
@@ -54,6 +63,7 @@ def predict(
     from expunge.core.files import Draft
     from expunge.tables import encode_answers, table_format
 
+    wanted = read_threshold(threshold)
     target = None if out is None or str(out) == "-" else out
     form = "csv" if target is None else table_format(target)
     if target is None and sys.__stdout__ is None:
@@ -67,12 +77,15 @@ def predict(
         schema = schema_of(deployment, folder)
         if probabilities and not deployment.is_exact:
             raise InputError(f"--probabilities: {folder} publishes labels only; probabilities need --promise exact")
+        if wanted is not None and (not deployment.is_exact or not len(deployment.classes)):
+            raise InputError(f"--threshold: {folder} has no probabilities; they need --promise exact, and classes")
+        cut = as_threshold(wanted, deployment.classes)
         table = read_columns(data, schema)
         features = schema.unlabelled(table)
         with progress("predicting", 1) as advance:
             more = _probabilities(deployment, features) if probabilities else None  # refused before anything is charged
             was_used_up = deployment.inside.budget.exhausted
-            answers = deployment.predict(features)
+            answers = deployment.predict(features) if cut is None else _decided(deployment, features, cut)
             is_used_up = deployment.inside.budget.exhausted and not was_used_up
             advance(1)
         content = encode_answers(answers, format=form, probabilities=more, **_ids(schema, table))
@@ -103,6 +116,20 @@ def _tell_end(deployment: DurableDeployment, *, inside: bool) -> None:
             f"inside, for operators only: {end_of_generation(publisher)}, so {_NEXT}; "
             "showing this to a requester voids the (α,β,γ) guarantee"
         )
+
+
+def _decided(deployment: DurableDeployment, features: Any, threshold: tuple[Any, float]) -> Any:
+    """The labels by another threshold than that of the deployment."""
+    import numpy as np
+
+    from expunge.training.learners.protocol import cut_of, likeliest
+
+    codes = likeliest(deployment.predict_proba(features), cut_of(threshold, deployment.classes))
+    labels = deployment.classes[np.maximum(codes, 0)]
+    if (codes < 0).any():
+        labels = labels.astype(object)
+        labels[codes < 0] = None
+    return labels
 
 
 def _probabilities(deployment: DurableDeployment, features: Any) -> dict[str, Any]:

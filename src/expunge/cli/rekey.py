@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from expunge.cli.app import Interrupted, app
-from expunge.cli.folders import make_learner, nonce_source, opened, read_settings, schema_of, what_is_left
-from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
+from expunge.cli.folders import (
+    make_learner,
+    nonce_source,
+    opened,
+    read_settings,
+    schema_of,
+    what_is_left,
+    with_class_weight,
+)
+from expunge.cli.output import AsJson, ClassWeight, Folder, Jobs, Trust, console, progress, show_json
 from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_report
 from expunge.core.errors import InputError
 from expunge.core.words import plural, read_period
@@ -86,6 +94,7 @@ def retrain(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="An option of the learner, such as C=0.1; repeatable."),
     ] = None,
+    class_weight: ClassWeight = None,
     slices: Annotated[
         int | None, typer.Option(min=1, help="How many slices a shard's training can resume from.  [default: 1]")
     ] = None,
@@ -107,13 +116,14 @@ def retrain(
     """
     from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
 
-    if learner is None and shards is None and not settings and slices is None:
-        raise InputError("say what to change: --learner, --set, --slices or --shards")
+    if learner is None and shards is None and not settings and slices is None and class_weight is None:
+        raise InputError("say what to change: --learner, --set, --class-weight, --slices or --shards")
     before = None
     try:
         with opened(folder, trust=trust, jobs=jobs) as deployment:
             before = deployment.inside_key
-            made, kept = _another_learner(deployment, folder, learner, settings or [], slices)
+            chosen = with_class_weight(read_settings(settings or []), class_weight)
+            made, kept = _another_learner(deployment, folder, learner, chosen, slices)
             with progress("training everything again", shards or deployment.status.num_shards) as advance:
                 clock = TrainingClock(advance)
                 deployment.redeclare(learner=made, n_shards=shards, provenance=kept, advance=clock.advance)
@@ -134,7 +144,7 @@ def retrain(
         tell_report(report, as_of=", measured on throw-away models")
         if costs is not None:
             console.print("\n[bold]What a deletion costs[/bold]")
-            tell_costs(costs, num_shards=told["shards"], is_exact=True)
+            tell_costs(costs, num_shards=told["shards"], promise="exact")
 
 
 def _measured_again(deployment: DurableDeployment, folder: Path, minutes: float) -> dict[str, Any]:
@@ -152,22 +162,23 @@ def _measured_again(deployment: DurableDeployment, folder: Path, minutes: float)
         sampler=state.sampler,
         by_votes=False,
         combination=getattr(deployment.inside.serving, "combine", "mean"),
+        threshold=getattr(deployment.front, "threshold", None),
         minutes=minutes,
     )
 
 
 def _another_learner(
-    deployment: DurableDeployment, folder: Path, name: str | None, settings: list[str], slices: int | None
+    deployment: DurableDeployment, folder: Path, name: str | None, options: dict[str, Any], slices: int | None
 ) -> tuple[Any, dict[str, Any]]:
     """The new learner, or None, and what is kept with the deployment about it."""
     kept: dict[str, Any] = {"report": None, "costs": None}  # they were measured with the recipe before
     before = deployment.provenance
-    if name is None and not settings and slices is None:
+    if name is None and not options and slices is None:
         return None, kept
     name = name or before.get("learner")
     if name is None:
         raise InputError(f"{folder} was created from Python: name the learner with --learner")
-    options = read_settings(settings) if settings or name != before.get("learner") else before.get("options", {})
+    options = options if options or name != before.get("learner") else before.get("options", {})
     from expunge.training.learners import AbstainingLearner
 
     number = slices or (before.get("slices", 1) if name == before.get("learner") else 1)

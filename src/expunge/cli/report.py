@@ -44,6 +44,7 @@ def measure_report(
     sampler: Any,
     by_votes: bool,
     combination: Any,
+    threshold: tuple[Any, float] | None,
     minutes: float,
 ) -> dict[str, Any]:
     """Measure the report for a new deployment; choose the number of shards too if it is None.
@@ -54,7 +55,8 @@ def measure_report(
     from expunge.training.comparison import compare
     from expunge.training.findings import inspect_data
 
-    made = {"sampler": sampler, "by_votes": by_votes, "combination": combination, "seconds": 60 * minutes}
+    made: dict[str, Any] = {"sampler": sampler, "by_votes": by_votes, "combination": combination}
+    made |= {"threshold": threshold, "seconds": 60 * minutes}
     choice: Choice | None = None
     found: Comparison | None = None
     reason = "" if minutes else "not wanted (--minutes 0)"

@@ -10,7 +10,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.folders import importable_from_here, settle
-from expunge.cli.output import AsJson, Folder, Trust, complain, console, show_json, show_table
+from expunge.cli.output import AsJson, Folder, Trust, complain, console, require_jobs, show_json, show_table
 from expunge.core.errors import InputError, MissingExtraError
 from expunge.core.words import utc
 
@@ -34,16 +34,48 @@ def serve(
         bool,
         typer.Option("--allow-unguarded", help="Serve also if nothing guards what is published; every answer says so."),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Train in so many processes.  [default: all cores but one]", callback=require_jobs
+        ),
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="At the end, how long a round that is being made may take.")
+    ] = 30.0,
+    oidc_issuer: Annotated[str | None, typer.Option(metavar="URL", help="Accept its OIDC tokens too.")] = None,
+    oidc_audience: Annotated[str | None, typer.Option(metavar="TEXT", help="Whom the tokens must be for.")] = None,
+    oidc_claim: Annotated[str, typer.Option(metavar="NAME", help="The claim with the role.")] = "role",
+    oidc_role: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=ROLE", help="The role that a name in the claim stands for; repeatable."),
+    ] = None,
+    oidc_keys: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The issuer's keys (JWKS).  [default: fetched from it]")
+    ] = None,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
+    ] = True,
+    replica: Annotated[
+        bool,
+        typer.Option("--replica", help="Answer predictions beside the process that serves the folder without this."),
+    ] = False,
+    lease: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Of a replica: how long it answers without having followed.")
+    ] = 10.0,
     trust: Trust = None,
 ) -> None:
     """Serve predictions, updates and evidence over HTTP until Ctrl-C. Make keys first: `expunge keys create`.
 
-    Only this machine can reach it, unless --host says otherwise. The extra `service` is needed.
+    Only this machine can reach it, unless --host says otherwise. With --replica it answers predictions alone, in any
+    number of processes beside the one without; docs/replicas.md says what holds. The extra `service` is needed.
 
     Example: `expunge serve churn/ --port 8437`
     """
     try:
         from expunge.service.application import Limits, make_app
+        from expunge.service.bearer import Issuer
+        from expunge.service.replica import make_replica
         from expunge.service.server import Listening, run
     except ImportError as error:
         raise MissingExtraError(f"{_NEEDS} ({error})") from None
@@ -52,21 +84,37 @@ def serve(
         raise InputError("--tls-cert and --tls-key need each other")
     if rate is not None and not rate > 0:
         raise InputError(f"--rate must be above 0, got {rate:g}")
+    if (oidc_issuer is None) != (oidc_audience is None):
+        raise InputError("--oidc-issuer and --oidc-audience need each other")
+    issuer = None
+    if oidc_issuer is not None and oidc_audience is not None:
+        pairs = [each.partition("=") for each in oidc_role or []]
+        if any(not mark for _, mark, _ in pairs):
+            raise InputError("--oidc-role must be NAME=ROLE")
+        roles = {name: role for name, _, role in pairs} or None
+        issuer = Issuer(url=oidc_issuer, audience=oidc_audience, claim=oidc_claim, roles=roles, keys=oidc_keys)
     listening = Listening(host=host, port=port, certificate=tls_cert, key=tls_key)
     if trust:
         importable_from_here()
-    settle(folder)
-    service = make_app(
-        folder,
-        trust=tuple(trust or ()),
-        limits=Limits(body=max_body, rows=max_rows, rate=rate),
-        allow_unguarded=allow_unguarded,
-    )
+    limits = Limits(body=max_body, rows=max_rows, rate=rate, patience=patience)
+    common: dict[str, Any] = {"trust": tuple(trust or ()), "limits": limits, "allow_unguarded": allow_unguarded}
+    if replica:
+        service: Any = make_replica(folder, lease=lease, log_requests=log_requests, **common)
+    else:
+        settle(folder)
+        service = make_app(folder, jobs=jobs, log_requests=log_requests, issuer=issuer, **common)
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")
     if not len(service.keys):
         complain(f"no key opens anything yet: `expunge keys create {folder} --role predict` makes one")
-    run(service, listening, announce=lambda url: print(f"{folder} is served at {url}", flush=True))
+
+    def announce(url: str) -> None:
+        service.listens_at(url)
+        print(f"{folder} is served at {url}", flush=True)
+
+    run(service, listening, announce=announce)
+    if service.failure is not None:
+        raise service.failure
 
 
 _commands = typer.Typer(no_args_is_help=True)

@@ -142,7 +142,7 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
     costs = costs_of(view.provenance) if shows_costs else None
     if costs is not None:
         console.print("\n[bold]What a deletion costs[/bold], as measured when this recipe was first trained")
-        tell_costs(costs, num_shards=facts.num_shards, is_exact=view.promise_name == "exact")
+        tell_costs(costs, num_shards=facts.num_shards, promise=view.promise_name)
 
 
 def _tell_environment(origins: Origins) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from expunge.cli.folders import make_fallback, make_learner, predicts_numbers, read_records
+from expunge.cli.folders import as_threshold, make_fallback, make_learner, predicts_numbers, read_records
 from expunge.cli.output import console, progress, say, show_json, show_table
 from expunge.cli.report import about_answers, ended, kinds_of, show_scores, tell_method, tell_recalls
 from expunge.core.errors import ExpungeError, ParameterError
@@ -40,6 +40,7 @@ class Table:
     declared: dict[str, str]
     learner: str
     options: dict[str, Any]
+    threshold: tuple[str, float] | None
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -84,6 +85,9 @@ def plan_on_data(table: Table, wishes: Wishes, *, plot: Path | None, as_json: bo
             raise ParameterError("--plot draws numbers of shards, which are compared for --promise exact")
         require_picture(plot)
     is_regression = predicts_numbers(table.learner, table.options)
+    if table.threshold is not None and (is_regression or wishes.promise != "exact"):
+        what = f"learner {table.learner!r} predicts numbers" if is_regression else "only labels are published here"
+        raise ParameterError(f"--threshold is for classes and --promise exact, and {what}")
     if is_regression and wishes.promise != "exact":
         raise ParameterError(
             f"--promise {wishes.promise} is for classes, and learner {table.learner!r} predicts numbers"
@@ -180,6 +184,7 @@ def _plan_exact(
             records,
             learner,
             num_shards=None if wishes.num_shards is None else [1, wishes.num_shards],
+            threshold=as_threshold(table.threshold, records.classes),
             others=others,
             helps_rare=True,
             seconds=seconds,

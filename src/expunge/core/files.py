@@ -9,6 +9,7 @@ import re
 import secrets
 import select
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from expunge.core.errors import InputError
 
 _PATIENCE = 10.0  # seconds to wait for a pipe
 _PIECE = 1 << 20
+_ROOT = 0  # the user number of the system's administrator
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _flush_data = getattr(os, "fdatasync", os.fsync)  # some systems have no fdatasync
 
@@ -41,7 +43,7 @@ class Draft:
     Raises
     ------
     InputError
-        If the path is a folder, or another user's link, its folder is missing, or nothing can be written there.
+        If the path is a folder, or another user's link or pipe, its folder is missing, or nothing can be written there.
 
     Examples
     --------
@@ -59,14 +61,16 @@ class Draft:
         if self.path.is_dir():
             raise InputError(f"{str(path)!r} is a folder; give the name of a file to write")
         if self.path.is_symlink():
-            _require_own_link(self.path)
+            _require_own(self.path, "link")
         target = self.path.resolve() if self.path.is_symlink() else self.path.absolute()
+        self._is_special = self.path.exists() and not self.path.is_file()  # a pipe or a device cannot be replaced
+        if self._is_special:
+            if target.exists():  # /dev/stdout may lead to a pipe that has no name
+                _require_own(target, "pipe")
+            return
         if not target.parent.is_dir():
             raise InputError(f"there is no folder {str(self.path.parent)!r} to write {self.path.name!r} to")
         self._target = target
-        self._is_special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
-        if self._is_special:
-            return
         _remove_leftovers(target)
         self._temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.draft")
         try:
@@ -89,7 +93,7 @@ class Draft:
         """
         try:
             if self._is_special:
-                self._target.write_bytes(content)
+                _write_stream(self.path, content)
                 return
             write_all(self._descriptor, content)
             os.fsync(self._descriptor)
@@ -137,12 +141,34 @@ def _held_to_overwrite(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _require_own_link(path: Path) -> None:
-    """Refuse a link that another user put into a shared folder: it may lead to a file of this user's."""
-    owner, holder = os.lstat(path).st_uid, os.stat(path.parent)
-    is_shared = holder.st_mode & stat.S_ISVTX and holder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if is_shared and owner not in (os.geteuid(), holder.st_uid):
-        raise InputError(f"{str(path)!r} is a link of another user: remove it, or choose another name")
+def _require_own(path: Path, what: str) -> None:
+    """Refuse a link, a pipe or a socket that another user put where it lies.
+
+    A link may lead to a file of this user's, and what is written to a pipe goes to who reads there.
+    """
+    found, holder, own = os.lstat(path), os.stat(path.parent), (os.geteuid(), _ROOT)
+    is_others = holder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or holder.st_uid not in own
+    is_device = stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode)
+    if is_others and found.st_uid not in own and not is_device:
+        raise InputError(f"{str(path)!r} is a {what} of another user: remove it, or choose another name")
+
+
+def _write_stream(path: Path, content: bytes) -> None:
+    """Write to a pipe or a device. A pipe that is not read from is given up."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > end:
+                raise
+        time.sleep(0.02)
+    try:
+        os.set_blocking(descriptor, True)
+        write_all(descriptor, content)
+    finally:
+        os.close(descriptor)
 
 
 def _open_draft(path: Path) -> tuple[int, bool]:

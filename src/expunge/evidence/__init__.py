@@ -18,7 +18,15 @@ from expunge.evidence.facts import (
     PublicationFacts,
     RequestFacts,
 )
-from expunge.evidence.hashes import digest_of_hashes, hash_id, hash_ids, keyed_hash, request_key
+from expunge.evidence.hashes import (
+    digest_of_hashes,
+    hash_id,
+    hash_ids,
+    joined_hashes,
+    keyed_hash,
+    request_key,
+    split_hashes,
+)
 from expunge.evidence.history import (
     KEY_EVENTS,
     RENEWALS,
@@ -81,6 +89,7 @@ __all__ = [
     "hash_leaf",
     "is_consistent",
     "issue",
+    "joined_hashes",
     "key_id",
     "keyed_hash",
     "load_note_key",
@@ -90,6 +99,7 @@ __all__ = [
     "render_page",
     "request_key",
     "root_of_inclusion",
+    "split_hashes",
     "telling_entries",
     "verify",
     "why_disagreeing",

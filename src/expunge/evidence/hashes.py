@@ -12,6 +12,7 @@ from expunge.core.errors import ParameterError
 from expunge.evidence.canonical import write_canonical
 
 _KEY_BYTES: Final = 32
+_HASH_BYTES: Final = 32
 _BLOCK_BYTES: Final = 64  # of SHA-256
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))  # what RFC 2104 adds to the key
 _PURPOSE: Final = b"expunge request key\x00"
@@ -103,8 +104,58 @@ def hash_ids(key: bytes, record_ids: Iterable[RecordName]) -> tuple[str, ...]:
     >>> hash_ids(bytes(32), [17, 23]) == hash_ids(bytes(32), [23, 17])
     True
     """
+    return split_hashes(joined_hashes(key, record_ids))
+
+
+def joined_hashes(key: bytes, record_ids: Iterable[RecordName]) -> bytes:
+    """Hash several record ids, as `hash_ids` does, into one run of bytes: 32 for each hash.
+
+    Parameters
+    ----------
+    key
+        The request's key, from `request_key`.
+    record_ids
+        The ids.
+
+    Returns
+    -------
+    bytes
+        The hashes, sorted. Its SHA-256 is `digest_of_hashes` of them.
+
+    Raises
+    ------
+    ParameterError
+        As `hash_ids`.
+
+    Examples
+    --------
+    >>> split_hashes(joined_hashes(bytes(32), [17, 23])) == hash_ids(bytes(32), [17, 23])
+    True
+    """
     digest = keyed_hash(key)
-    return tuple([hashed.hex() for hashed in sorted([digest(_written(record_id)) for record_id in record_ids])])
+    return b"".join(sorted([digest(_written(record_id)) for record_id in record_ids]))
+
+
+def split_hashes(joined: bytes) -> tuple[str, ...]:
+    """The hashes in a run of bytes that `joined_hashes` made, in hexadecimal.
+
+    Parameters
+    ----------
+    joined
+        32 bytes for each hash.
+
+    Returns
+    -------
+    tuple of str
+        The hashes, in their order.
+
+    Examples
+    --------
+    >>> split_hashes(bytes(64)) == ("00" * 32, "00" * 32)
+    True
+    """
+    text = joined.hex()
+    return tuple([text[at : at + 2 * _HASH_BYTES] for at in range(0, len(text), 2 * _HASH_BYTES)])
 
 
 def digest_of_hashes(hashes: Iterable[str]) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import http.client
 import os
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -25,7 +27,8 @@ from expunge.evidence.publication import Publication, Submission
 MOST_PUBLISHED: Final = 2**26  # bytes
 HISTORY, LATEST = "history", "checkpoint"  # the files in a git repository
 _MOST_ANSWER: Final = 65_536
-_PATIENCE: Final = 30.0  # seconds to wait for a server
+_PATIENCE: Final = 30.0  # seconds to wait for a server that says nothing
+_LONGEST: Final = 600.0  # seconds to wait for the whole answer
 _TEXT: Final = {"Content-Type": "text/plain; charset=utf-8"}
 
 
@@ -302,16 +305,22 @@ def ask_nonce(url: str, witness: NoteKey) -> NonceSource:
 
 
 def _ask(method: str, url: str, body: bytes | None, *, most: int) -> tuple[int, bytes]:
+    """The status and the body. A server that sends a little now and then is given up in the end."""
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url!r:.200} is no URL: it begins with http:// or https://")
-    try:
-        request = urllib.request.Request(url, data=body, headers=_TEXT if body else {}, method=method)
+    answer: Future[tuple[int, bytes]] = Future()
+
+    def act() -> None:
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
-                status, found = answer.status, answer.read(most + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                status, found = error.code, error.read(_MOST_ANSWER)
+            answer.set_result(_ask_patiently(method, url, body, most=most))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=act, daemon=True).start()
+    try:
+        status, found = answer.result(_LONGEST)
+    except TimeoutError:
+        raise StoreError(f"{url} does not come to an end") from None
     except ValueError as error:
         raise InputError(f"{url!r} is no URL: {error}") from None
     except (OSError, http.client.HTTPException) as error:
@@ -320,6 +329,16 @@ def _ask(method: str, url: str, body: bytes | None, *, most: int) -> tuple[int, 
     if len(found) > most:
         raise InputError(f"{url} answers with more than {most:,} bytes")
     return status, found
+
+
+def _ask_patiently(method: str, url: str, body: bytes | None, *, most: int) -> tuple[int, bytes]:
+    request = urllib.request.Request(url, data=body, headers=_TEXT if body else {}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            return answer.status, answer.read(most + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(_MOST_ANSWER)
 
 
 def _require_success(url: str, status: int) -> None:

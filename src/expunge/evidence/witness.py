@@ -35,6 +35,7 @@ from expunge.evidence.nonce import Nonce, nonce_message
 from expunge.evidence.publication import MOST_SUBMISSION, Submission
 
 _SIGNING, _KEY, _LOGS, _REFUSED, _LOCK = "signing.pem", "witness.key", "logs", "refused", "lock"
+_NOTHING: Final = "nothing was cosigned yet\n"  # in words: a file that is cut off must not say it
 _MOST_KEY: Final = 10_000
 _MOST_REFUSED: Final = 1000  # refused submissions that are kept; each was signed by the key of a log
 
@@ -306,7 +307,7 @@ class Witness:
             os.close(descriptor)
 
     def _write(self, known: Witnessed) -> None:
-        text = f"{known.key}\n\n{'' if known.last is None else known.last}"
+        text = f"{known.key}\n\n{_NOTHING if known.last is None else known.last}"
         write_whole(self.path / _LOGS / _file(known.key.name), text.encode())
         flush_file(self.path / _LOGS)
 
@@ -320,7 +321,7 @@ class Witness:
         """Read what is known of a log. Its own cosignature shows that nobody else wrote it."""
         line, blank, note = place.read_bytes(most=MOST_SUBMISSION).decode(errors="replace").partition("\n\n")
         try:
-            found = Witnessed(NoteKey.parse(line), Checkpoint.parse(note) if note else None)
+            found = Witnessed(NoteKey.parse(line), None if note == _NOTHING else Checkpoint.parse(note))
         except InputError as error:
             raise self._damaged(f"{place.name}: {error}") from None
         if not blank or (found.last is not None and found.last.cosigned_at(self.key) is None):

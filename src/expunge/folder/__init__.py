@@ -6,6 +6,7 @@ from expunge.folder.disclosure import Disclosure, ModelCommitment, disclose, exp
 from expunge.folder.inspection import Contents, DeploymentView, contents, open_view
 from expunge.folder.opening import create, open
 from expunge.folder.policy import ApplyPolicy
+from expunge.folder.replica import Replica, ReplicaEndedError, open_replica
 from expunge.folder.schema import Schema, SchemaFact
 from expunge.folder.store.requests import Request
 
@@ -18,6 +19,8 @@ __all__ = [
     "DurableDeployment",
     "DurableStatus",
     "ModelCommitment",
+    "Replica",
+    "ReplicaEndedError",
     "Request",
     "Restored",
     "Schema",
@@ -28,6 +31,7 @@ __all__ = [
     "disclose",
     "export_for_audit",
     "open",
+    "open_replica",
     "open_view",
     "restore",
 ]

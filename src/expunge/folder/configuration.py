@@ -141,6 +141,9 @@ def dump_settings(
 
 
 def _dump_options(promise: Promise, num_shards: int, num_classes: int) -> dict[str, Any]:
+    if type(promise) is Exact:
+        front: Any = promise.make_front(None)
+        return {"combine": promise.combine, "threshold": None if promise.threshold is None else [*front.threshold]}
     if not isinstance(promise, Consensus | Noise):
         if type(promise) is not _PLAIN.get(promise.name):
             raise ParameterError(f"a deployment on disk takes the promises of this package, got {promise!r}")
@@ -179,7 +182,8 @@ def load_settings(data: dict[str, Any]) -> Settings:
 def _load_promise(name: str, options: dict[str, Any]) -> Promise:
     require_choice("promise", name, (*_PLAIN, *_CONSENSUS, Noise.name))
     if name in _PLAIN:
-        return _PLAIN[name](**options)
+        cut = options.get("threshold")
+        return _PLAIN[name](**{**options, **({} if cut is None else {"threshold": tuple(cut)})})
     target = None if options["target"] is None else Guarantee(*options["target"])
     if name != Noise.name:
         return Consensus(**{**options, "target": target})

@@ -26,7 +26,7 @@ from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period, utc
-from expunge.evidence import Certificate, Checkpoint, KeyDraw
+from expunge.evidence import Certificate, Checkpoint, Entry, KeyDraw, NoteKey, hash_leaf
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.configuration import load_settings
@@ -110,6 +110,8 @@ class DurableDeployment:
         Where models are trained.
     trusted
         The modules or classes of the user's own that may be stored.
+    is_served
+        Whether a service decides when requests are applied: see `expunge.folder.opening.open_to_serve`.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class DurableDeployment:
         max_generations: int,
         executor: Executor,
         trusted: Sequence[str],
+        is_served: bool = False,
     ) -> None:
         self._store, self._evidence = store, Evidence(store)
         self._evidence.ledger.check()
@@ -132,11 +135,12 @@ class DurableDeployment:
             present, learner, front=front, max_generations=max_generations, executor=executor, keeper=self._keeper
         )
         self._keeper.complete_erasure(present)
+        self._keeper.is_paced = is_served and not self.is_exact
         self._inbox.start_from(self.records)
         write_guarantee(store, self.guarantee())
         self._clock: threading.Thread | None = None
         self._clock_error: BaseException | None = None
-        if self._policy.mode == "every":
+        if self._policy.mode == "every" and not is_served:
             self._clock = threading.Thread(target=self._apply_on_a_clock, daemon=True)
             self._clock.start()
 
@@ -151,6 +155,10 @@ class DurableDeployment:
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
+    def note_address(self, address: str) -> None:
+        """Write down where this process listens, for replicas and for those who find the folder in use."""
+        self._store.note_address(address)
+
     def add_provenance(self, facts: dict[str, Any]) -> None:
         """Keep more plain data with the deployment, beside what `create` was told.
 
@@ -161,6 +169,16 @@ class DurableDeployment:
         """
         with self._store.database.transaction():
             self._store.write_fact("provenance", {**self.provenance, **facts})
+
+    @property
+    def policy(self) -> ApplyPolicy:
+        """When accepted requests are applied."""
+        return self._policy
+
+    @property
+    def tick_seconds(self) -> int:
+        """The clock tick to which certificates date that a request was applied."""
+        return self._evidence.clock.tick_seconds
 
     @property
     def key_is_from_system(self) -> bool:
@@ -475,29 +493,81 @@ class DurableDeployment:
         with self._working():
             self._keeper.complete_erasure(self.inside)
             self._inbox.catch_up(self.records)
-            applying = self._inbox.read_pending()
-            if not applying:
-                return None
-            self._raise_clock_error()
-            batch = [update for _, asked in applying for update in asked.updates(self.classes)]
-            with self._keeper.applying(applying):
+            with self._keeper.applying() as applying:
+                if not applying:
+                    return None
+                self._raise_clock_error()
+                batch = [update for _, asked in applying for update in asked.updates(self.classes)]
                 return self._deployment.update(batch, advance=advance).round
 
     def cancel(self, request: str) -> None:
-        """Take back a pending request, unless a later one builds on it."""
+        """Take back a pending request, unless it is being applied or a later one builds on it. It waits for nothing."""
         self._keeper.require_open()
         now = self._evidence.clock.now()  # before the locks, as in `submit`
-        with self._deployment.hold(), self._inbox.lock:
+        with self._deployment.hold_if_free() as is_free, self._inbox.lock:
             self._keeper.require_open()
-            self._inbox.cancel(request, self.records, now=now)
+            if any(one.request == request for one, _ in self._keeper.under_way):
+                raise RequestError(f"request {request} is being applied: too late to cancel")
+            self._inbox.cancel(request, self.records, now=now, sweeps=is_free)
 
     def request(self, request: str) -> Request:
         """Return a request as it stands now, by its id."""
         return self._evidence.shown(self._evidence.requests.get(request))
 
-    def requests(self) -> list[Request]:
-        """Return all requests, oldest first."""
-        return [self._evidence.shown(each) for each in self._evidence.requests.all()]
+    def requests(
+        self,
+        *,
+        state: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Request]:
+        """Return requests, oldest first.
+
+        Parameters
+        ----------
+        state
+            Only those that are "pending", "applied" or "cancelled".
+        after
+            Only those that come after this one in the order.
+        limit
+            At most so many.
+        newest_first
+            Return the newest first.
+
+        Returns
+        -------
+        list of Request
+            The requests.
+
+        Raises
+        ------
+        RequestError
+            If `after` names no request.
+        """
+        book = self._evidence.requests
+        if after is not None:
+            book.get(after)
+        found = book.page(state=state, after=after, limit=limit, newest_first=newest_first)
+        return [self._evidence.shown(each) for each in found]
+
+    def requests_about(self, ids: Iterable[RecordId] = (), subjects: Iterable[RecordId] = ()) -> list[Request]:
+        """Return the requests that name these records, or deleted these subjects; see `DeploymentView.requests_about`.
+
+        Parameters
+        ----------
+        ids, subjects
+            Whose requests are looked for.
+
+        Returns
+        -------
+        list of Request
+            The requests, oldest first.
+        """
+        people, here = list(subjects), self.records
+        slots = [slot for each in people for slot in here.subjects.find(each) if not here.index.is_gone(slot)]
+        names = [*ids, *map(here.id_of, slots)]
+        return [self._evidence.shown(each) for each in self._evidence.requests.about(names, people)]
 
     def certificate(self, request: str | None = None, *, since: Iterable[Checkpoint] = ()) -> Certificate:
         """Issue a signed certificate about a request, or about the whole deployment.
@@ -565,6 +635,45 @@ class DurableDeployment:
     def log_state(self) -> LogState:
         """Where the log is now, as it was signed: quick, because its entries are not looked at again."""
         return self._evidence.ledger.state
+
+    @property
+    def log_key(self) -> NoteKey:
+        """The key that the log's checkpoints are checked with, under the log's name."""
+        return self._evidence.ledger.public_key
+
+    def log_entries(self, *, after: int = 0, limit: int = 100) -> list[Entry]:
+        """Return entries of the log that come after one, by its place from 1; at most so many."""
+        return self._evidence.ledger.entries("WHERE sequence > ? AND sequence <= ?", (after, after + limit))
+
+    def inclusion(self, sequence: int, size: int | None = None) -> tuple[bytes, list[bytes], int]:
+        """The proof that the log, or its first `size` entries, holds the entry at this place, from 1.
+
+        Parameters
+        ----------
+        sequence
+            The entry's place.
+        size
+            How many entries; all of them if None.
+
+        Returns
+        -------
+        leaf : bytes
+            The hash of the entry.
+        proof : list of bytes
+            For `expunge.evidence.root_of_inclusion`, with the index `sequence` - 1.
+        size : int
+            How many entries the proof is about.
+
+        Raises
+        ------
+        InputError
+            If there is no such entry.
+        """
+        with self._store.database.snapshot():
+            tree = self._evidence.ledger.check()
+            proof = tree.inclusion(sequence - 1, size)
+            entry = self._evidence.ledger.entries("WHERE sequence = ?", (sequence,))[0]
+            return hash_leaf(entry.content), proof, len(tree) if size is None else size
 
     def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
         """The proof that the log begins with its first `old_size` entries: see `Tree.consistency`.
@@ -658,9 +767,8 @@ class DurableDeployment:
         """
         with self._working():
             self._inbox.catch_up(self.records)
-            applying = self._inbox.read_pending()
-            updates = [*batch, *(update for _, asked in applying for update in asked.updates(self.classes))]
-            with self._keeper.applying(applying):
+            with self._keeper.applying() as applying:
+                updates = [*batch, *(update for _, asked in applying for update in asked.updates(self.classes))]
                 found = self._deployment.restart(updates, advance=advance).round
             assert found is not None
             return found
@@ -736,6 +844,10 @@ class DurableDeployment:
             except BaseException:
                 self._keeper.drop(self.inside)
                 raise
+
+    def halt(self) -> None:
+        """Cut an update short that is under way in another thread: its requests stay pending. `close` comes next."""
+        self._keeper.halted.set()
 
     def close(self) -> None:
         """Write the exact number of predictions and release the folder. Pending requests stay pending.

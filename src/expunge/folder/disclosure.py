@@ -685,8 +685,8 @@ def _read_bundled_records(place: Place, manifest: Mapping[str, Any], form: Form)
 
 
 @contextmanager
-def recording(path: str | os.PathLike[str]) -> Iterator[Callable[..., None]]:
-    """Hold a folder for a recomputation, and write its result into the folder's log.
+def recording(path: str | os.PathLike[str], *, begun: float | None = None) -> Iterator[Callable[..., None]]:
+    """Hold a folder, for a recomputation or after one, and write its result into the folder's log.
 
     The entry tells how the shards were chosen, and commits to all models in service. With independent shards, which an
     (α,β,γ) promise needs, it tells the verdict only: how many of the chosen shards differ, and whether a round left
@@ -696,11 +696,14 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[..., None]]:
     ----------
     path
         The deployment's folder. No other process may have it open, also not for serving.
+    begun
+        When the recomputation began, in seconds since 1970, if it was before this call: the entry is dated from it.
 
     Yields
     ------
     callable
-        `write(num_checked=…, num_different=…, agrees=…, chosen_by=…, checkpoint=…)` appends the entry.
+        `write(generation=…, round=…, num_checked=…, num_different=…, agrees=…, chosen_by=…, checkpoint=…)` appends the
+        entry. It raises `RequestError` if the models in service are of another generation or round by now.
 
     Raises
     ------
@@ -713,7 +716,7 @@ def recording(path: str | os.PathLike[str]) -> Iterator[Callable[..., None]]:
     try:
         evidence = Evidence(store)
         evidence.ledger.check()
-        with evidence.clock.work():
+        with evidence.clock.work(begun):
             yield partial(_write_recomputed, store, evidence)
     finally:
         store.close()
@@ -741,22 +744,29 @@ def record_recomputation(
         If a round was applied since the models were read.
     """
     store, evidence = deployment._store, deployment._evidence
-    with evidence.clock.work(begun), store.database.transaction():
-        position = store.position
-        if (position.generation, position.round) != (generation, round):
-            raise RequestError("other models are in service since it began, so the result was not recorded")
-        _write_recomputed(store, evidence, **told)
+    with evidence.clock.work(begun):
+        _write_recomputed(store, evidence, generation=generation, round=round, **told)
 
 
 def _write_recomputed(
-    store: Store, evidence: Evidence, *, num_different: int, checkpoint: str | None, **told: Any
+    store: Store,
+    evidence: Evidence,
+    *,
+    generation: int,
+    round: int,
+    num_different: int,
+    checkpoint: str | None,
+    **told: Any,
 ) -> None:
-    position, is_independent = store.position, store.fact("settings")["sampling"] == "independent"
-    told |= {**evidence.of_generation(position.generation), "round": position.round}
+    is_independent = store.fact("settings")["sampling"] == "independent"
+    told |= {**evidence.of_generation(generation), "round": round}
     if checkpoint is not None:
         told["checkpoint"] = checkpoint
-    if not is_independent:
-        models = {shard: _committed(store, shard) for shard in range(_num_shards(store))}
-        told |= {"num_different": num_different, "models": combine_commitments(models)}
     with store.database.transaction():
+        position = store.position
+        if (position.generation, position.round) != (generation, round):
+            raise RequestError("other models are in service since it began, so the result was not recorded")
+        if not is_independent:
+            models = {shard: _committed(store, shard) for shard in range(_num_shards(store))}
+            told |= {"num_different": num_different, "models": combine_commitments(models)}
         evidence.ledger.write("recomputed", evidence.clock.done(), **told)

@@ -93,6 +93,16 @@ class Clock:
         finally:
             del self._work.begun
 
+    def wait_for_tick(self, ended: threading.Event) -> None:
+        """Wait for the first tick after this thread's work began, or for the next one if it is past."""
+        now = time.time()
+        first = round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds)
+        self.wait_until(first if seconds_of(first) >= now else self.tick(), ended)
+
+    def wait_until(self, at: str, ended: threading.Event) -> None:
+        """Wait until this time, unless the event comes first; not for long if the clock was set back."""
+        ended.wait(min(max(0.0, seconds_of(at) - time.time()), 3.0 * self.tick_seconds))
+
     def done(self) -> str:
         """Return the date of the end of this thread's work, which ends now."""
         now = time.time()

@@ -56,7 +56,18 @@ def get_figures(store: Store) -> dict[str, Any]:
 
 def get_round(store: Store, front: Front, opening: RoundContext, trusted: Sequence[str]) -> Round:
     """Read the round that was stored."""
-    found = store.object(_ROUND)
+    return load_round(store, read_round(store), front, opening, trusted)
+
+
+def read_round(store: Store) -> tuple[str, bytes] | None:
+    """Read what the round in force has learned, as it was encoded; None if it has learned nothing."""
+    return store.object(_ROUND)
+
+
+def load_round(
+    store: Store, found: tuple[str, bytes] | None, front: Front, opening: RoundContext, trusted: Sequence[str]
+) -> Round:
+    """Make the round again from what it has learned."""
     kept = {} if found is None else decode(*found, trusted=trusted)
     try:
         return front.load_round(opening, kept)

@@ -19,7 +19,6 @@ from expunge.core.errors import (
     UnknownSubjectError,
 )
 from expunge.core.records import Records, Update
-from expunge.evidence import digest_of_hashes
 from expunge.folder.evidence import Evidence
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Batch, Name, Request
@@ -250,7 +249,7 @@ class Inbox:
                             "num_deletions": each.deletions,
                             "num_additions": each.additions,
                             "num_corrections": each.corrections,
-                            "records": digest_of_hashes(requests.hashes_of(each.request)),
+                            "records": requests.digest_of(each.request),
                         },
                     )
                     for (one, _), each in zip(passed, made, strict=True)
@@ -292,10 +291,14 @@ class Inbox:
         named, self._named, self._is_current = self._named, None, False
         return Counter() if named is None else named
 
-    def cancel(self, request: str, current: Records, *, now: str) -> None:
-        """Take back a pending request, unless a later one builds on it."""
+    def cancel(self, request: str, current: Records, *, now: str, sweeps: bool = True) -> None:
+        """Take back a pending request, unless a later one builds on it.
+
+        `sweeps` says that nothing is staged, so that what an attempt to apply it left behind can be removed too.
+        """
         requests = self._evidence.requests
         requests.get(request)  # refuses an unknown one before anything is compared with it
+        cell = requests.cell_of(request)
         alone, after = self._alone(request), None
         if alone is None:
             try:
@@ -319,7 +322,10 @@ class Inbox:
                 del named[name]
             self._named = named
         with self._store.explain_errors():
-            self._store.sweep()  # its records, and what an attempt to apply it left behind
+            if sweeps:
+                self._store.sweep()  # its records, and what an attempt to apply it left behind
+            else:
+                self._store.drop_request(cell)
         self._store.database.checkpoint()
 
     def _refuse_baked_in(self, request: str, pending: list[Request]) -> None:

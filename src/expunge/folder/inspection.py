@@ -133,15 +133,7 @@ class DeploymentView:
     @_explained
     def guarantee(self) -> Guarantee:
         """Return the guarantee that held when the folder was last opened for writing."""
-        data = self._store.fact("guarantee")
-        try:
-            values = [float(data[name]) for name in ("alpha", "beta", "gamma")]
-            rest = {name: data[name] for name in ("theorem", "parameters", "assumptions", "note", "form")}
-            return Guarantee(*values, **rest)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(
-                f"{self._store.folder}: the guarantee that was written down is damaged: {error}"
-            ) from None
+        return read_guarantee(self._store)
 
     @property
     @_explained
@@ -165,12 +157,7 @@ class DeploymentView:
             The modules or classes of your own that the folder was created with. Without them, what only a learner of
             your own says about its environment is not compared.
         """
-        counts = count_environments(self._store)
-        try:
-            here = Environment.here(read_learner(self._store, tuple(trust)))
-        except ModelFormatError:
-            here = Environment.like(next(iter(counts)))
-        return Origins.of(counts, here=here, numerics=self._store.fact("numerics"))
+        return read_origins(self._store, tuple(trust))
 
     @property
     def promise_name(self) -> str:
@@ -304,6 +291,27 @@ class DeploymentView:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def read_guarantee(store: Store) -> Guarantee:
+    """Read the guarantee that held when the folder was last opened for writing."""
+    data = store.fact("guarantee")
+    try:
+        values = [float(data[name]) for name in ("alpha", "beta", "gamma")]
+        rest = {name: data[name] for name in ("theorem", "parameters", "assumptions", "note", "form")}
+        return Guarantee(*values, **rest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{store.folder}: the guarantee that was written down is damaged: {error}") from None
+
+
+def read_origins(store: Store, trusted: tuple[str, ...]) -> Origins:
+    """Read which environments the models in service were trained in, and compare them with this process's."""
+    counts = count_environments(store)
+    try:
+        here = Environment.here(read_learner(store, trusted))
+    except ModelFormatError:
+        here = Environment.like(next(iter(counts)))
+    return Origins.of(counts, here=here, numerics=store.fact("numerics"))
 
 
 def open_view(path: str | os.PathLike[str]) -> DeploymentView:

@@ -5,6 +5,7 @@ A round takes these steps. Their names are those of `expunge.folder.store.steps`
     stage    write new models and records, as they are made, into files that nothing refers to yet
     switch   one transaction: shards, round, budgets, requests
     erase    overwrite deleted rows, remove replaced files and empty the log, all at the same time
+    follow   wait for replicas: each acknowledges the round, ends, or has no lease any more (`store.leases`)
     applied  one transaction: the requests count as applied
 
 A crash before the switch leaves pending requests and unused files. A crash after it leaves erasing that the next
@@ -14,7 +15,7 @@ opening finishes. Predictions are paid for in blocks: a block is on the disk bef
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
@@ -37,12 +38,12 @@ from expunge.folder.store.ensembles import (
     replaced_files,
     write_key,
 )
+from expunge.folder.store.leases import Followers
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import DurableJournal
 from expunge.serving.keeper import RoundState
 from expunge.serving.publishing import Front
-from expunge.training.ensemble import EnsembleState
 
 _ONE_FOLDER = "The folder is served once: no copy of it is served, and it is not set back to an earlier state."
 _SEEDED = (
@@ -91,7 +92,7 @@ class FolderKeeper:
     """
 
     def __init__(self, store: Store, evidence: Evidence, inbox: Inbox, front: Front, trusted: Sequence[str]) -> None:
-        self.closed = threading.Event()
+        self.closed, self.halted = threading.Event(), threading.Event()
         self.under_way: tuple[tuple[Request, Batch], ...] = ()  # the requests of the next round
         self._store = store
         self._evidence = evidence
@@ -99,7 +100,10 @@ class FolderKeeper:
         self._front = front
         self.trusted = trusted
         self._alignment = Alignment(store)
+        self._followers = Followers(store.place)
+        self.is_paced = False  # whether rounds are switched, and requests count as applied, on ticks of the clock alone
         self._stage: EnsembleWriter | None = None
+        self._staged: StagedEnsemble | None = None
         self._redeclared: Redeclared | None = None
         self._drawing: KeyDrawing | None = None
         self._replaced: list[Place] | None = None  # files that the last switch replaced; None if that is not known
@@ -107,16 +111,17 @@ class FolderKeeper:
     def require_open(self) -> None:
         """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
         self._store.require_own()
-        if self.closed.is_set():
+        if self.closed.is_set() or self.halted.is_set():
             raise StoreError(f"{self._store.folder} has been closed")
         self._alignment.check()
 
     @contextmanager
-    def applying(self, requests: Sequence[tuple[Request, Batch]]) -> Iterator[None]:
-        """The next round is the one that applies these requests."""
-        self.under_way = tuple(requests)
+    def applying(self) -> Iterator[tuple[tuple[Request, Batch], ...]]:
+        """The next round is the one that applies the requests that are pending now."""
+        with self._inbox.lock:  # none of them is cancelled from here on
+            self.under_way = tuple(self._inbox.read_pending())
         try:
-            yield
+            yield self.under_way
         finally:
             self.under_way = ()
 
@@ -149,24 +154,30 @@ class FolderKeeper:
         self._stage = EnsembleWriter(self._store, trusted=self.trusted)
         return self._stage
 
-    def commit(self, present: RoundState, following: RoundState) -> RoundState:
-        """Wait until everything is staged, and switch on the disk. The switch in memory comes after it."""
+    def stage(self, present: RoundState, following: RoundState) -> RoundState:
+        """Wait until everything of the round is on the disk."""
         report_step("apply.trained")
         self.require_open()
         self._alignment.require(present)
-        staged = self._staged(following.state)
-        keep_readable(present.state, staged)
-        if staged.state is not following.state:
-            following = replace(following, state=staged.state, serving=following.serving.moved(staged.state))
-        self._switch(present, following, staged)
-        return following
-
-    def _staged(self, state: EnsembleState) -> StagedEnsemble:
-        assert self._stage is not None, "a round begins before it is committed"
+        assert self._stage is not None, "a round begins before it is staged"
         with self._stage as begun:
-            staged = begun.collect(state)
+            self._staged = staged = begun.collect(following.state)
         self._stage = None
-        return staged
+        keep_readable(present.state, staged)
+        if staged.state is following.state:
+            return following
+        return replace(following, state=staged.state, serving=following.serving.moved(staged.state))
+
+    def commit(self, present: RoundState, following: RoundState, switch: Callable[[RoundState], None]) -> None:
+        """Switch on the disk, and then in memory. Between the two no request is accepted or cancelled."""
+        staged, self._staged = self._staged, None
+        assert staged is not None, "a round is staged before it is committed"
+        if self.is_paced:
+            self._evidence.clock.wait_for_tick(self.halted)
+        self.require_open()
+        with self._inbox.lock:
+            self._switch(present, following, staged)
+            switch(following)
 
     def _switch(self, present: RoundState, following: RoundState, staged: StagedEnsemble) -> None:
         store, evidence, state = self._store, self._evidence, following.state
@@ -219,8 +230,13 @@ class FolderKeeper:
         if not switched and store.database.row("SELECT 1 FROM dead WHERE erased = 0 LIMIT 1") is None:
             return False
         replaced, self._replaced = self._replaced, None  # once: after an error all files are looked at
+        self._followers.announce((present.generation, present.round))  # they follow while this process erases
         erase(store, replaced)
+        self._followers.wait(self.halted.wait)
         tick = self._evidence.clock.done()
+        if self.is_paced:
+            self._evidence.clock.wait_until(tick, self.halted)
+            self.require_open()
         with store.database.transaction():
             report_step("applied.open")
             store.database.execute("UPDATE dead SET erased = 1 WHERE erased = 0")
@@ -242,7 +258,7 @@ class FolderKeeper:
         """Remove everything that was staged, after a failure. Find out whether the disk has switched all the same."""
         self._alignment.after_failure(present)
         self._replaced = None
-        stage, self._stage = self._stage, None
+        stage, self._stage, self._staged = self._stage, None, None
         if stage is not None:
             stage.close()
         self._store.tidy()
@@ -258,6 +274,7 @@ class FolderKeeper:
         This may come in the middle of an update, from a signal handler.
         """
         self.closed.set()
+        self.halted.set()
         if self._stage is not None:
             self._stage.halt()
             self._store.tidy()

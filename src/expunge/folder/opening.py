@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from expunge.core.version import __version__
 from expunge.core.words import seconds_of
 from expunge.evidence import write_canonical
 from expunge.evidence.nonce import Draw, NonceSource
-from expunge.folder.codec import Encoded, decode, encode, encode_model
+from expunge.folder.codec import Encoded, decode, encode, encode_model, require_trusted
 from expunge.folder.codec.trust import Untrusted, joined
 from expunge.folder.configuration import Settings, describe_learner, dump_settings, hides_counts, load_settings
 from expunge.folder.deployment import DurableDeployment
@@ -43,6 +44,7 @@ from expunge.folder.store.ensembles import (
     write_key,
 )
 from expunge.folder.store.files import explain_damage, explain_errors
+from expunge.folder.store.packs import read_model
 from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
@@ -52,7 +54,7 @@ from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import NUMERICS, Numerics
-from expunge.training.execution import make_executor
+from expunge.training.execution import Executor, make_executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
 from expunge.training.recipe import Recipe
@@ -373,14 +375,7 @@ def open(
     ...     deployment.status.num_records
     20
     """
-    recover_replacement(Path(path))
-    store = Store.open(Path(path))
-    try:
-        with explain_damage(store.folder):
-            deployment = _resumed(store, tuple(trust), n_jobs)
-    except BaseException:
-        store.close()
-        raise
+    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs))
     try:
         if apply_pending and deployment.is_due:
             deployment.apply()
@@ -391,13 +386,56 @@ def open(
     return deployment
 
 
-def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> DurableDeployment:
+def open_to_serve(
+    path: str | os.PathLike[str], *, trust: Sequence[str] = (), executor: Executor | None = None
+) -> DurableDeployment:
+    """Open a folder for a service, which decides itself when accepted requests are applied.
+
+    Under (α,β,γ) a round is then put in service at the first tick of the deployment's clock after its training began,
+    and its requests count as applied at the next one. So nothing that requesters see tells how long a training took, as
+    long as none takes longer than a tick.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    trust
+        The modules or classes of your own that the folder was created with.
+    executor
+        Where models are trained; this process if None.
+
+    Returns
+    -------
+    DurableDeployment
+        The deployment. Nothing is applied by itself, whatever its policy says.
+
+    Raises
+    ------
+    FolderBusyError, FormatError, StoreError
+        As `open`.
+    """
+    return _opened(Path(path), tuple(trust), executor or make_executor(None), is_served=True)
+
+
+def _opened(path: Path, trusted: tuple[str, ...], executor: Executor, *, is_served: bool = False) -> DurableDeployment:
+    recover_replacement(path)
+    store = Store.open(path)
+    try:
+        with explain_damage(store.folder):
+            return _resumed(store, trusted, executor, is_served)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _resumed(store: Store, trusted: tuple[str, ...], executor: Executor, is_served: bool) -> DurableDeployment:
     settings = load_settings(store.fact("settings"))
+    _require_trusted(store, trusted)
     learner, front = read_learner(store, trusted), get_front(store, trusted)
     state = read_state(store, learner, settings.make_sampler(), trusted=trusted)
     report_step("open.read")
     publisher = restore_publisher(store, settings, state.records.num_classes)
-    rng, executor, position = Randomness.from_system(), make_executor(n_jobs), store.position
+    rng, position = Randomness.from_system(), store.position
     serving = get_round(store, front, RoundContext(state, publisher, rng, executor), trusted)
     return DurableDeployment(
         store,
@@ -416,7 +454,43 @@ def _resumed(store: Store, trusted: tuple[str, ...], n_jobs: int | None) -> Dura
         max_generations=settings.promise.max_generations,
         executor=executor,
         trusted=trusted,
+        is_served=is_served,
     )
+
+
+def _require_trusted(store: Store, trusted: tuple[str, ...]) -> None:
+    """Raise one error for all code of learner, front and models that is not trusted.
+
+    A model may be made of more than its learner. Only the first one is looked at, and none where nothing is trusted and
+    nothing has to be: then there is none of anybody's own.
+    """
+    refused = _refused((found[1] for name in ("learner", "front") if (found := store.object(name))), trusted)
+    if refused or trusted:
+        refused += _refused(_first_model(store), trusted)
+    if refused:
+        raise joined(refused)
+
+
+def _refused(parts: Iterable[bytes], trusted: tuple[str, ...]) -> list[Untrusted]:
+    found = []
+    for data in parts:
+        try:
+            require_trusted(data, trusted=trusted)
+        except Untrusted as error:
+            found.append(error)
+    return found
+
+
+def _first_model(store: Store) -> list[bytes]:
+    """The bytes of the first shard's model; nothing if it is not what was written, which is told when it is needed."""
+    row = store.database.row("SELECT file, digest, cell FROM shards WHERE shard = 0")
+    if row is None:
+        return []
+    try:
+        data = store.unseal(read_model(store.place / "models" / row[0], 0), row[2]) or b""
+    except (StoreError, OSError):
+        return []
+    return [data] if hashlib.sha256(data).digest() == bytes(row[1]) else []
 
 
 def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:

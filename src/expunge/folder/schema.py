@@ -194,7 +194,7 @@ def _facts(store: Store, learner: Any) -> list[tuple[str, Any, str]]:
         ("sampling", *_sampling(settings.sampling, settings.inclusion_probability)),
         ("slices", slices, f"{slices:,}"),
         ("learner", *_learner(learner, store.fact("provenance").get("learner"))),
-        ("promise", *_promise(settings.name, settings.promise)),
+        ("promise", *_promise(settings.name, settings.promise, is_regression=form.outputs is not None)),
         ("numerics", store.fact("numerics"), store.fact("numerics")),
     ]
 
@@ -235,8 +235,13 @@ def _learner(learner: Any, name: str | None) -> tuple[Any, str]:
     return {"name": name, "options": words}, words if name is None else f"{name}: {words}"
 
 
-def _promise(name: str, promise: Promise) -> tuple[Any, str]:
-    told = {option: str(value) for option, value in promise.get_params(deep=False).items() if value is not None}
+def _promise(name: str, promise: Promise, *, is_regression: bool) -> tuple[Any, str]:
+    values = {option: value for option, value in promise.get_params(deep=False).items() if value is not None}
+    if is_regression or promise.name != "exact":
+        values.pop("threshold", None)
+    else:
+        values.pop("combine", None)  # of numbers
+    told = {name: f"{each[0]} from {each[1]:g}" if name == "threshold" else str(each) for name, each in values.items()}
     return {"name": name, "options": told}, ", ".join([name, *(f"{option}={value}" for option, value in told.items())])
 
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from expunge.core.errors import InputError
-from expunge.folder import DurableDeployment
+from expunge.folder import DurableDeployment, Replica
 from expunge.service.exchange import EVERYBODY, Answer, Request, Route, as_json, tagged
 
 if TYPE_CHECKING:
-    from expunge.service.application import Service
+    from expunge.service.application import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Told:
     is_guarded: bool
 
 
-def told(deployment: DurableDeployment, *, allow_unguarded: bool) -> Told:
+def told(deployment: DurableDeployment | Replica, *, allow_unguarded: bool) -> Told:
     """What is told of a deployment; an error if it may not be served."""
     if not deployment.key_is_from_system:
         raise InputError(
@@ -57,9 +57,8 @@ def told(deployment: DurableDeployment, *, allow_unguarded: bool) -> Told:
     return Told(name, f"unguarded; no (alpha, beta, gamma) is claimed for {name}", False, False)
 
 
-def routes(service: Service) -> list[Route]:
+def routes(service: Host, deployment: DurableDeployment | Replica) -> list[Route]:
     """The routes of this module."""
-    deployment = service.deployment
 
     async def promise(request: Request) -> Answer:
         return tagged(request, as_json(_promise(deployment, service.told)))
@@ -73,7 +72,7 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-def _promise(deployment: DurableDeployment, told: Told) -> dict[str, Any]:
+def _promise(deployment: DurableDeployment | Replica, told: Told) -> dict[str, Any]:
     statements = [each.to_dict() for each in deployment.promise]
     return {
         "promise": told.name,
@@ -83,7 +82,7 @@ def _promise(deployment: DurableDeployment, told: Told) -> dict[str, Any]:
     }
 
 
-def _status(deployment: DurableDeployment) -> dict[str, Any]:
+def _status(deployment: DurableDeployment | Replica) -> dict[str, Any]:
     found = deployment.status
     return {
         "name": found.name,

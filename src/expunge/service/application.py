@@ -15,16 +15,20 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from expunge.core.errors import ExpungeError, StoreError
-from expunge.folder import DurableDeployment
-from expunge.service import about, audits, dashboard, inside, planning, predictions
+from expunge.folder import DurableDeployment, Replica
+from expunge.folder.opening import open_to_serve
+from expunge.service import about, audits, dashboard, inside, metrics, openapi, planning, predictions, proofs, updates
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
+from expunge.service.bearer import Issuer, Tokens
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
+    JSON,
     NO_CONTENT,
     NO_STORE,
     PROBLEM,
@@ -37,11 +41,16 @@ from expunge.service.exchange import (
     as_json,
 )
 from expunge.service.jobs import Jobs
+from expunge.service.lines import Lines
 from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
 from expunge.service.traffic import Traffic
+from expunge.service.trainer import Trainer, num_workers
+from expunge.training.execution import KeptProcesses
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DATA: Final = frozenset({JSON, PROBLEM})  # which have no content policy of their own
+_CLERKS: Final = 8  # threads that may wait for the disk
 _BODY_SECONDS: Final = 120.0  # for the whole body of a request
 _FOLLOW_SECONDS: Final = 1.0
 _SWITCH_SECONDS: Final = 0.0005  # a thread that computes gives way to the loop after this
@@ -59,26 +68,32 @@ class Limits:
         The rows of a batch.
     rate
         The requests a second of each caller whose key does not say; None for no limit.
+    patience
+        The seconds that a round which is being made may take at the end. After that its requests are left for the next
+        start.
     """
 
     body: int = 64 << 20
     rows: int = 1_000_000
     rate: float | None = None
+    patience: float = 30.0
 
 
-class Service:
-    """A deployment's folder, served. Make one by `make_app`.
+class Host:
+    """What happens to every request, for the service of a deployment and for its replicas. `routes` says what there is.
 
     Parameters
     ----------
     deployment
-        The open folder.
+        Who answers.
     limits
         How much one request may ask for.
     allow_unguarded
         Whether an (α,β,γ) promise may be vacuous, or absent.
-    trust
-        The modules or classes of the user's own that the folder was created with.
+    lines
+        The operator's log; standard error if None.
+    tokens
+        Checks OIDC tokens; None if keys alone open anything.
 
     Raises
     ------
@@ -86,71 +101,76 @@ class Service:
         If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
     """
 
+    routes: Routes
+
     def __init__(
         self,
-        deployment: DurableDeployment,
+        deployment: DurableDeployment | Replica,
         *,
         limits: Limits | None = None,
         allow_unguarded: bool = False,
-        trust: Sequence[str] = (),
+        lines: Lines | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
-        self.deployment = deployment
         self.limits = limits or Limits()
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
-        self.traffic, self.jobs = Traffic(), Jobs(deployment.path, trust=trust)
+        self.counts, self.tokens = metrics.Counts(), tokens
+        self.lines = lines or Lines(tells_times=self.told.is_exact)
+        self.traffic = Traffic()
         self._rates = Rates()
         self._prefix, self._number = secrets.token_hex(4), 0  # of the ids of requests that bring none
         self._arriving: dict[asyncio.Task[Any], float] = {}  # since when bodies are being read
         self._always: Headers = [*SECURITY, ("expunge-promise", self.told.header)]
-        self.rounds = inside.Rounds(deployment.inside)
         self.columns = Columns.of(deployment)
         self.predictor = Predictor(deployment, self.columns)
-        modules = (predictions, about, dashboard, audits, planning, inside)
-        self.routes = Routes(
-            [
-                Route("GET", "/healthz", None, self._health),
-                *(each for module in modules for each in module.routes(self)),
-            ]
-        )
+        self._following: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         await self.predictor.start()
-        self._following = [asyncio.create_task(each) for each in (self._look_after(), self.rounds.follow(self))]
+        self._following = [asyncio.create_task(self._look_after())]
 
     async def stop(self) -> None:
         """End what goes on beside the requests."""
         for each in self._following:
             each.cancel()
-        await self.jobs.stop()
+        self.lines.flush()
+
+    @property
+    def failure(self) -> ExpungeError | None:
+        """Why it ended by itself, if it did."""
+        return None
+
+    def listens_at(self, url: str) -> None:
+        """It listens now."""
 
     def close(self) -> None:
-        """Close the folder."""
+        """End the threads and the log."""
         self.predictor.close()
-        self.deployment.close()
+        self.lines.say("stopped")
 
     async def _look_after(self) -> None:
         """Follow the keys, and give up bodies that come too slowly."""
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
-            with suppress(ExpungeError, OSError):  # a file that cannot be read opens nothing
+            self.lines.flush()
+            try:
                 self.keys.follow()
+            except (ExpungeError, OSError) as error:  # a file that cannot be read opens nothing
+                self.lines.error(error, where="the keys cannot be read")
             late = time.monotonic() - _BODY_SECONDS
             for task in [task for task, begun in self._arriving.items() if begun < late]:
                 del self._arriving[task]
                 task.cancel()
-
-    async def _health(self, request: Request) -> Answer:
-        return as_json({"status": "ok"})
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one request of the server."""
         if scope.proto != "http":
             protocol.close(403)
             return
-        headers = scope.headers
+        headers, begun, route = scope.headers, time.perf_counter(), None
         given = headers.get("x-request-id")
         if given is None or not _ID.fullmatch(given):
             self._number += 1
@@ -167,13 +187,18 @@ class Service:
                 self.traffic.count(answer.rows)
         except Exception as error:
             answer = self._failed(error, request)
+        seconds, place = time.perf_counter() - begun, "unknown" if route is None else route.path
+        self.counts.add(request.method if route else "ANY", place, answer.status, answer.rows, seconds)
+        caller = request.caller
+        name, role = (None, None) if caller is None else (caller.name, caller.role)
+        self.lines.request(given, request.method, place, answer.status, name, role, answer.rows, seconds)
         sent = [
             *self._always,
             ("x-request-id", given),
             ("content-type", answer.kind),
             *answer.headers,
         ]
-        if not any(name == NO_CONTENT[0] for name, _ in answer.headers):
+        if answer.kind in _DATA or not any(name == NO_CONTENT[0] for name, _ in answer.headers):
             sent.append(NO_CONTENT)
         if answer.status == 304 or request.method == "HEAD":
             protocol.response_empty(answer.status, sent)
@@ -204,7 +229,12 @@ class Service:
             )
 
     def _caller_of(self, token: str) -> Caller | None:
-        return self.keys.caller_of(token)
+        found = self.keys.caller_of(token)
+        if found is None and self.tokens is not None and not token.startswith("expunge_"):
+            found = self.tokens.caller_of(token)
+        if found is None or found.rate is not None or self.limits.rate is None:
+            return found
+        return replace(found, rate=self.limits.rate)
 
     async def _body(self, request: Request, protocol: Any) -> bytes:
         """Read the body, as far as the limit."""
@@ -236,6 +266,7 @@ class Service:
         """The answer that says what went wrong."""
         problem = problem_of(error)
         if problem is None:
+            self.lines.error(error, identity=request.id, where=f"{request.method} {request.path}")
             problem = (
                 Problem(503, "unavailable", "the folder cannot be used now")
                 if isinstance(error, StoreError)
@@ -244,6 +275,95 @@ class Service:
         answer = as_json(problem.to_dict(request.id), status=problem.status, headers=[NO_STORE, *problem.headers])
         answer.kind = PROBLEM
         return answer
+
+
+class Service(Host):
+    """A deployment's folder, served. Make one by `make_app`.
+
+    Parameters
+    ----------
+    deployment
+        The open folder.
+    limits
+        How much one request may ask for.
+    allow_unguarded
+        Whether an (α,β,γ) promise may be vacuous, or absent.
+    trust
+        The modules or classes of the user's own that the folder was created with.
+    workers
+        The processes that the deployment trains in.
+    lines
+        The operator's log; standard error if None.
+    tokens
+        Checks OIDC tokens; None if keys alone open anything.
+
+    Raises
+    ------
+    InputError
+        If the recipe key follows from a fixed seed, or nothing guards what is published and that was not allowed.
+    """
+
+    def __init__(
+        self,
+        deployment: DurableDeployment,
+        *,
+        limits: Limits | None = None,
+        allow_unguarded: bool = False,
+        trust: Sequence[str] = (),
+        workers: KeptProcesses | None = None,
+        lines: Lines | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
+        workers = workers or KeptProcesses(num_workers(None))
+        super().__init__(deployment, limits=limits, allow_unguarded=allow_unguarded, lines=lines, tokens=tokens)
+        self.deployment, self.jobs = deployment, Jobs(deployment.path, trust=trust)
+        self.rounds = inside.Rounds(deployment.inside)
+        self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
+        self.trainer = Trainer(deployment, workers, tell=self._tell)
+        modules = (updates, proofs, metrics, openapi, dashboard, audits, planning, inside)
+        self.routes = Routes(
+            [
+                Route("GET", "/healthz", None, self._health),
+                *predictions.routes(self, deployment),
+                *about.routes(self, deployment),
+                *(each for module in modules for each in module.routes(self)),
+            ]
+        )
+
+    async def start(self) -> None:
+        """Begin what goes on beside the requests."""
+        await super().start()
+        loop = asyncio.get_running_loop()
+
+        def applied() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self.arrivals.changed)
+
+        self.trainer.start(applied)
+        self._following.append(asyncio.create_task(self.rounds.follow(self)))
+
+    async def stop(self) -> None:
+        """End what goes on beside the requests."""
+        await super().stop()
+        await self.jobs.stop()
+
+    def close(self) -> None:
+        """Finish or hand over what was accepted, and close the folder."""
+        self.trainer.close(patience=self.limits.patience)
+        self.desk.shutdown()
+        self.deployment.close()
+        super().close()
+
+    def listens_at(self, url: str) -> None:
+        """Say so in the folder, where replicas look."""
+        self.deployment.note_address(url)
+
+    def _tell(self, error: Exception) -> None:
+        """Tell the operator's log of an error inside."""
+        self.lines.error(error, where="a round could not be made; its requests stay pending")
+
+    async def _health(self, request: Request) -> Answer:
+        return as_json({"status": "ok"})
 
 
 def _too_large(most: int) -> Problem:
@@ -256,6 +376,9 @@ def make_app(
     trust: Sequence[str] = (),
     limits: Limits | None = None,
     allow_unguarded: bool = False,
+    jobs: int | None = None,
+    log_requests: bool = True,
+    issuer: Issuer | None = None,
 ) -> Service:
     """Open a folder to be served.
 
@@ -269,6 +392,12 @@ def make_app(
         How much one request may ask for.
     allow_unguarded
         Serve also if an (α,β,γ) promise was asked for and is vacuous, or if none is claimed.
+    jobs
+        How many processes train; all cores but one if None.
+    log_requests
+        Whether each request has a line in the operator's log.
+    issuer
+        Whose OIDC tokens are accepted beside keys.
 
     Returns
     -------
@@ -282,11 +411,15 @@ def make_app(
     StoreError
         If the folder cannot be opened.
     """
-    from expunge.folder import open as open_folder
-
-    deployment = open_folder(folder, trust=trust, apply_pending=False)
+    tokens = None if issuer is None else Tokens(issuer)
+    if tokens is not None:
+        tokens.load()
+    workers = KeptProcesses(num_workers(jobs))
+    deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
-        return Service(deployment, limits=limits, allow_unguarded=allow_unguarded, trust=trust)
+        lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
+        options = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
+        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)  # type: ignore[arg-type]
     except BaseException:
         deployment.close()
         raise

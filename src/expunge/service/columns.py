@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from expunge.core.errors import InputError
 from expunge.core.features import Features, is_frame, missing_rows
-from expunge.folder import DurableDeployment
+from expunge.folder import DurableDeployment, Replica
 from expunge.service.problems import Problem, invalid
 from expunge.tables import Schema, Table
 from expunge.tables.formats import arrow_columns, read_csv
@@ -84,7 +84,7 @@ class Columns:
     allow_missing: bool
 
     @classmethod
-    def of(cls, deployment: DurableDeployment) -> Columns:
+    def of(cls, deployment: DurableDeployment | Replica) -> Columns:
         """The columns of a deployment."""
         records = deployment.records
         allow_missing = bool(records.allow_missing)
@@ -129,7 +129,7 @@ class Columns:
         return found | None if self.allow_missing or kinds - {"number"} else found
 
     @cached_property
-    def _listed(self) -> Any:
+    def listed(self) -> Any:
         """The type of a row that is a list."""
         if self.shape is None or len(self.shape) == 1:
             return list[self._value]  # type: ignore[name-defined]
@@ -141,18 +141,22 @@ class Columns:
         return nested
 
     @cached_property
-    def _named(self) -> Any:
+    def named(self) -> Any:
         """The type of a row that is an object; None if columns have no names."""
         if self.names is None:
             return None
-        return _struct("Row", {name: self._field(kind) for name, kind in zip(self.names, self.kinds, strict=True)})
+        return struct("Row", self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """The columns by name, each with the type of its values in JSON."""
+        return {name: self._field(kind) for name, kind in zip(self.names or (), self.kinds, strict=False)}
 
     def _field(self, kind: Kind) -> Any:
         return _TYPES[kind] | None if self.allow_missing or kind != "number" else _TYPES[kind]
 
     @cached_property
     def _questions(self) -> msgspec.json.Decoder[Any]:
-        row = self._listed if self._named is None else self._named | self._listed
+        row = self.listed if self.named is None else self.named | self.listed
         rows: Any = list[row]  # type: ignore[valid-type]
         return msgspec.json.Decoder(msgspec.defstruct("Questions", [("rows", rows)], forbid_unknown_fields=True))
 
@@ -175,16 +179,16 @@ class Columns:
         try:
             found = self._questions.decode(body).rows
         except msgspec.ValidationError as error:
-            self._refuse(error)
+            raise where_of(error, self.names) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise invalid(f"the body is no JSON: {error}") from None
         if not found:
             raise invalid("there are no rows", field="rows")
-        return self._listed_rows(found)
+        return self.listed_rows(found)
 
-    def _listed_rows(self, rows: list[Any]) -> list[Row]:
+    def listed_rows(self, rows: list[Any]) -> list[Row]:
         """Rows that were lists or objects, as sequences of values."""
-        if self._named is not None:
+        if self.named is not None:
             get, width = self._get, self.width
             rows = [row if type(row) is list else get(row) for row in rows]
             if {*map(len, rows)} != {width}:
@@ -192,21 +196,6 @@ class Columns:
                     if len(row) != width:
                         raise invalid(f"row {number:,} has {len(row):,} values, expected {width:,}", row=number)
         return rows
-
-    def _refuse(self, error: msgspec.ValidationError) -> NoReturn:
-        """Say which row and field the decoder did not accept."""
-        found = _PATH.match(str(error))
-        assert found is not None
-        what, path = found["what"], found["path"] or ""
-        at, unknown = _ROW.search(path), re.search(r"(?:unknown|required) field `(.*)`", what)
-        if at is None:
-            field = unknown[1] if unknown else path.removeprefix(".") or None
-            raise invalid(_words(what) if unknown or field is None else f"{field}: {_words(what)}", field=field)
-        row, field = int(at[1]) + 1, unknown[1] if unknown else at[2]
-        if at[3] is not None:
-            field = str(int(at[3]) + 1) if self.names is None else dict(enumerate(self.names)).get(int(at[3]))
-        where = f"row {row:,}" + ("" if field is None else f", field {field!r:.80}")
-        raise invalid(f"{where}: {_words(what)}", row=row, field=field)
 
     def features(self, rows: Sequence[Row]) -> Features:
         """Rows from `rows` as features.
@@ -305,6 +294,8 @@ class Columns:
             return self.features(self.rows(body))
         if form == "npy":
             return self._of_npy(body)
+        if form == "arrow" and self.is_flat and (numbers := self._of_arrow(body)) is not None:
+            return numbers
         table = self.table(form, body)
         if not len(table):
             raise invalid("there are no rows")
@@ -349,6 +340,21 @@ class Columns:
         import pandas as pd
 
         return self.check(pd.DataFrame(columns))
+
+    def _of_arrow(self, body: bytes) -> NDArray[Any] | None:
+        """A table of Arrow that holds these columns as plain numbers, and nothing else; None for any other."""
+        table = _open_arrow(body)
+        names = table.column_names
+        known = len(names) == self.width if self.names is None else sorted(names) == sorted(self.names)
+        if not known or not len(table) or len(set(names)) < len(names):
+            return None
+        columns = [table.column(name) for name in self.names or names]
+        if any(each.null_count or str(each.type) not in _PLAIN_TYPES for each in columns):
+            return None
+        found = np.empty((len(table), len(columns)))
+        for at, each in enumerate(columns):
+            found[:, at] = each.to_numpy()
+        return self._cast(found)
 
     def _of_npy(self, body: bytes) -> NDArray[Any]:
         """An NPY array, read without a copy. Its size is checked before it is believed."""
@@ -409,6 +415,7 @@ class Columns:
 
 
 _NUMBERS: Final = frozenset({"number", "boolean"})
+_PLAIN_TYPES: Final = frozenset({"double", "float", *(f"int{size}" for size in (8, 16, 32, 64))})
 
 
 def _kind_of(dtype: Any) -> Kind:
@@ -416,14 +423,33 @@ def _kind_of(dtype: Any) -> Kind:
     return "number" if kind in "iuf" else "boolean" if kind == "b" else "any"
 
 
-def _struct(name: str, fields: dict[str, Any]) -> Any:
-    """A type for objects with exactly these fields, which become c0, c1, …"""
+def struct(name: str, fields: dict[str, Any], *, optional: Collection[str] = ()) -> Any:
+    """A type for objects with exactly these fields, which become c0, c1, …; optional ones are None if left out."""
     strange = [each for each in fields if not _PLAIN_NAME.fullmatch(each)]
     if strange:
         raise InputError(f"column {strange[0]!r:.80} cannot be a field of JSON: rename it")
     rename = {f"c{place}": each for place, each in enumerate(fields)}
-    typed = [(f"c{place}", kind) for place, kind in enumerate(fields.values())]
+    typed: list[Any] = [
+        (f"c{place}", kind, None) if each in optional else (f"c{place}", kind)
+        for place, (each, kind) in enumerate(fields.items())
+    ]
     return msgspec.defstruct(name, typed, rename=rename, forbid_unknown_fields=True, gc=False)
+
+
+def where_of(error: msgspec.ValidationError, names: Sequence[str] | None) -> Problem:
+    """What the decoder did not accept, with its row and field. `names` are those of the columns, if they have any."""
+    found = _PATH.match(str(error))
+    assert found is not None
+    what, path = found["what"], found["path"] or ""
+    at, unknown = _ROW.search(path), re.search(r"(?:unknown|required) field `(.*)`", what)
+    if at is None:
+        field = unknown[1] if unknown else path.removeprefix(".") or None
+        return invalid(_words(what) if unknown or field is None else f"{field}: {_words(what)}", field=field)
+    row, field = int(at[1]) + 1, unknown[1] if unknown else at[2]
+    if at[3] is not None:
+        field = str(int(at[3]) + 1) if names is None else dict(enumerate(names)).get(int(at[3]))
+    where = f"row {row:,}" + ("" if field is None else f", field {field!r:.80}")
+    return invalid(f"{where}: {_words(what)}", row=row, field=field)
 
 
 def _words(what: str) -> str:
@@ -439,7 +465,7 @@ def _open_arrow(body: bytes) -> Any:
         table = (pa.ipc.open_file(source) if body[:6] == b"ARROW1" else pa.ipc.open_stream(source)).read_all()
         table.validate(full=True)
         return table
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever a damaged body makes of it
         raise invalid(f"the body is no Arrow that can be read: {' '.join(str(error).split())[:200]}") from None
 
 
@@ -484,5 +510,5 @@ def read_npy(body: bytes) -> NDArray[Any]:
             raise ValueError(f"its header says {count:,} values of {dtype}, which is not what follows")
         flat = np.frombuffer(body, dtype=dtype, offset=start, count=count) if count else np.empty(0, dtype)
         return flat.reshape(shape, order="F" if is_fortran else "C")
-    except (ValueError, TypeError, SyntaxError, EOFError, OverflowError, MemoryError, RecursionError) as error:
+    except Exception as error:  # NumPy reads the header as a piece of Python, which may fail in any way
         raise invalid(f"the body is no NPY array that can be read: {' '.join(str(error).split())[:200]}") from None

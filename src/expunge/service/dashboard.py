@@ -9,19 +9,27 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
 
 from expunge.core.html import document
 from expunge.core.words import utc
+from expunge.evidence.letter import languages, read_template, write_letter
 from expunge.folder.evidence import LogState
-from expunge.service.exchange import EVERYBODY, NO_STORE, Answer, Request, Route, as_json, tagged
+from expunge.service.access import Role
+from expunge.service.exchange import EVERYBODY, NO_STORE, Answer, Request, Route, as_json, asked, tagged
+from expunge.service.problems import invalid
+from expunge.service.updates import facts
 
 if TYPE_CHECKING:
     from expunge.service.application import Service
 
+_MOST_LOOKED_AT: Final = 1000
+_Name = Annotated[str, msgspec.Meta(max_length=200)]
 _KINDS: Final = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -61,8 +69,25 @@ def _hash_of(style: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()}'"
 
 
+class Names(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose requests are looked for."""
+
+    ids: Annotated[list[str | int], msgspec.Meta(max_length=100)] = []
+    subjects: Annotated[list[str | int], msgspec.Meta(max_length=100)] = []
+
+
+class LetterWords(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked of a letter: its language, and the names in it."""
+
+    language: Annotated[str, msgspec.Meta(max_length=20)] = "en"
+    recipient: _Name = ""
+    sender: _Name = ""
+    reference: _Name = ""
+
+
 def routes(service: Service) -> list[Route]:
     """The routes of this module."""
+    keys = _kinds_of_keys(service)
 
     async def show(request: Request) -> Answer:
         content, kind = page_files()[request.path.rpartition("/")[2] or "index.html"]
@@ -71,12 +96,55 @@ def routes(service: Service) -> list[Route]:
         return answer
 
     async def overview(request: Request) -> Answer:
-        return _untold(as_json(await asyncio.to_thread(_overview, service, request)))
+        return _untold(as_json(await asyncio.to_thread(_overview, service, request, keys)))
+
+    async def letter(request: Request) -> Answer:
+        words, number = asked(request, LetterWords), request.parts["request"]
+        if words.language not in languages():
+            raise invalid(f"language must be one of {', '.join(languages())}", field="language")
+        issued = await asyncio.to_thread(service.deployment.certificate, number)
+        template = read_template(words.language)
+        written = write_letter(
+            issued, template, recipient=words.recipient, sender=words.sender, reference=words.reference
+        )
+        return _untold(Answer(written.to_html().encode(), _KINDS["html"]))
 
     names = [name for name in page_files() if name != "index.html"]
     pages = [Route("GET", "/", None, show), *(Route("GET", f"/page/{name}", None, show) for name in names)]
     described = {"summary": "What the dashboard's overview shows: state, requests, traffic, log"}
-    return [*pages, Route("GET", "/v1/overview", EVERYBODY, overview, described)]
+
+    async def find(request: Request) -> Answer:
+        names = asked(request, Names)
+        if not names.ids and not names.subjects:
+            raise invalid("say which ids or subjects to look for")
+        found = await asyncio.to_thread(service.deployment.requests_about, names.ids, names.subjects)
+        return _untold(as_json({"updates": [facts(each) for each in reversed(found)]}))
+
+    replies = frozenset[Role]({"update", "auditor", "operator"})
+    return [
+        *pages,
+        Route("GET", "/v1/overview", EVERYBODY, overview, described),
+        Route("POST", "/v1/updates/find", replies, find, {"summary": "Requests about records and subjects"}),
+        Route("POST", "/v1/letters/{request}", replies, letter, {"summary": "A letter to the person who asked"}),
+    ]
+
+
+def _kinds_of_keys(service: Service) -> dict[str, str | None]:
+    """How ids and subjects are written: "int", "str", or "any" if both kinds occur; None if there are no subjects."""
+    schema, records = service.columns.schema, service.deployment.records
+    if schema is not None:
+        return {"id": schema.id_kind, "subject": None if schema.subject is None else schema.subject_kind}
+    slots = records.live_slots()[:_MOST_LOOKED_AT]
+    subjects = records.subjects_of(slots)
+    return {
+        "id": _kind_of(records.ids_of(slots)),
+        "subject": None if subjects is None else _kind_of([each for each in subjects if each is not None]),
+    }
+
+
+def _kind_of(names: Iterable[Any]) -> str:
+    kinds = {"str" if isinstance(each, str) else "int" for each in names}
+    return kinds.pop() if len(kinds) == 1 else "any"
 
 
 def _untold(answer: Answer) -> Answer:
@@ -85,7 +153,7 @@ def _untold(answer: Answer) -> Answer:
     return answer
 
 
-def _overview(service: Service, request: Request) -> dict[str, Any]:
+def _overview(service: Service, request: Request, keys: dict[str, str | None]) -> dict[str, Any]:
     deployment, caller = service.deployment, request.caller
     assert caller is not None
     status, log = deployment.status, deployment.log_state
@@ -105,7 +173,13 @@ def _overview(service: Service, request: Request) -> dict[str, Any]:
     }
     if caller.role == "predict":
         return found
-    return found | {"requests": _requests(log.counts), "log": _log(log), "recomputation": _recomputation(log)}
+    return found | {
+        "requests": _requests(log.counts),
+        "log": _log(log),
+        "recomputation": _recomputation(log),
+        "keys": keys,
+        "recomputable": service.told.is_exact or caller.role == "operator",
+    }
 
 
 def _requests(counts: Mapping[str, int]) -> dict[str, int]:

@@ -228,10 +228,12 @@ class Routes:
     ----------
     routes
         The routes.
+    otherwise
+        What answers everything else; None for 404.
     """
 
-    def __init__(self, routes: list[Route]) -> None:
-        self.all = routes
+    def __init__(self, routes: list[Route], *, otherwise: Route | None = None) -> None:
+        self.all, self._otherwise = routes, otherwise
         self._fixed: dict[str, dict[str, Route]] = {}
         self._open: list[tuple[tuple[str, ...], dict[str, Route]]] = []
         for each in routes:
@@ -255,6 +257,8 @@ class Routes:
         """
         methods = self._fixed.get(request.path) or self._opened(request)
         if methods is None:
+            if self._otherwise is not None:
+                return self._otherwise
             raise Problem(404, "not-found", "nothing is at this address")
         found = methods.get(request.method)
         if found is None:

@@ -33,7 +33,7 @@ _ROUNDS_KEPT: Final = 200
 _LOOK_SECONDS: Final = 0.25
 _MOST_ANSWERS: Final = 200_000  # of all models together, for their accuracy
 _MOST_ROWS, _FEWEST_ROWS = 500, 50
-_ACCURACY_SECONDS: Final = 2.0
+_ACCURACY_SECONDS: Final = 2.0  # of processor time
 _CURVE_POINTS: Final = 40
 _SEED: Final = 71
 
@@ -119,6 +119,7 @@ def _inside(service: Service) -> dict[str, Any]:
         "models_by_updates": by_updates,
         "models_if_everything": k * found.round,
         "rounds": list(service.rounds.seen),
+        "trainer": service.trainer.to_dict(),
         "costs": deployment.provenance.get("costs"),
         "budget": {name: _finite(each) for name, each in asdict(found.budget).items()},
         "publishes": deployment.promise_name,
@@ -144,10 +145,10 @@ def _measure(found: RoundState) -> dict[str, Any] | None:
     size = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_ANSWERS // state.num_shards))
     chosen = np.sort(np.random.default_rng(_SEED).choice(slots, min(size, len(slots)), replace=False))
     X, truth, _ = state.records.gather(chosen)
-    ends, values = time.monotonic() + _ACCURACY_SECONDS, list[float | None]()
+    ends, values = time.thread_time() + _ACCURACY_SECONDS, list[float | None]()
     for members, model in zip(state.members, state.models, strict=True):
         value = None
-        if time.monotonic() < ends and not isinstance(model, Abstainer):
+        if time.thread_time() < ends and not isinstance(model, Abstainer):
             others = ~np.isin(chosen, members)
             with suppress(ExpungeError, ValueError, TypeError):
                 value = _score(np.asarray(model.predict(X)), truth, others, state.records.is_regression)

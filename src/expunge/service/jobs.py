@@ -1,4 +1,4 @@
-"""Long work that the service is asked for: one piece at a time, in a process of its own (`expunge.service.work`).
+"""Long work that the service is asked for: one recomputation and one other piece at a time, in processes of their own.
 
 What it finds stays in memory until the service ends, and nothing is written into the folder. A new round does not make
 it wrong: each result says which round it is about.
@@ -26,6 +26,8 @@ _KEPT: Final = 20  # results of each kind of work
 _NOT_RECORDED: Final = "it was done, but could not be recorded"
 _MOST_LINE: Final = 1 << 26
 _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+# How long a recomputation takes depends on ζ. So what others may ask for does not wait for it.
+_LANES: Final = {"recompute": "recompute", "audit": "beside", "measure": "beside"}
 _NAMES: Final = {"recompute": "a recomputation", "audit": "an audit", "measure": "a measurement"}
 
 
@@ -87,13 +89,8 @@ class Jobs:
     def __init__(self, folder: str | os.PathLike[str], *, trust: Sequence[str] = ()) -> None:
         self._folder, self._trust = os.fspath(folder), list(trust)
         self._jobs: dict[str, Job] = {}
-        self._running: tuple[Job, asyncio.Task[None]] | None = None
+        self._running: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         self._then: dict[str, Callable[[], Awaitable[None]]] = {}
-
-    @property
-    def running(self) -> Job | None:
-        """The work that goes on now."""
-        return None if self._running is None else self._running[0]
 
     def start(self, work: str, options: dict[str, Any], *, round: int) -> Job:
         """Begin a piece of work.
@@ -103,14 +100,15 @@ class Jobs:
         Problem
             If another piece is not done yet.
         """
-        if self.running is not None:
-            name = _NAMES[self.running.work]
+        lane = _LANES[work]
+        if lane in self._running:
+            name = _NAMES[self._running[lane][0].work]
             raise Problem(409, "conflict", f"{name} is under way; wait for it, or stop it first")
         job = Job(secrets.token_hex(8), work, options, round)
         self._jobs[job.id] = job
         for old in [each for each in self._jobs.values() if each.work == work][:-_KEPT]:
             del self._jobs[old.id]
-        self._running = job, asyncio.create_task(self._run(job))
+        self._running[lane] = job, asyncio.create_task(self._run(job))
         return job
 
     def get(self, work: str, identity: str) -> Job:
@@ -134,16 +132,16 @@ class Jobs:
 
     async def cancel(self, job: Job) -> None:
         """Stop a piece of work, if it is not done yet."""
-        if self._running is not None and self._running[0] is job:
-            task = self._running[1]
+        running, task = self._running.get(_LANES[job.work], (None, None))
+        if running is job and task is not None:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
     async def stop(self) -> None:
         """End what goes on."""
-        if self._running is not None:
-            await self.cancel(self._running[0])
+        for job, _ in list(self._running.values()):
+            await self.cancel(job)
 
     async def _run(self, job: Job) -> None:
         then: Callable[[], Awaitable[None]] | None = None
@@ -163,7 +161,8 @@ class Jobs:
                 job.state = "failed" if job.result is None else "done"
                 job.error = job.error or (None if job.result is not None else "it ended without a result")
             self._then.pop(job.id, None)
-            job.ended_at, self._running = utc(time.time()), None
+            job.ended_at = utc(time.time())
+            del self._running[_LANES[job.work]]
 
     async def _follow(self, job: Job) -> None:
         """Start the process, and note what it tells."""

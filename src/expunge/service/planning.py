@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OPERATOR: Final[frozenset[Role]] = frozenset({"operator"})
 _MOST: Final = 1e12
 _TRAFFIC: Final = {"deletions_per_day": 10.0, "batches_per_day": 24.0}
-_USUAL: Final = {**_TRAFFIC, "predictions_per_day": 1000.0, "alpha": 5.0, "beta": 1e-3, "gamma": 1e-3}
+_USUAL: Final = {"copies": 1.0, **_TRAFFIC, "predictions_per_day": 1000.0, "alpha": 5.0, "beta": 1e-3, "gamma": 1e-3}
 
 
 class Measure(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,6 +101,7 @@ def _plan(
     records: int,
     shards: int,
     classes: int,
+    copies: float,
     deletions: float,
     batches: float,
     predictions: float,
@@ -112,6 +113,7 @@ def _plan(
         num_records=max(records, 1),
         num_shards=shards,
         num_classes=max(classes, 2),
+        inclusion_probability=min(1.0, copies / shards),
         target=Guarantee(alpha, beta, gamma),
         predictions_per_day=predictions,
         deletions_per_day=deletions,
@@ -125,6 +127,8 @@ def _plan(
         "recommendation": made.verdict.recommendation,
         "recommended": made.recommended.words,
         "recommended_shards": made.recommended.num_shards,
+        "recommended_copies": made.recommended.num_shards * made.recommended.inclusion_probability,
+        "remarks": list(made.remarks),
         "one_model_passes": made.exact.one_model_passes_per_day,
         "ensemble_passes": made.exact.ensemble_passes_per_day,
         "batch_passes": made.deletion.passes_per_batch * made.question.updates_per_day,

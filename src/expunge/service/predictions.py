@@ -5,17 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from expunge.folder import DurableDeployment, Replica
 from expunge.service.answers import Labels, form_of_answer, form_of_body, write
 from expunge.service.exchange import EVERYBODY, Answer, Request, Route, as_json, tagged
 
 if TYPE_CHECKING:
-    from expunge.service.application import Service
+    from expunge.service.application import Host
 
 
-def routes(service: Service) -> list[Route]:
+def routes(service: Host, deployment: DurableDeployment | Replica) -> list[Route]:
     """The routes of this module."""
     columns, predictor = service.columns, service.predictor
-    labels, limits = Labels.of(service.deployment.classes), service.limits
+    labels, limits = Labels.of(deployment.classes), service.limits
 
     async def predict(request: Request) -> Answer:
         probabilities = bool(request.query) and _wants_probabilities(request)

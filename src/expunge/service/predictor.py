@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from expunge.core.features import Features, num_rows, take
-from expunge.folder import DurableDeployment
+from expunge.folder import DurableDeployment, Replica
 from expunge.service.columns import Columns, Form, Row
 from expunge.service.exchange import Answer
 from expunge.service.problems import Problem
@@ -58,7 +58,7 @@ class Predictor:
         How rows are read.
     """
 
-    def __init__(self, deployment: DurableDeployment, columns: Columns) -> None:
+    def __init__(self, deployment: DurableDeployment | Replica, columns: Columns) -> None:
         self._deployment, self._columns = deployment, columns
         self._waiting: deque[_Waiting] = deque()
         self._num_waiting, self._num_batches = 0, 0
@@ -111,7 +111,8 @@ class Predictor:
                 return write(await self._together(rows, probabilities))
 
         def read() -> Features:
-            features = self._reading.read(form, body) if len(body) >= _LARGE else self._columns.read(form, body)
+            is_slow = form in ("json", "csv") and len(body) >= _LARGE  # Arrow and NPY are read without decoding
+            features = self._reading.read(form, body) if is_slow else self._columns.read(form, body)
             if num_rows(features) > most:
                 raise Problem(413, "too-large", f"a batch has at most {most:,} rows here, got {num_rows(features):,}")
             return features

@@ -24,7 +24,7 @@ from expunge.core.errors import (
     UnknownRecordError,
 )
 
-_PLACE: Final = re.compile(r"row ([\d,]+)(?: of)?(?: column '(.*?)'(?= of| is|$))?")
+_PLACE: Final = re.compile(r"rows? ([\d,]+)(?: of)?(?: column '(.*?)'(?= of| is|$))?")
 _COLUMN: Final = re.compile(r"column '(.*?)'(?= of| is| does|, which|$)")
 
 #: The kinds of problems, each with its title. The kind is the end of the problem's type.
@@ -33,6 +33,7 @@ KINDS: Final = {
     "forbidden": "This key may not do that",
     "not-found": "There is no such thing",
     "method-not-allowed": "Another method is needed",
+    "misdirected": "Another process answers this",
     "not-acceptable": "No such form of answer",
     "unsupported-media-type": "No such form of body",
     "too-large": "The body or batch is too large",

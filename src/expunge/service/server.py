@@ -21,7 +21,7 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from expunge.core.errors import InputError
-from expunge.service.application import Service
+from expunge.service.application import Host
 from expunge.training.surroundings import vote_for_good
 
 HOST: Final = "127.0.0.1"
@@ -58,7 +58,7 @@ class Listening:
         return f"{'http' if self.certificate is None else 'https'}://{host}:{port}"
 
 
-def run(service: Service, listening: Listening, *, announce: Callable[[str], None]) -> None:
+def run(service: Host, listening: Listening, *, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Parameters
@@ -92,7 +92,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(service: Service, listening: Listening, announce: Callable[[str], None]) -> None:
+async def _serve(service: Host, listening: Listening, announce: Callable[[str], None]) -> None:
     held = _reserve(listening)
     port = int(held.getsockname()[1])
     options: dict[str, Any] = {}

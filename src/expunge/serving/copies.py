@@ -21,11 +21,13 @@ from expunge.serving.publishing import StudentFront, StudentRound
 from expunge.training.learners import AbstainingLearner, SlicedModel
 from expunge.training.learners.protocol import (
     Combination,
+    Cut,
     Learner,
     Model,
     OneByOneVoter,
     combine_values,
     for_classes,
+    likeliest,
     make_voter,
     mean_probabilities,
     predicts_values,
@@ -60,6 +62,8 @@ class Copy:
         The shape of what a regressor predicts for a row: () for one number, (m,) for m.
     combination
         How the values of regressors become one.
+    cut
+        The code of a class, and the probability from which on it is the answer; None for the likeliest class.
     kind
         "ensemble" or "student".
     round
@@ -74,6 +78,7 @@ class Copy:
     allow_missing: bool
     outputs: tuple[int, ...]
     combination: Combination
+    cut: Cut | None
     kind: str
     round: int
 
@@ -111,11 +116,10 @@ class Copy:
             return found.reshape(len(found), *self.outputs)
         if self.kind == "student":
             codes = np.asarray(self.models[0].predict(rows), dtype=np.int64)
-        elif self.has_probabilities:
-            table = self._probabilities(rows)
-            voter = self._voter
-            table = voter.margins(table) if hasattr(voter, "margins") else table
-            codes = np.where(np.isnan(table).any(axis=1), -1, np.nan_to_num(table).argmax(axis=1))
+        elif self.cut is not None or self.has_probabilities:
+            table, voter = self._probabilities(rows), self._voter
+            table = voter.margins(table) if self.cut is None and hasattr(voter, "margins") else table
+            codes = likeliest(table, self.cut)
         else:
             counts = self._voter.count(rows)
             codes = np.where(counts.any(axis=1), plurality(counts), -1)
@@ -236,6 +240,7 @@ def copy_of(model: Any) -> Copy:
         allow_missing=records.allow_missing,
         outputs=records.outputs or (),
         combination=getattr(serving, "combine", "mean"),
+        cut=getattr(serving, "cut", None),
         kind=kind,
         round=present.round,
     )

@@ -476,7 +476,7 @@ class Deployment:
             state, serving = present.state, present.serving
             assert isinstance(serving, ExactRound)
             found = state.mean_probabilities(rows)
-            codes = serving.likeliest(found) if state.has_probabilities else serving.answer(rows)
+            codes = serving.likeliest(found) if serving.decides_by_probabilities else serving.answer(rows)
             return Published(present.round, codes=codes, probabilities=found)
         if self.records.is_regression:
             return Published(present.round, values=self._values_of(present, rows))
@@ -984,6 +984,16 @@ class Deployment:
         with self._updating:
             yield
 
+    @contextmanager
+    def hold_if_free(self) -> Iterator[bool]:
+        """As `hold`, unless another thread updates: then nothing is held. Yield whether it is."""
+        is_held = self._updating.acquire(blocking=False)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self._updating.release()
+
     def close(self) -> None:
         """End the keeping of this deployment, between two updates and between two predictions that are paid for."""
         with self._updating, self._lock:
@@ -1021,10 +1031,9 @@ class Deployment:
         present, keeper, started = self._present, self._keeper, time.monotonic()
         try:
             trained = train(present, keeper.begin(present))
-            following = keeper.commit(present, replace(trained, seconds=time.monotonic() - started))
-            if following.publisher is not present.publisher:
-                following.publisher.journal = keeper.journal(following)
-            self._switch(following)
+            following = keeper.stage(present, replace(trained, seconds=time.monotonic() - started))
+            following.state.get_ready_as(present.state)
+            keeper.commit(present, following, self._switch)
         except BaseException:
             keeper.drop(self._present)
             raise
@@ -1033,6 +1042,8 @@ class Deployment:
 
     def _switch(self, following: RoundState) -> None:
         """Put a round in service, all at once: in one assignment, which Ctrl-C does not cut in two."""
+        if following.publisher is not self._present.publisher:
+            following.publisher.journal = self._keeper.journal(following)
         with self._lock:
             self._present = following
 

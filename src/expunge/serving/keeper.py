@@ -7,6 +7,7 @@ nothing to do (`InMemory`). In a folder the keeper is the protocol of crash safe
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -83,8 +84,8 @@ class RoundState:
 class Keeper(Protocol):
     """Keeps the rounds and the books of one deployment.
 
-    A deployment calls `begin`, `commit` and `erase` for each new round, in this order and for one round at a time. It
-    puts the round in service between `commit` and `erase`. If anything up to then fails, it calls `drop`.
+    A deployment calls `begin`, `stage`, `commit` and `erase` for each new round, in this order and for one round at a
+    time. If anything up to the switch fails, it calls `drop`.
     """
 
     def working(self) -> AbstractContextManager[None]:
@@ -93,8 +94,11 @@ class Keeper(Protocol):
     def begin(self, present: RoundState) -> StateWriter | None:
         """Get ready to keep the round after `present`. What is returned takes the records and models as they come."""
 
-    def commit(self, present: RoundState, following: RoundState) -> RoundState:
-        """Keep the round completely or not at all. Return the one to put in service, with the same records."""
+    def stage(self, present: RoundState, following: RoundState) -> RoundState:
+        """Write the round down, where nothing refers to it yet. Return the one to go on with, with the same records."""
+
+    def commit(self, present: RoundState, following: RoundState, switch: Callable[[RoundState], None]) -> None:
+        """Keep the round completely or not at all, and then put it in service: call `switch` with it."""
 
     def erase(self, present: RoundState) -> None:
         """Erase what the round that is now in service replaced."""
@@ -128,9 +132,13 @@ class InMemory:
     def begin(self, present: RoundState) -> None:
         """Nothing to do."""
 
-    def commit(self, present: RoundState, following: RoundState) -> RoundState:
+    def stage(self, present: RoundState, following: RoundState) -> RoundState:
         """The same round."""
         return following
+
+    def commit(self, present: RoundState, following: RoundState, switch: Callable[[RoundState], None]) -> None:
+        """Put it in service."""
+        switch(following)
 
     def erase(self, present: RoundState) -> None:
         """Nothing to do."""

@@ -264,7 +264,12 @@ class Promise(ABC):
                 sampler = self.make_sampler(None, probability)
                 rule: Combination = getattr(self, "combine", "mean")
                 chosen, _ = choose_shards(
-                    records, learner, sampler=sampler, by_votes=not self.is_exact, combination=rule
+                    records,
+                    learner,
+                    sampler=sampler,
+                    by_votes=not self.is_exact,
+                    combination=rule,
+                    threshold=getattr(self, "threshold", None),
                 )
                 return chosen.num_shards, probability
             limit = self.max_predictions
@@ -402,11 +407,14 @@ class Exact(Promise):
     ----------
     combine
         How the values of regressors become one: "mean" or "median". It does not concern classifiers.
+    threshold
+        A class, and the probability from which on it is the answer, such as ("yes", 0.3); elsewhere the answer is the
+        most likely of the other classes. None for the likeliest class. It changes answers, and no model.
 
     Raises
     ------
     ParameterError
-        If `combine` is neither.
+        If `combine` is neither, or `threshold` is no class with a probability above 0 and at most 1.
 
     Examples
     --------
@@ -418,9 +426,11 @@ class Exact(Promise):
     is_exact: ClassVar[bool] = True
     default_sampling: ClassVar[SamplingName] = "partition"
     combine: Combination = "mean"
+    threshold: publishing.Threshold | None = None
 
     def __post_init__(self) -> None:
         require_choice("combine", self.combine, get_args(Combination))
+        publishing.require_threshold(self.threshold)
 
     def make_publisher(
         self, num_shards: int, num_classes: int, rng: Randomness, *, cache_folder: Path | None = None
@@ -430,7 +440,10 @@ class Exact(Promise):
 
     def make_front(self, learner: Any) -> Front:
         """A front that answers with labels and probabilities, or with values."""
-        return publishing.ExactFront(self.combine)
+        if self.threshold is None:
+            return publishing.ExactFront(self.combine)
+        label, least = self.threshold
+        return publishing.ExactFront(self.combine, (getattr(label, "item", lambda: label)(), float(least)))
 
 
 @dataclass(frozen=True)
@@ -758,7 +771,7 @@ def as_promise(promise: str | Promise) -> Promise:
     Examples
     --------
     >>> as_promise("exact")
-    Exact(combine='mean')
+    Exact(combine='mean', threshold=None)
     """
     if isinstance(promise, Promise):
         return promise

@@ -17,9 +17,9 @@ from expunge.training.learners import ExactLearner, UnlearningForest
 
 def accepts_missing(estimator: Any) -> bool:
     """Whether the estimator can deal with NaN; in a Pipeline, every step up to the first that does not let NaN pass."""
-    if isinstance(estimator, ExactLearner | UnlearningForest):
+    if isinstance(estimator, ExactLearner):
         return estimator.has_gaps
-    if isinstance(estimator, ColumnTransformer):
+    if isinstance(estimator, ColumnTransformer | UnlearningForest):
         return True
     if isinstance(estimator, Pipeline):
         steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]

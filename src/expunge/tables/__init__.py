@@ -8,7 +8,7 @@ counted from 1, without the header. pandas and pyarrow are loaded when a file is
 from __future__ import annotations
 
 from expunge.tables.formats import Numbers, Table, encode_answers, read_table, table_format
-from expunge.tables.keys import KeyKind, match_key, match_keys, parse_classes
+from expunge.tables.keys import KeyKind, match_class, match_key, match_keys, parse_classes
 from expunge.tables.schema import Feature, Labelled, Schema, read_labelled
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Schema",
     "Table",
     "encode_answers",
+    "match_class",
     "match_key",
     "match_keys",
     "parse_classes",

@@ -13,14 +13,14 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import itertools
 import re
 import sys
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -209,9 +209,7 @@ def arrow_columns(table: Any, name: str, *, numbers: Numbers, exact: frozenset[s
     import pandas as pd
 
     names = table.column_names
-    twice = [each for place, each in enumerate(names) if each in names[:place]]
-    if twice:
-        raise InputError(f"{name} has two columns named {twice[0]!r}")
+    _refuse_twins(name, names)
     columns = {each: _column(table.column(each), numbers, exact=exact is None or each in exact) for each in names}
     return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows))
 
@@ -249,6 +247,7 @@ def _column(values: Any, numbers: Numbers, *, exact: bool) -> Any:
 MISSING: Final = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "#N/A", "<NA>")
 _ROWS_PER_PART: Final = 1 << 16
 _SEPARATORS: Final = (",", ";", "\t", "|")
+_LONGEST_ROW: Final = 1 << 24  # characters
 _UNREADABLE: Final = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)  # a gzip file may be cut off
 _MARKS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _OTHER_CONTENTS: Final = {
@@ -317,10 +316,16 @@ def _separator(source: Path | io.BytesIO, name: str) -> str:
     """What separates the fields: it divides the first two rows into the same number of them, and into the most."""
     try:
         with _opened(source) as stream:
-            start = list(itertools.islice(stream, 2))
+            head, row = stream.readline(_LONGEST_ROW + 1), stream.readline(_LONGEST_ROW + 1)
     except _UNREADABLE as error:
         raise InputError(_undecodable(source, name)) from error
-    counts = {mark: [len(row) for row in csv.reader(start, delimiter=mark)] for mark in _SEPARATORS}
+    if len(head) > _LONGEST_ROW:
+        raise InputError(f"{name} is no table: its first row has more than {_LONGEST_ROW:,} characters")
+    start = [head, row] if 0 < len(row) <= csv.field_size_limit() else [head]  # a field may be that long
+    try:
+        counts = {mark: [len(each) for each in csv.reader(start, delimiter=mark)] for mark in _SEPARATORS}
+    except csv.Error as error:
+        raise InputError(f"{name} is no table: its first row cannot be read: {error}") from None
     fitting = [mark for mark in _SEPARATORS if len(set(counts[mark])) == 1 and counts[mark][0] > 1]
     return max(fitting, key=lambda mark: counts[mark][0], default=_SEPARATORS[0])
 
@@ -331,15 +336,21 @@ def _header(source: Path | io.BytesIO, name: str, separator: str) -> list[str]:
             header = next(csv.reader(stream, delimiter=separator), [])
     except _UNREADABLE as error:
         raise InputError(_undecodable(source, name)) from error
+    except csv.Error as error:
+        raise InputError(f"{name} is no table: its first row cannot be read: {error}") from None
     if not header:
         raise InputError(f"{name} is empty; the first row must name the columns")
     unnamed = [place for place, column in enumerate(header, 1) if not column.strip()]
     if unnamed:
         raise InputError(f"{name} has no name for column {unnamed[0]} in its first row")
-    twice = [column for place, column in enumerate(header) if column in header[:place]]
-    if twice:
-        raise InputError(f"{name} has two columns named {twice[0]!r}")
+    _refuse_twins(name, header)
     return header
+
+
+def _refuse_twins(name: str, columns: list[str]) -> None:
+    for column, count in Counter(columns).items():
+        if count > 1:
+            raise InputError(f"{name} has two columns named {column!r:.80}")
 
 
 @contextmanager
@@ -421,8 +432,8 @@ def _as_numbers(values: pd.Series[Any], numbers: Numbers, *, has_commas: bool) -
 
 
 def _refuse_ragged(source: Path | io.BytesIO, name: str, separator: str, width: int) -> None:
-    """Name the first row that has more or fewer fields than the header, if there is one."""
-    with _opened(source) as stream:
+    """Name the first row that has more or fewer fields than the header, if there is one before a very long field."""
+    with _opened(source) as stream, suppress(csv.Error):
         rows = (row for row in csv.reader(stream, delimiter=separator) if row)
         next(rows)
         for number, row in enumerate(rows, 1):

@@ -322,6 +322,39 @@ def parse_classes(texts: Sequence[str], labels: NDArray[Any]) -> NDArray[Any]:
         raise InputError(f"--class {', '.join(texts)}: the labels in the file are {_kind_name(labels)}") from None
 
 
+def match_class(text: str, classes: NDArray[Any], where: str) -> Any:
+    """The class that is written so.
+
+    Parameters
+    ----------
+    text
+        The class, as typed.
+    classes
+        All classes.
+    where
+        What to call the place in an error.
+
+    Returns
+    -------
+    object
+        The class, as a plain value.
+
+    Raises
+    ------
+    InputError
+        If no class is written so.
+
+    Examples
+    --------
+    >>> match_class("2", np.array([0, 2]), "--threshold")
+    2
+    """
+    spelled = {_spelling(value): value for value in classes.tolist()}
+    if _spelling(text) not in spelled:
+        raise InputError(f"{where}: {text!r} is not a class; {_known(classes)}")
+    return spelled[_spelling(text)]
+
+
 def _known(classes: NDArray[Any]) -> str:
     from expunge.tables.formats import listed
 

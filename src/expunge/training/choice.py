@@ -58,6 +58,7 @@ def choose_shards(
     sampler: Sampler | None = None,
     by_votes: bool = False,
     combination: Combination = "mean",
+    threshold: tuple[Any, float] | None = None,
     seconds: float = 10.0,
     advance: Callable[[int], None] = ignore_progress,
 ) -> tuple[Choice, Comparison | None]:
@@ -65,7 +66,7 @@ def choose_shards(
 
     Parameters
     ----------
-    records, learner, sampler, by_votes, combination, advance
+    records, learner, sampler, by_votes, combination, threshold, advance
         As in `compare`.
     seconds
         About how long it may take.
@@ -96,6 +97,7 @@ def choose_shards(
         sampler=sampler,
         by_votes=by_votes,
         combination=combination,
+        threshold=threshold,
         is_enough=is_quick,
         seconds=seconds,
         advance=advance,

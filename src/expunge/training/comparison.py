@@ -29,7 +29,7 @@ from expunge.training.costs import expected_seconds
 from expunge.training.ensemble import EnsembleState, ignore_progress, refit_without, retrain
 from expunge.training.folds import FOLDS, Folds
 from expunge.training.learners import Learner, Model, SlicedLearner, ThresholdLearner
-from expunge.training.learners.protocol import Combination, predicts_values
+from expunge.training.learners.protocol import Combination, Cut, cut_of, likeliest, predicts_values
 from expunge.training.recipe import PUBLIC_KEY, Recipe
 from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 from expunge.training.scores import Codes, Score, Scores, difference, score_classes, score_values
@@ -188,6 +188,7 @@ def compare(
     sampler: Sampler | None = None,
     by_votes: bool = False,
     combination: Combination = "mean",
+    threshold: tuple[Any, float] | None = None,
     others: Mapping[str, Learner] | None = None,
     helps_rare: bool = False,
     is_enough: Callable[[float], bool] | None = None,
@@ -210,6 +211,9 @@ def compare(
         Whether answers are the plurality of votes, and not the class with the largest mean probability.
     combination
         How the values of regressors become one.
+    threshold
+        A class, and the probability from which on it is the answer; None for the likeliest class. It does not go with
+        `by_votes`.
     others
         Learners that unlearn exactly, by name, to be compared with one model each.
     helps_rare
@@ -248,7 +252,8 @@ def compare(
     clock = _Clock(seconds, advance)
     folds = Folds.of(records)
     wanted = _candidates(folds.num_units) if num_shards is None else sorted(set(num_shards))
-    trials = [_Trial(records, learner, require_count("num_shards", each), sampler, by_votes) for each in wanted]
+    cut = cut_of(threshold, records.classes)
+    trials = [_Trial(records, learner, require_count("num_shards", each), sampler, by_votes, cut) for each in wanted]
     trials, skipped = _probe(trials, folds, clock)
     if is_enough is not None and trials[0].num_shards == 1 and is_enough(trials[0].singles[0] * _grown(1.0)):
         trials = trials[:1]
@@ -256,7 +261,7 @@ def compare(
         trials += _for_rare([each for each in trials if num_shards or each.num_shards in RARE_CANDIDATES], sampler)
     for trial in trials:
         trial.set_size(_FIRST_FOLD * clock.left / len(trials))
-    trials += [_Trial(records, each, 1, None, by_votes, name=name) for name, each in (others or {}).items()]
+    trials += [_Trial(records, each, 1, None, by_votes, cut, name=name) for name, each in (others or {}).items()]
     done = _run_folds(trials, folds, clock, combination, skipped)
     clock.finish()
     return _summary(trials, folds, done, skipped)
@@ -298,6 +303,7 @@ class _Trial:
     num_shards: int
     sampler: Sampler | None
     by_votes: bool
+    cut: Cut | None
     name: str = ""
     overlap: int = 1
     has_thresholds: bool = False
@@ -367,7 +373,7 @@ class _Trial:
             spent, model = _timed(lambda: [refit_without(whole, 0)])
             self.deletions += spent if model[0] is not None else []
         X, _, _ = self.records.gather(folds.tested(fold))
-        self.answers.append(_ask(whole, X, by_votes=self.by_votes, combination=combination))
+        self.answers.append(_ask(whole, X, by_votes=self.by_votes, combination=combination, cut=self.cut))
         if fold == 0:
             self.wall = time.monotonic() - started
 
@@ -396,15 +402,15 @@ def _for_rare(trials: Sequence[_Trial], sampler: Sampler | None) -> list[_Trial]
     """With these numbers of shards: thresholds, and shards that overlap."""
     found: list[_Trial] = []
     for plain in trials:
-        if not plain.by_votes and not getattr(plain.learner, "has_thresholds", False):
+        if not plain.by_votes and plain.cut is None and not getattr(plain.learner, "has_thresholds", False):
             with suppress(ParameterError):  # a learner without probabilities has no thresholds
                 learner = ThresholdLearner(plain.learner)
-                found.append(_Trial(plain.records, learner, plain.num_shards, sampler, by_votes=False))
+                found.append(_Trial(plain.records, learner, plain.num_shards, sampler, False, plain.cut))
                 found[-1].has_thresholds, found[-1].ahead = True, _THRICE * plain.ahead
         for each in OVERLAPS if sampler is None else ():
             if plain.num_shards >= 2 * each:
                 spread = IndependentSampler(each / plain.num_shards)
-                found.append(_Trial(plain.records, plain.learner, plain.num_shards, spread, plain.by_votes))
+                found.append(_Trial(plain.records, plain.learner, plain.num_shards, spread, plain.by_votes, plain.cut))
                 found[-1].overlap, found[-1].ahead = each, each * plain.ahead
     return found
 
@@ -467,7 +473,7 @@ def _climb(before: _Trial, trial: _Trial, folds: Folds, clock: _Clock, most: flo
         and clock.left > most > _STEP * before.ahead
     ):
         shards = max(2, math.ceil(len(trial.records) / (_STEP * before.shard_rows)))
-        larger = _Trial(trial.records, trial.learner, shards, None, trial.by_votes)
+        larger = _Trial(trial.records, trial.learner, shards, None, trial.by_votes, trial.cut)
         try:
             larger.probe(folds)
         except TrainingError:
@@ -515,14 +521,15 @@ def _run_folds(
     return FOLDS
 
 
-def _ask(state: EnsembleState, X: Features, *, by_votes: bool, combination: Combination) -> tuple[Codes, Any]:
+def _ask(
+    state: EnsembleState, X: Features, *, by_votes: bool, combination: Combination, cut: Cut | None
+) -> tuple[Codes, Any]:
     """The answers of an ensemble, by the rule of its promise, and its opinion of every class."""
     if predicts_values(state.learner):
         return np.empty(0, dtype=np.int64), state.values(X, combination)
-    if state.has_probabilities and not by_votes:
+    if not by_votes and (cut is not None or state.has_probabilities):
         found = state.mean_probabilities(X)
-        is_known = ~np.isnan(found).any(axis=1)
-        return np.where(is_known, np.nan_to_num(state.margins(found)).argmax(axis=1), -1), found
+        return likeliest(found if cut is not None else state.margins(found), cut), found
     counts = state.count_votes(X)
     codes = np.where(counts.any(axis=1), plurality(counts), -1)
     opinions = None if by_votes else state.mean_scores(X)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, cast
@@ -200,6 +200,19 @@ class EnsembleState:
                 if changed is not None:
                     return changed
             return protocol.make_voter(self.learner, self.models, self.records.num_classes)  # type: ignore[arg-type]
+
+    def with_models(self, changed: Mapping[int, Model], records: Records) -> EnsembleState:
+        """The same state with other models in some shards, and other records. What votes need is changed only there."""
+        models = protocol.replaced(self.models, changed)
+        return replace(self, models=models, records=records)._follow(self, changed)
+
+    def get_ready_as(self, before: EnsembleState) -> None:
+        """Make what votes need, if the state before had it: the first question about this one then waits for nothing.
+
+        How long it takes depends on how many shards were trained, which an answer must not show.
+        """
+        if "voter" in before.__dict__:
+            _ = self.voter, self.has_probabilities
 
     @property
     def _before(self) -> _Before | None:
@@ -564,13 +577,19 @@ def _refit(
             continue
         try:
             with training():
-                model = learner.refit(old, removed, added)
+                more = {"rows": partial(_whole_shard, state, shard)} if getattr(learner, "asks_rows", False) else {}
+                model = learner.refit(old, removed, added, **more)
         except Exception as error:
             message = f"updating the model of shard {shard} failed: {type(error).__name__}: {error}"
             raise TrainingError(message, shard) from error
         if model is not None:
             found[shard] = model
     return found
+
+
+def _whole_shard(state: EnsembleState, shard: int) -> protocol.ShardData:
+    """All rows of a shard, for a learner that updates a model by them."""
+    return state.recipe.changed_rows(shard, state.records, state.members[shard])
 
 
 def _old_model(state: EnsembleState, shard: int) -> Model | None:

@@ -6,12 +6,16 @@ processes do not even share. Sums are rounded by the number of threads, and a pi
 their output is set to data frames. So training and voting use one thread and scikit-learn's own settings. A pipeline
 that needs data frames between its steps says so itself (`set_output`).
 
+Some libraries have one random generator for the whole process, which a training seeds and then draws from. Two such
+trainings in two threads would draw from one another's: only one of them runs at a time (`alone`).
+
 Warnings are suppressed, because how many models warn, and about what, depends on r. Warnings end up in logs, which are
 outside the trust boundary. So do the errors that they may be turned into.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
@@ -95,6 +99,24 @@ def _settings() -> dict[str, Any]:
     """Scikit-learn's own settings."""
     known = sklearn.get_config()
     return {name: value for name, value in _SETTINGS.items() if name in known}
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """At most one thread of the process is inside such a block; a thread may enter another one inside."""
+    with _alone:
+        yield
+
+
+def _renew_lock() -> None:
+    """In a forked process the thread that held the lock is gone."""
+    global _alone
+    _alone = threading.RLock()
+
+
+_alone = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 @contextmanager

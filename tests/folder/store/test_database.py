@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -104,6 +106,24 @@ def test_a_checkpoint_that_a_reader_holds_up_is_an_error(
     reader.close()
     writer.checkpoint()
     writer.close()
+
+
+def test_a_checkpoint_waits_for_readers_that_come_and_go(tmp_path: Path, database: Database) -> None:
+    code = (
+        "import sqlite3, sys\n"
+        "reader = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, isolation_level=None, timeout=30)\n"
+        "print(flush=True)\n"
+        "while True: reader.execute('SELECT COUNT(*) FROM facts').fetchall()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "state.db")], stdout=subprocess.PIPE, text=True
+    ) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        for number in range(30):
+            put(database, f"{number}")
+            database.checkpoint()
+        reader.kill()
 
 
 def test_threads_do_not_see_into_one_anothers_transactions(database: Database) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,10 @@ import pytest
 
 import expunge
 from expunge.core.errors import FormatError, StoreError
+from expunge.core.place import Place
 from expunge.folder import DurableDeployment
 from expunge.folder.store import FolderLock, recover_replacement, replace_folder
+from expunge.folder.store.replacement import remove_abandoned
 from expunge.training.learners import LookupTableLearner
 
 
@@ -72,6 +76,24 @@ def test_other_hidden_folders_are_not_touched(tmp_path: Path) -> None:
     recover_replacement(tmp_path / "churn")
     assert names_in(tmp_path) == sorted(strangers)
     assert all(names_in(tmp_path / name) == [] for name in strangers)
+
+
+def test_what_killed_attempts_at_other_names_left_is_removed_after_a_minute(tmp_path: Path) -> None:
+    """A bundle or a back-up is often named after the day, so its name never comes again."""
+    make(tmp_path / ".monday.01234567.partial").close()
+    for name in (".tuesday.01234567.partial", ".held.01234567.partial"):
+        shutil.copytree(tmp_path / ".monday.01234567.partial", tmp_path / name)
+    stranger = tmp_path / ".letters.01234567.partial"
+    stranger.mkdir()
+    (stranger / "letter").write_bytes(b"mine")
+    for name in (".monday.01234567.partial", ".held.01234567.partial", stranger.name):
+        os.utime(tmp_path / name, (0, 0))
+    lock = FolderLock(Place.hold(tmp_path / ".held.01234567.partial"))
+    remove_abandoned(tmp_path / "churn")
+    assert names_in(tmp_path) == [".held.01234567.partial", stranger.name, ".tuesday.01234567.partial"]
+    lock.release()
+    remove_abandoned(tmp_path / "tuesday")
+    assert names_in(tmp_path) == [stranger.name]
 
 
 def test_an_exchange_that_fails_changes_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from expunge.core.errors import FormatError, RecordError, RequestError, StoreError
 from expunge.core.records import Add, AddMany, Delete, DeleteSubject, Records
+from expunge.evidence import digest_of_hashes, hash_ids, request_key
 from expunge.folder.store import Store
 from expunge.folder.store.requests import Batch, Request, RequestBook
 
@@ -156,7 +157,8 @@ def test_a_subjects_fingerprint_does_not_depend_on_its_records(book: RequestBook
 def test_hashes_depend_on_the_request_and_not_on_the_order(book: RequestBook) -> None:
     one, two = accept(book, Delete(1), Delete(2)), accept(book, Delete(2), Delete(1))
     batch = Batch.dump([Delete(2), Delete(1)], RECORDS)
-    assert book.hashes_of(one.request) == book.hashes(one.request, batch)
+    assert book.hashes_of(one.request) == hash_ids(request_key(KEY, one.request), batch.records)
+    assert book.digest_of(one.request) == digest_of_hashes(book.hashes_of(one.request))
     assert set(book.hashes_of(one.request)).isdisjoint(book.hashes_of(two.request))
 
 

@@ -100,20 +100,31 @@ def test_values_of_other_types_are_told_apart(home: Path) -> None:
     assert "'position' is not what was written" in refused(home)
 
 
-def test_a_hash_alone_in_its_row_is_told_from_any_with_another_bit() -> None:
+@pytest.mark.parametrize("request_number", [None, 1, 2**40])
+def test_a_hash_in_its_row_is_told_from_any_with_another_bit(request_number: int | None) -> None:
+    def row_sum(hashed: Any, number: int | None = request_number) -> int:
+        return tally._row_sum("forgotten", (hashed, number)) % tally._MODULUS
+
     written = bytes(range(100, 132))
-    number, sums = int.from_bytes(written, "little"), set()
+    as_number, sums = int.from_bytes(written, "little"), set()
     for bit in range(256):
-        changed = (number ^ (1 << bit)).to_bytes(32, "little")
-        sums.add(tally._row_sum("forgotten", (changed,)) % tally._MODULUS)
-    sums |= {tally._row_sum("forgotten", (other,)) % tally._MODULUS for other in (written[::-1], written.hex())}
-    sums.add(tally._row_sum("forgotten", (written[16:] + written[:16],)) % tally._MODULUS)  # its halves exchanged
-    assert tally._row_sum("forgotten", (written,)) % tally._MODULUS not in sums
+        sums.add(row_sum((as_number ^ (1 << bit)).to_bytes(32, "little")))
+    sums |= {row_sum(other) for other in (written[::-1], written.hex(), written[16:] + written[:16])}
+    sums |= {row_sum(written, other) for other in (None, 1, 2, 2**40, 2**40 + 1) if other != request_number}
+    assert row_sum(written) not in sums
+
+
+def test_many_hashes_at_once_add_up_to_what_each_adds() -> None:
+    hashes = [bytes([each]) * 31 + bytes([255 - each]) for each in range(256)] + [bytes(32), b"\xff" * 32]
+    for number in (None, 7):
+        one_by_one = sum(tally._row_sum("forgotten", (each, number)) for each in hashes)
+        assert tally._hash_sum(b"".join(hashes), number) == one_by_one
 
 
 def test_without_the_tally_a_changed_row_is_believed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant."""
     monkeypatch.setattr(tally, "_row_sum", lambda table, row: 0)
+    monkeypatch.setattr(tally, "_hash_sum", lambda hashes, number: 0)
     home = make(folder)
     change(home, "UPDATE generations SET reserved = 12345")
     open_view(home).close()

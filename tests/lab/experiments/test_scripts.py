@@ -226,3 +226,26 @@ def test_the_notes_quote_the_kept_trials_of_the_released_partition(released):
         assert "|".join(["", images, when, trials, votes, lead, indicator, ""]) in notes
     assert "-6.6 ± 13.3 right answers, worse in 5 and better in 2 of 8 trials, p = 0.45" in comparison
     assert "costs the second model 6.6 ± 13.3 right answers (worse in five trials, better in two, p = 0.45)" in notes
+
+
+@pytest.mark.parametrize("case", ["logistic"])
+def test_a_plan_against_what_then_happens(monkeypatch, tmp_path, case):
+    """Five days. The seeds are fixed, so whether the accuracy is within the interval that was said is no chance."""
+    monkeypatch.delitem(sys.modules, "results", raising=False)
+    monkeypatch.syspath_prepend(EXPERIMENTS)
+    run(monkeypatch, "plan_days", "--quick", "--only", case, "--out", tmp_path)
+    found = json.loads((tmp_path / "plan-days.json").read_text())["cases"][case]
+    low, high = found["accuracy, said"][1:]
+    assert low <= found["accuracy"] <= high
+    assert found["is within"]
+    assert high - low < 0.15
+    assert found["factor"] >= 1  # times of small sizes say nothing
+
+
+def test_the_kept_plan_was_right():
+    kept = json.loads((RESULTS / "plan-days.json").read_text())
+    assert kept["size"]["days"] == 200
+    assert len(kept["cases"]) == 3
+    for case, found in kept["cases"].items():
+        assert found["is within"], case
+        assert found["factor"] <= 1.5, case

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from expunge.core.errors import InputError
+from expunge.core.errors import ExpungeError, InputError
 from expunge.training.forest import draws, reference
 from expunge.training.forest.draws import ForestOptions
 
@@ -53,7 +56,8 @@ class World:
         return nodes.KeptForest.grown(KEY, *self.part(self.here), self.options, self.num_classes)
 
     def change(self, going, coming):
-        found = self.forest.changed(self.part(going), self.part(coming))
+        rows = self.part(self.here)
+        found = self.forest.changed(self.part(going), self.part(coming), lambda: rows)
         gone = set(going)
         self.here = [one for one in self.here if one not in gone] + list(coming)
         self.away = [one for one in self.away if one not in set(coming)] + list(going)
@@ -121,6 +125,56 @@ def test_many_histories_leave_the_forest_of_what_is_there(options, num_classes):
         assert world.is_exact()
 
 
+VALUES = (0.0, 1.0, np.nextafter(1.0, 2.0), -1.0, 2.0**400, -(2.0**400), 2.0**-400, 7.0, np.nan)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_table_under_any_history(data):
+    """Equal rows, constant columns, gaps, neighbouring and huge numbers, one class, empty forests, changed records."""
+    number, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
+    num_classes = data.draw(st.sampled_from([1, 2, 3, None]))
+    rng, pool = np.random.default_rng(data.draw(st.integers(0, 99))), data.draw(st.integers(1, len(VALUES)))
+    options = ForestOptions(
+        num_trees=3,
+        share=data.draw(st.sampled_from([0.3, 0.8, 1.0])),
+        num_candidates=data.draw(st.integers(1, 5)),
+        min_leaf=data.draw(st.integers(1, 3)),
+        max_depth=data.draw(st.sampled_from([0, 2, 48])),
+    )
+
+    def drawn(ids):
+        X = rng.choice(VALUES[-pool:], (len(ids), width))
+        y = (
+            rng.choice([0.0, 1.5, -2.0, 1e9, 3.0], len(ids))
+            if num_classes is None
+            else rng.integers(0, num_classes, len(ids))
+        )
+        return X, y, np.stack([np.zeros(len(ids), np.uint64), np.asarray(ids, np.uint64)], axis=1)
+
+    everyone = drawn(range(number))
+    here = sorted(data.draw(st.sets(st.integers(0, number - 1))))
+    forest = nodes.KeptForest.grown(KEY, *(part[here] for part in everyone), options, num_classes)
+    for _ in range(data.draw(st.integers(1, 5))):
+        going = sorted(data.draw(st.sets(st.sampled_from(here)))) if here else []
+        gone = tuple(part[going].copy() for part in everyone)
+        away = [one for one in range(number) if one not in here or one in going]  # one that goes may come back, changed
+        coming = sorted(data.draw(st.sets(st.sampled_from(away)))) if away else []
+        for part, new in zip(everyone[:2], drawn(coming)[:2], strict=True):
+            part[coming] = new
+        came = tuple(part[coming] for part in everyone)
+        here = sorted({*here} - {*going} | {*coming})
+        now = tuple(part[here] for part in everyone)
+        changed = forest.changed(gone, came)
+        forest = nodes.KeptForest.grown(KEY, *now, options, num_classes) if changed is None else changed
+        X, y, names = now
+        exponent = reference.target_exponent(y) if num_classes is None else 0
+        codes = reference.fixed_targets(y, exponent) if num_classes is None else y
+        trees = reference.grow_forest(KEY, X, codes, names, options, num_classes)
+        mine = forest.trees()
+        assert all(getattr(trees, name).tobytes() == getattr(mine, name).tobytes() for name in PARTS)
+
+
 def test_one_record_after_another_may_leave_and_come_back():
     world = World(CLASSES, 3, count=60)
     everyone = list(world.here)
@@ -133,8 +187,7 @@ def test_one_record_after_another_may_leave_and_come_back():
     assert same(before, world.forest.dump())
 
 
-def test_forests_before_stay_as_they_were_and_may_have_two_successors(monkeypatch):
-    monkeypatch.setattr(nodes, "_GARBAGE", 0.5)
+def test_forests_before_stay_as_they_were_and_may_have_two_successors():
     world = World(CLASSES, 3)
     first, answers, here = world.forest, world.answers(), list(world.here)
     for _ in range(3):
@@ -143,41 +196,110 @@ def test_forests_before_stay_as_they_were_and_may_have_two_successors(monkeypatc
     other = World(CLASSES, 3)
     other.forest = first
     other.change(here[:3], other.away[:2])
-    assert other.is_exact()
-    assert world.is_exact()
+    assert other.forest._storage is not world.forest._storage
+    for each in (world, other):
+        for _ in range(4):
+            each.step()
+        assert each.is_exact()
+    assert first.probabilities(world.X).tobytes() == answers.tobytes()
 
 
-def test_what_older_forests_left_is_dropped(monkeypatch):
-    monkeypatch.setattr(nodes, "_GARBAGE", 1.0)
-    world = World(CLASSES, 3)
-    real = kernels.move
-    copies = []
-
-    def counted(*args):
-        copies.append(1)
-        return real(*args)
-
-    monkeypatch.setattr(kernels, "move", counted)
-    for _ in range(4):
-        world.forest._storage.kept[:] = -(10**9)
+def test_any_tree_of_successors_is_exact():
+    """Forests are kept, forgotten and gone on with in any order; what they share is neither lost nor overwritten."""
+    rng = np.random.default_rng(3)
+    world = World(CLASSES, 3, count=120)
+    kept = [(world.forest, world.here, world.away, world.answers().tobytes())]
+    for number in range(60):
+        world.forest, world.here, world.away, _ = kept[rng.integers(len(kept))]
         world.step()
-        assert world.is_exact()
-    assert len(copies) == 4
+        kept.append((world.forest, world.here, world.away, world.answers().tobytes()))
+        if len(kept) > 3:
+            del kept[rng.integers(len(kept))]
+        if number % 5 == 4:
+            for world.forest, world.here, world.away, answers in kept:
+                assert world.is_exact()
+                assert world.answers().tobytes() == answers
+
+
+def test_what_older_forests_left_is_used_again():
+    """After many updates the forest takes no more room than after few, and holds no record that left."""
+    world = World(CLASSES, 3)
+    sizes = []
+    for number in range(120):
+        world.change(world.here[:2], world.away[:2])
+        sizes.append(world.forest.num_bytes)
+        if number % 30 == 0:
+            assert world.is_exact()
+    assert max(sizes[60:]) < 1.1 * max(sizes[:60])
+    gone = world.here[:3]
+    world.change(gone, [])
+    world.change([], [])  # gives back
+    storage = world.forest._storage
+    names = {tuple(each) for each in storage.arena.names[: storage.num_rows].tolist()}
+    assert len(names & {(1, one) for one in gone}) == 0
+    assert len(names & {(1, one) for one in world.here}) > 20
+
+
+def test_a_forest_of_few_of_its_records_is_copied(monkeypatch):
+    monkeypatch.setattr(nodes, "_LEAST_ROOM", 8)
+    world = World(CLASSES, 3)
+    before = world.forest.num_bytes
+    world.change(world.here[:100], [])
+    world.change(world.here[:1], [])
+    world.change(world.here[:1], [])
+    assert world.is_exact()
+    assert world.forest.num_bytes < before / 2
 
 
 def test_room_that_is_missing_is_made(monkeypatch):
     monkeypatch.setattr(nodes, "_ROOM", 0.0)
-    monkeypatch.setattr(
-        nodes, "_with_room", lambda nodes, statistics, members, rows: (nodes, statistics, members, rows)
-    )
+    monkeypatch.setattr(nodes, "_LEAST_ROOM", 8)
     world = World(CLASSES, 3)
-    world.forest = nodes.KeptForest.loaded(world.forest.dump(), CLASSES, 3)
     sizes = [len(world.forest._arena.nodes)]
     for _ in range(6):
         world.step()
         sizes.append(len(world.forest._arena.nodes))
         assert world.is_exact()
     assert sizes[-1] > sizes[0]
+
+
+def test_an_update_that_fails_leaves_the_forest_as_it_was(monkeypatch):
+    monkeypatch.setattr(nodes, "_ROOM", 0.0)
+    monkeypatch.setattr(nodes, "_LEAST_ROOM", 8)
+    world = World(CLASSES, 3)
+    world.step()
+
+    def failing(storage, ratio):
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(nodes._Storage, "widen", failing)
+        for _ in range(5):
+            with pytest.raises(MemoryError):
+                world.change([], world.away)
+    assert world.is_exact()
+    for _ in range(6):
+        world.step()
+    assert world.is_exact()
+
+
+def test_threads_answer_while_others_update():
+    world, stop, wrong = World(CLASSES, 3), threading.Event(), []
+    answers = world.answers().tobytes()
+
+    def ask(forest):
+        while not stop.is_set():
+            if forest.probabilities(world.X).tobytes() != answers:
+                wrong.append(1)
+
+    asking = threading.Thread(target=ask, args=(world.forest,))
+    asking.start()
+    for _ in range(30):
+        world.step()
+    stop.set()
+    asking.join()
+    assert not wrong
+    assert world.is_exact()
 
 
 @pytest.mark.parametrize(("options", "num_classes"), [(CLASSES, 3), (NUMBERS, None)])
@@ -187,6 +309,7 @@ def test_a_stored_forest_goes_on(options, num_classes):
     parts = world.forest.dump()
     world.forest = nodes.KeptForest.loaded(parts, options, num_classes)
     assert world.is_exact()
+    assert world.forest.changed(world.part(world.here[:1]), world.part([])) is None  # needs its records
     assert same(parts, world.forest.dump())
     for _ in range(5):
         world.step()
@@ -238,36 +361,37 @@ CHANGES = {
     "a child outside": lambda p: {"sizes": np.where(np.arange(4) == 1, p["sizes"] + 2, p["sizes"])},
     "an endless way": lambda p: {"features": np.zeros_like(p["features"])},
     "a leaf too many": lambda p: {"features": np.full_like(p["features"], -1)},
-    "a feature that is none": lambda p: {"features": np.where(p["features"] == 1, 99, p["features"])},
+    "a feature that is none": lambda p: {"features": np.where(p["features"] == 1, np.int8(99), p["features"])},
     "a negative size": lambda p: {"sizes": -p["sizes"]},
     "a negative count": lambda p: {"totals": p["totals"] - 5},
-    "a huge count": lambda p: {"totals": p["totals"] + 2**40},
-    "a target that is no class": lambda p: {"targets": p["targets"] + 7},
-    "another type": lambda p: {"features": p["features"].astype(np.int64)},
-    "names missing": lambda p: {"names": p["names"][1:]},
+    "a huge count": lambda p: {"totals": p["totals"].astype(np.int64) + 2**40},
+    "a count that is no integer": lambda p: {"totals": p["totals"] + 0.5},
+    "another type": lambda p: {"features": p["features"].astype(np.float64)},
+    "a threshold missing": lambda p: {"thresholds": p["thresholds"][1:]},
     "no number": lambda p: {"thresholds": p["thresholds"] * np.nan},
-    "a column missing": lambda p: {"table": p["table"][:, :1]},
+    "no column": lambda p: {"columns": 0},
     "exponents of classes": lambda p: {"exponents": np.array([[1, 1]])},
-    "records that are fewer than rows": lambda p: {"records": 3},
+    "records that are too few": lambda p: {"records": 3},
+    "records that are no number": lambda p: {"records": "many"},
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_damaged_arrays_are_refused_before_compiled_code_follows_them(change):
     parts = World(CLASSES, 3).forest.dump()
-    with pytest.raises(InputError, match="stored model"):
+    with pytest.raises(ExpungeError, match=r"stored model|records must be"):
         nodes.KeptForest.loaded(parts | CHANGES[change](parts), CLASSES, 3)
 
 
-@pytest.mark.parametrize("name", ["names", "table", "thresholds", "key"])
-def test_records_that_do_not_fit_to_the_trees_are_found_when_they_are_needed(name):
+@pytest.mark.parametrize(("name", "by"), [("thresholds", 1.0), ("key", 1), ("records", 1)])
+def test_trees_that_do_not_fit_to_the_records_are_found_when_they_are_needed(name, by):
     world = World(CLASSES, 3)
     parts = world.forest.dump()
-    damaged = parts | {name: parts[name][::-1].copy()}
-    loaded = nodes.KeptForest.loaded(damaged, CLASSES, 3)
+    loaded = nodes.KeptForest.loaded(parts | {name: parts[name] + by}, CLASSES, 3)
     assert loaded.probabilities(world.X).shape == (len(world.X), 3)
-    with pytest.raises(InputError, match="do not fit"):
-        loaded.changed(world.part([]), world.part(world.away[:1]))
+    for _ in range(2):
+        with pytest.raises(InputError, match="do not fit"):
+            loaded.changed(world.part([]), world.part(world.away[:1]), lambda: world.part(world.here))
 
 
 def test_random_damage_never_ends_the_process():
@@ -276,7 +400,7 @@ def test_random_damage_never_ends_the_process():
     parts = world.forest.dump()
     refused = 0
     for _ in range(150):
-        name = rng.choice(["sizes", "features", "thresholds", "totals", "table", "targets", "names", "exponents"])
+        name = rng.choice(["sizes", "features", "thresholds", "totals", "exponents"])
         raw = bytearray(np.ascontiguousarray(parts[name]).tobytes())
         for _ in range(rng.integers(1, 4)):
             if raw:
@@ -285,7 +409,10 @@ def test_random_damage_never_ends_the_process():
         try:
             loaded = nodes.KeptForest.loaded(parts | {str(name): array}, CLASSES, 3)
             loaded.probabilities(world.X)
-            loaded.changed(world.part(world.here[:2]), world.part(world.away[:2]))
+            changed = loaded.changed(
+                world.part(world.here[:2]), world.part(world.away[:2]), lambda: world.part(world.here)
+            )
+            changed.dump()
         except InputError:
             refused += 1
     assert 30 < refused < 150
@@ -296,7 +423,7 @@ def test_pickled_learner_models_are_the_same():
 
     world = World(CLASSES, 3)
     X, y, _ = world.part(world.here)
-    learner = UnlearningForest(4, 0.6, 7, has_gaps=True).for_classes(np.arange(3))
+    learner = UnlearningForest(4, 0.6, 7).for_classes(np.arange(3))
     model = learner.fit(X, y, 5)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.probabilities(X, 3), model.probabilities(X, 3))

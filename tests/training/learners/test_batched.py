@@ -227,3 +227,15 @@ def test_named_learners_train_shards_together_where_they_can(name):
 def test_other_settings_and_learners_are_trained_one_by_one():
     assert type(named_learner("logistic", class_weight="balanced")) is ScikitLearner
     assert type(named_learner("tree")) is ScikitLearner
+
+
+@pytest.mark.parametrize("name", ["logistic", "ridge", "linear-svm"])
+def test_numbers_beyond_measure_are_refused_as_by_scikit_learn(name):
+    """Their squares are infinite, and a scaled column is then no number: no model is made of that."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = (X[:, 0] > 0).astype(int)
+    X[7, 1] = 1e308
+    with pytest.raises(ValueError, match="NaN"), np.errstate(all="ignore"):
+        named_learner(name).fit(X, y, 0)
+    X[7, 1] = 1e90
+    assert named_learner(name).fit(X, y, 0).predict(X).shape == (60,)

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import expunge
 from expunge.core.errors import InputError, MissingExtraError, ParameterError, TrainingError
@@ -103,6 +104,19 @@ def test_numbers_of_any_scale_are_predicted_and_follow_deletions():
         fresh = expunge.UnlearningRegressor(learner, n_shards=1, random_state=0)
         fresh.fit(X[left], y[left] * scale, ids=left)
         assert np.array_equal(model.predict(X), fresh.predict(X))
+
+
+def test_gaps_and_sparse_rows_need_no_option():
+    X, y = rows()
+    X[5, 1] = np.nan
+    model = expunge.UnlearningClassifier(SMALL, n_shards=1, random_state=0).fit(X, y, ids=range(120)).delete([3])
+    left = np.delete(np.arange(120), 3)
+    fresh = expunge.UnlearningClassifier(SMALL, n_shards=1, random_state=0).fit(X[left], y[left], ids=left)
+    assert np.array_equal(model.predict_proba(X), fresh.predict_proba(X))
+    few = np.where(X > 1, X, 0.0)
+    dense = expunge.UnlearningClassifier(SMALL, n_shards=1, random_state=0).fit(few, y).delete([3])
+    sparse = expunge.UnlearningClassifier(SMALL, n_shards=1, random_state=0).fit(csr_array(few), y).delete([3])
+    assert np.array_equal(dense.predict_proba(few), sparse.predict_proba(csr_array(few)))
 
 
 def test_two_updates_of_one_state_do_not_meet():

@@ -13,6 +13,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import (
+    BaggingClassifier,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
     StackingClassifier,
@@ -32,7 +33,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from expunge.core.errors import ParameterError, TrainingError
@@ -414,3 +415,22 @@ def test_an_error_of_scikit_learn_is_not_tried_again_with_other_labels():
     learner = ScikitLearner(LogisticRegression(class_weight={1: 5.0}, C=-1.0))
     with pytest.raises(ValueError, match="'C' parameter"):
         learner.fit(X[y > 0], y[y > 0], 0)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "shares"),
+    [
+        (LinearSVC(), True),
+        (make_pipeline(StandardScaler(), SVC()), True),
+        (LogisticRegression(solver="liblinear"), True),
+        (GridSearchCV(LogisticRegression(), {"solver": ["lbfgs", "liblinear"]}), True),
+        (BaggingClassifier(LinearSVC()), True),
+        (CalibratedClassifierCV(), True),  # of a LinearSVC, if it is not told otherwise
+        (LogisticRegression(), False),
+        (RandomForestClassifier(), False),
+        (make_pipeline(StandardScaler(), SGDClassifier()), False),
+    ],
+    ids=repr,
+)
+def test_estimators_that_share_a_generator_are_trained_one_at_a_time(estimator, shares):
+    assert ScikitLearner(estimator)._shares_generator == shares

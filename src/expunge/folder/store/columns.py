@@ -124,6 +124,10 @@ class Form:
         labels = np.array(parts["labels"], dtype=np.int32 if self.outputs is None else np.float64)
         return Block(start, features, labels, ids, subjects, weights)
 
+    def empty(self) -> Block:
+        """A block of this form without a record."""
+        return self.join({each.name: [] if each.dtype is None else _rows_of(each) for each in self.columns})
+
     def _split_features(self, features: Features) -> list[Any]:
         match self.kind:
             case "array":
@@ -248,6 +252,10 @@ def _split_series(how: FrameColumn, series: Any) -> Any:
         return [_json(_plain(value)) for value in series.tolist()]
     missing = series.isna().to_numpy()
     return [_json(None if gone else _plain(v)) for v, gone in zip(series.tolist(), missing.tolist(), strict=True)]
+
+
+def _rows_of(column: Column) -> NDArray[Any]:
+    return np.empty((0, *column.shape), dtype=column.dtype)
 
 
 def _join_series(how: FrameColumn, values: Any) -> Any:

@@ -63,9 +63,9 @@ _SCHEMA = (
     "corrections INTEGER NOT NULL, "
     "file TEXT, start INTEGER, length INTEGER, cell INTEGER)",
     "CREATE INDEX requests_by_state ON requests (state, number)",
-    # The keyed hashes of a request's records, in a table of their own: a change of the request's state does not write
-    # them again.
-    "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
+    # The keyed hashes of a request's records, 32 bytes each, in a table of their own: a change of the request's state
+    # does not write them again.
+    "CREATE TABLE hashes (request TEXT PRIMARY KEY, hashes BLOB NOT NULL)",
     # Keyed hashes of what was deleted on request, so that it does not come back unnoticed; and by which request, as
     # long as that is kept.
     "CREATE TABLE forgotten (hash BLOB PRIMARY KEY, request INTEGER) WITHOUT ROWID",
@@ -178,6 +178,10 @@ class Database:
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")
                 self._tally.start()
         self._tally.watch()
+
+    def moment(self) -> int:
+        """The number of the last transaction, from the file beside the database."""
+        return self._tally.moment()
 
     def damage(self) -> list[str]:
         """Read everything, and return a line for each thing that is not as it was written."""
@@ -292,7 +296,7 @@ class Database:
             is_busy, _ = self._move_log("RESTART")
             if not is_busy and (log := self._place / _BESIDE[0]).exists():
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")  # begins the log anew, with one page
-                is_busy, pages = self._move_log("PASSIVE")
+                is_busy, pages = self._move_log("FULL")
                 if pages == 1 and not is_busy:
                     log.overwrite(_LOG_HEAD + _FRAME_HEAD + _PAGE)
                     is_busy, _ = self._move_log("TRUNCATE")

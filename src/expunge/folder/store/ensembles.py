@@ -280,7 +280,7 @@ def _write_all_models(store: Store, made: Mapping[int, Encoded], num_shards: int
         )
     }
     in_force = None if len(made) == num_shards and not known else models / known[0][0]
-    sealed = {shard: store.seal(encoded.data) for shard, encoded in made.items()}
+    sealed = store.seal_some({shard: encoded.data for shard, encoded in made.items()}, num_shards)
     write_pack(models / name, num_shards, {shard: content for shard, (content, _) in sealed.items()}, in_force)
     found = {}
     for shard in range(num_shards):

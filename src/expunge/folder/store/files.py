@@ -12,6 +12,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator
@@ -169,6 +170,27 @@ def remove_place(place: Place) -> None:
     report_step("remove.file")
 
 
+_ADDRESS = re.compile(r"https?://[\x21-\x7e]{1,200}")
+
+
+def _noted(descriptor: int) -> tuple[str, str]:
+    """The process that holds a lock, and where it listens; empty texts if they are not known."""
+    lines = [*os.pread(descriptor, 256, 0).decode("ascii", "replace").splitlines(), "", ""]
+    return lines[0] if lines[0].isdigit() else "", lines[1] if _ADDRESS.fullmatch(lines[1]) else ""
+
+
+def read_address(folder: Place) -> str | None:
+    """Where the process listens that holds a folder's lock, as it said; None if it said nothing."""
+    try:
+        descriptor = (folder / "lock").open(os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        return _noted(descriptor)[1] or None
+    finally:
+        os.close(descriptor)
+
+
 class FolderLock:
     """The lock that lets one process at a time write to a folder.
 
@@ -197,14 +219,19 @@ class FolderLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+            owner, address = _noted(self._descriptor)
             os.close(self._descriptor)
             by = f"process {owner}" if owner else "another process"
+            by += f" ({address})" if address else ""
             raise FolderBusyError(f"{path} is in use by {by}; close it there first") from None
+        self.note("")
+        own(self)
+
+    def note(self, address: str) -> None:
+        """Write down who holds the lock: the number of this process, and where it listens if it does."""
         with contextlib.suppress(OSError):  # a folder on a full disk can still be opened
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-        own(self)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n{address}\n".encode(), 0)
 
     def release(self) -> None:
         """Let other processes open the folder."""

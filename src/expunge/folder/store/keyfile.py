@@ -53,7 +53,7 @@ class KeyFile:
         self.place, self.identity = place, identity
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)  # models may be read after the folder is closed
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._is_set = _is_set(self._read(0, self._size))
 
     @classmethod
@@ -133,9 +133,13 @@ class KeyFile:
                 raise self._lacking()
             is_gone = self._is_set.copy()
             is_gone[cells] = False
-            gone = np.flatnonzero(is_gone)
-            if not len(gone):
-                return
+            self.destroy(np.flatnonzero(is_gone))
+
+    def destroy(self, gone: Cells) -> None:
+        """Overwrite these keys, and wait for the disk."""
+        if not len(gone):
+            return
+        with self._lock:
             zeros = np.zeros((_AT_ONCE, KEY), dtype=np.uint8)
             for rows in _runs(gone):
                 for low in range(rows.start, rows.stop, _AT_ONCE):

@@ -20,20 +20,24 @@ import contextlib
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from expunge.core.errors import StoreError
+from expunge.core.errors import FolderBusyError, StoreError
 from expunge.core.files import flush_file
 from expunge.core.place import Place, is_private
 from expunge.folder.store.database import NAME, is_database
 from expunge.folder.store.files import FolderLock, explain_errors
+from expunge.folder.store.leases import REPLICAS, find_replicas
 from expunge.folder.store.tally import MOMENT
 
 _LAST = (NAME, "lock")  # what is removed last: it says what the folder was
-_PARTS = frozenset({"records", "models", "waiting", "design", "keys"})
-_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", MOMENT})
+_PARTS = frozenset({"records", "models", "waiting", "design", "keys", REPLICAS})
+_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", "access.json", MOMENT})
+_PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
+_FIRST_MINUTE = 60.0  # seconds
 _BUNDLE = frozenset({"manifest.json", "signature.json", "learner", "records"})
 
 
@@ -64,7 +68,9 @@ def recover_replacement(folder: Path) -> None:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove what killed attempts to make this folder left behind: it holds people's data.
+    """Remove what killed attempts to make this folder left behind, or others beside it: it holds people's data.
+
+    Other folders are left alone for their first minute, in which another process may have begun to make one.
 
     Parameters
     ----------
@@ -73,6 +79,18 @@ def remove_abandoned(folder: Path) -> None:
     """
     for left in _leftovers(folder, "partial"):
         _remove_leftover(left, folder)
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder.parent)):
+            if (found := _PARTIAL.fullmatch(name)) and found[1] != folder.name:
+                home = folder.with_name(found[1])
+                for left in (each for each in _leftovers(home, "partial") if each.name == name and _is_old(each)):
+                    _remove_leftover(left, home)
+
+
+def _is_old(left: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - os.stat(left, follow_symlinks=False).st_mtime > _FIRST_MINUTE
+    return False
 
 
 def replace_folder(place: Path, home: Path) -> None:
@@ -93,6 +111,8 @@ def replace_folder(place: Path, home: Path) -> None:
     held = Place.hold(home)
     lock = FolderLock(held)  # from here on no process can open it, or recover it
     try:
+        for each in find_replicas(held):
+            raise FolderBusyError(f"{home} is in use by a replica, process {each.process}; stop it first")
         aside = home.rename(hidden_name(home, "old"))
         try:
             place.rename(home)

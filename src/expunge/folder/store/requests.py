@@ -11,6 +11,7 @@ deleted record from coming back by accident.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import secrets
@@ -39,7 +40,7 @@ from expunge.core.records import (
     deleted_ids,
     is_deletion,
 )
-from expunge.evidence import hash_id, hash_ids, keyed_hash, request_key
+from expunge.evidence import hash_id, joined_hashes, keyed_hash, request_key, split_hashes
 from expunge.folder.store.columns import Form
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Store
@@ -450,13 +451,12 @@ class RequestBook:
                 cell,
             ),
         )
-        hashes = json.dumps(self.hashes(name, batch))
-        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (name, hashes))
+        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (name, self._hashes(name, batch.records)))
         return request
 
-    def hashes(self, request: str, batch: Batch) -> tuple[str, ...]:
-        """Return the keyed hashes of all records that a batch names, under a key of the request's own."""
-        return hash_ids(request_key(self._hash_key, request), batch.records)
+    def _hashes(self, request: str, records: Iterable[RecordId]) -> bytes:
+        """The keyed hashes of records, under a key of the request's own."""
+        return joined_hashes(request_key(self._hash_key, request), records)
 
     def _key(self, key: str | None) -> bytes | None:
         return (
@@ -487,11 +487,11 @@ class RequestBook:
         known = self.get(request)
         if (known.kind, known.additions, known.corrections) != (batch.kind, batch.num_added, batch.num_corrected):
             return False
-        return batch.names_subjects or self.hashes_of(request) == self.hashes(request, batch)
+        return batch.names_subjects or self._kept_hashes(request) == self._hashes(request, batch.records)
 
     def names(self, request: str, records: Iterable[RecordId]) -> bool:
         """Return whether the request named these records and no others."""
-        return self.hashes_of(request) == hash_ids(request_key(self._hash_key, request), map(_plain, records))
+        return self._kept_hashes(request) == self._hashes(request, map(_plain, records))
 
     def by_key(self, key: str) -> Request | None:
         """Return the request with this idempotency key, or None."""
@@ -500,8 +500,18 @@ class RequestBook:
 
     def hashes_of(self, request: str) -> tuple[str, ...]:
         """Return the keyed hashes that were kept of a request."""
-        row = self._store.database.row("SELECT hashes FROM hashes WHERE request = ?", (request,))
-        return () if row is None else tuple(json.loads(row[0]))
+        return split_hashes(self._kept_hashes(request))
+
+    def digest_of(self, request: str) -> str:
+        """Return the digest of these hashes, as `digest_of_hashes` gives it."""
+        return hashlib.sha256(self._kept_hashes(request)).hexdigest()
+
+    def _kept_hashes(self, request: str) -> bytes:
+        row = self._store.database.row("SELECT CAST(hashes AS BLOB) FROM hashes WHERE request = ?", (request,))
+        found = b"" if row is None else bytes(row[0])
+        if len(found) % 32:
+            raise FormatError(f"{self._store.folder}: the hashes of request {request} are damaged")
+        return found
 
     def get(self, request: str) -> Request:
         """Return the request with this id. An unknown id raises an error that names it."""
@@ -516,6 +526,22 @@ class RequestBook:
     def all(self) -> list[Request]:
         """Return all requests, oldest first."""
         return [Request(*row) for row in self._store.database.rows(f"SELECT {_COLUMNS} FROM requests ORDER BY number")]
+
+    def page(
+        self, *, state: str | None, after: str | None, limit: int | None, newest_first: bool = False
+    ) -> list[Request]:
+        """Return requests in the order in which they were accepted, or the other way round; see `DurableDeployment`."""
+        conditions, values = ["1"], list[Any]()
+        if state is not None:
+            conditions.append("state IN ('pending', 'switched')" if state == "pending" else "state = ?")
+            values += [] if state == "pending" else [state]
+        if after is not None:
+            compare = "<" if newest_first else ">"
+            conditions.append(f"number {compare} (SELECT number FROM requests WHERE request = ?)")
+            values.append(after)
+        order = "DESC" if newest_first else "ASC"
+        query = f"SELECT {_COLUMNS} FROM requests WHERE {' AND '.join(conditions)} ORDER BY number {order} LIMIT ?"
+        return [Request(*row) for row in self._store.database.rows(query, (*values, -1 if limit is None else limit))]
 
     def in_state(self, state: str) -> list[Request]:
         """Return the requests in a state, oldest first."""
@@ -549,6 +575,11 @@ class RequestBook:
         if not hmac.compare_digest(found, self._sealed(request, content)):
             raise FormatError(f"request {request} is not what was accepted: its file {row[0]} is damaged")
         return _loaded(content)
+
+    def cell_of(self, request: str) -> int | None:
+        """Where the key of what a pending request asks for lies; None if it has none."""
+        row = self._store.database.row("SELECT cell FROM requests WHERE request = ?", (request,))
+        return None if row is None else row[0]
 
     def mark_switched(self, request: str, *, generation: int, round: int) -> None:
         """Mark a request as in force, and forget its file; inside the caller's transaction.
@@ -638,7 +669,7 @@ class RequestBook:
         if request.state == "cancelled":
             return False  # what it asked for was erased
         own = set(self.hashes_of(request.request))
-        return not own.isdisjoint(hash_ids(request_key(self._hash_key, request.request), records))
+        return not own.isdisjoint(split_hashes(self._hashes(request.request, records)))
 
     def readmit(self, names: Iterable[Name]) -> None:
         """Forget that these were deleted, because they came back on purpose; inside the caller's transaction."""

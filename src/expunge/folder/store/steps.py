@@ -25,6 +25,7 @@ STEPS = (
     "remove.file",
     "erase.files",
     "erase.checkpoint",
+    "replicas.followed",
     "applied.open",
     "applied.done",
     "reserve.open",

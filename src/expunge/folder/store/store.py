@@ -7,6 +7,7 @@
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
     lock                      held by the one process that may write
+    replicas/                 a file for each process that answers beside it (`leases`)
     moment                    the number of the last transaction of state.db (`tally`)
     dirty                     whether a consensus failed, for when state.db has no room (`DirtyFlag`)
 
@@ -22,7 +23,7 @@ import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from expunge.folder.store.files import (
     require_own,
 )
 from expunge.folder.store.keyfile import KeyFile
+from expunge.folder.store.leases import REPLICAS, Point
 from expunge.folder.store.packs import is_pack
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
@@ -170,6 +172,16 @@ class Store:
         cell = int(self.keys.add(1)[0])
         return self.keys.seal(content, cell), cell
 
+    def seal_some(self, contents: Mapping[int, bytes], count: int) -> dict[int, tuple[bytes, int | None]]:
+        """Encrypt some of `count` models, and draw as many keys as if it were all: the file of keys grows by the same.
+
+        A key that is not used goes with those of the models that are replaced.
+        """
+        if self.keys is None:
+            return {shard: (content, None) for shard, content in contents.items()}
+        cells = self.keys.add(count).tolist()
+        return {shard: (self.keys.seal(content, cells[shard]), cells[shard]) for shard, content in contents.items()}
+
     def unseal(self, content: bytes, cell: int | None) -> bytes | None:
         """Decrypt what `seal` gave; None if it is not what was written."""
         if cell is None or self.keys is None:
@@ -230,6 +242,11 @@ class Store:
         if self._lock is not None:
             self._lock.release()
 
+    def note_address(self, address: str) -> None:
+        """Write down where this process listens, for replicas and for those who find the folder in use."""
+        if self._lock is not None:
+            self._lock.note(address)
+
     @property
     def is_own(self) -> bool:
         """Whether this very process opened the folder, and not one that it was forked from."""
@@ -274,6 +291,20 @@ class Store:
         if not all(type(each) is int and each >= 0 for each in (generation, round_, epoch, num_slots, models_trained)):
             raise FormatError(f"{self.folder} is damaged: its position is none")
         return Position(generation, round_, epoch, num_slots, int(total), models_trained)
+
+    def read_point(self) -> Point:
+        """Read the generation and the round in force, as another process may have put them in force just now.
+
+        Raises
+        ------
+        StoreError
+            If what SQLite shows is older than what the process that writes has committed.
+        """
+        moment = self.database.moment()  # before the database
+        row = self.database.row("SELECT generation, round, number FROM position, tally")
+        if row is None or row[2] < moment:
+            raise StoreError(f"{self.folder} cannot be followed: what is read of it is out of date")
+        return int(row[0]), int(row[1])
 
     def is_at(self, generation: int, round: int) -> bool:
         """Return whether the folder is at this generation and round."""
@@ -369,6 +400,12 @@ class Store:
             gone = self.waiting.overwrite_all_but(Span(*row) for row in self.database.rows(_WAITING))
         for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
         report_step("waiting.swept")
+
+    def drop_request(self, cell: int | None) -> None:
+        """Remove what a cancelled request asked for, also while something is staged: its key, and its rows."""
+        if self.keys is not None and cell is not None:
+            self.keys.destroy(np.array([cell], dtype=np.int64))
+        self.sweep_waiting()
 
     def _strays(self) -> list[Place]:
         current = self.epoch_place(self.position.epoch)
@@ -499,6 +536,8 @@ def _require_own_files(place: Place) -> None:
                 (place / name).stat()
         for name in _FOLDERS:
             (place / name).require_sound()
+        if (place / REPLICAS).exists():
+            (place / REPLICAS).require_sound()
 
 
 class DurableJournal:

@@ -23,6 +23,8 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
+import numpy as np
+
 from expunge.core.errors import FormatError
 from expunge.core.files import write_all
 from expunge.core.place import Place
@@ -30,10 +32,12 @@ from expunge.core.place import Place
 #: The table that holds the tally itself.
 TALLY = "CREATE TABLE tally (only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL, sums TEXT NOT NULL)"
 MOMENT: Final = "moment"
+HASHES: Final = "forgotten"  # the table of which a deletion of many records writes a row for each
 _OWN: Final = "tally"  # what stands for the number among the sums
 _FORM: Final = struct.Struct("<QI")  # the number of the last transaction, and the checksum of these bytes
 _BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _BYTES)
+_SECOND: Final = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, and no number of a request comes near it
 _SHORT: Final = 128  # bytes of a value that are hashed as they are
 _ATTEMPTS: Final = 3
 _REMEDY: Final = "Put the folder back from a copy, as a whole; nothing was changed"
@@ -54,6 +58,7 @@ class Tally:
         self._connection = connection
         self._place = place / MOMENT
         self._changes: dict[str, list[int]] = {}
+        self._hashes: dict[tuple[int, int | None], list[bytes]] = {}  # rows of HASHES that were not added up yet
         self._number = 0
 
     def start(self) -> None:
@@ -64,11 +69,13 @@ class Tally:
     def watch(self) -> None:
         """Have every row that this connection changes noted from now on."""
         self._connection.create_function("expunge_note", -1, self._note)
+        self._connection.create_function("expunge_note_hash", 3, self._note_hash)
         self._connection.execute("PRAGMA recursive_triggers = ON")  # a replaced row counts as deleted
         for table in self._tables():
             columns = [row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")]
             old, new = (", ".join(f'{which}."{column}"' for column in columns) for which in ("OLD", "NEW"))
-            gone, come = (f"SELECT expunge_note('{table}', {sign}, {row});" for sign, row in ((-1, old), (1, new)))
+            note = "expunge_note_hash(" if table == HASHES else f"expunge_note('{table}', "
+            gone, come = (f"SELECT {note}{sign}, {row});" for sign, row in ((-1, old), (1, new)))
             for event, body in (("INSERT", come), ("DELETE", gone), ("UPDATE", gone + come)):
                 self._connection.execute(
                     f"CREATE TEMP TRIGGER note_{table}_{event} AFTER {event} ON main.{table} BEGIN {body} END"
@@ -79,8 +86,23 @@ class Tally:
         change[0] += sign
         change[1] += sign * _row_sum(table, row)
 
+    def _note_hash(self, sign: int, hashed: Any, number: Any) -> None:
+        if type(hashed) is bytes and len(hashed) == 2 * _BYTES and (number is None or type(number) is int):
+            self._hashes.setdefault((sign, number), []).append(hashed)
+        else:  # no hash of ours
+            self._note(HASHES, sign, hashed, number)
+
+    def _add_hashes(self) -> None:
+        """Add the hashes up that were noted, all with one number at once."""
+        for (sign, number), hashes in self._hashes.items():
+            change = self._changes.setdefault(HASHES, [0, 0])
+            change[0] += sign * len(hashes)
+            change[1] += sign * _hash_sum(b"".join(hashes), number)
+        self._hashes.clear()
+
     def write(self) -> None:
         """Write the sums of what was changed, inside the transaction that changed it."""
+        self._add_hashes()
         self._changes = {table: change for table, change in self._changes.items() if any(change)}
         if not self._changes:  # rows were written as they were
             return
@@ -107,6 +129,7 @@ class Tally:
     def forget(self) -> None:
         """Forget what was changed: it was rolled back."""
         self._changes.clear()
+        self._hashes.clear()
 
     def moment(self) -> int:
         """The number beside the database. Read it before the database, which another process may be writing.
@@ -194,14 +217,24 @@ def _row_sum(table: str, row: Sequence[Any]) -> int:
         and len(row[0]) == 2 * _BYTES
         and (row[1] is None or type(row[1]) is int)
     ):
-        factor = 1 if row[1] is None else 2 * row[1] + 1
-        return factor * int.from_bytes(row[0][:_BYTES], "little") + 3 * int.from_bytes(row[0][_BYTES:], "little")
+        return _hash_sum(row[0], row[1])
     told = [
         ("long", blake2b(value).digest()) if isinstance(value, bytes) and len(value) > _SHORT else value
         for value in row
     ]
     content = repr((table, *told)).encode("ascii", "backslashreplace")
     return int.from_bytes(blake2b(content, digest_size=_BYTES).digest(), "little")
+
+
+def _hash_sum(hashes: bytes, number: int | None) -> int:
+    """The sum of rows that have one of these hashes each, and this number."""
+    if len(hashes) == 2 * _BYTES:
+        first, second = (int.from_bytes(half, "little") for half in (hashes[:_BYTES], hashes[_BYTES:]))
+    else:
+        words = np.frombuffer(hashes, dtype="<u4").reshape(-1, _BYTES // 2).sum(axis=0, dtype=np.uint64).tolist()
+        first, second = (sum(word << 32 * place for place, word in enumerate(half)) for half in (words[:4], words[4:]))
+    factor = 1 if number is None else 2 * number + 1
+    return factor * first + _SECOND * second
 
 
 def _packed(number: int) -> bytes:

@@ -1,7 +1,14 @@
 """How predictions are released: through a noisy mechanism or the consensus gate, by a router or a distilled student."""
 
 from expunge.serving.publishing.consensus import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET, ConsensusPublisher
-from expunge.serving.publishing.exact import NOT_CLAIMED, ExactFront, ExactPublisher, ExactRound
+from expunge.serving.publishing.exact import (
+    NOT_CLAIMED,
+    ExactFront,
+    ExactPublisher,
+    ExactRound,
+    Threshold,
+    require_threshold,
+)
 from expunge.serving.publishing.front import DirectFront, DirectRound, Front, Round, RoundContext
 from expunge.serving.publishing.noisy import NoisyPublisher
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal, Publisher
@@ -31,5 +38,7 @@ __all__ = [
     "RouterFront",
     "StudentFront",
     "StudentRound",
+    "Threshold",
     "Traffic",
+    "require_threshold",
 ]

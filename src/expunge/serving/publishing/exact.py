@@ -14,16 +14,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from expunge.core.checks import require_choice
+from expunge.core.errors import ParameterError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
 from expunge.core.randomness import Randomness
 from expunge.privacy.mechanisms.consensus import plurality
 from expunge.serving.publishing.front import DirectFront, DirectRound, RoundContext
 from expunge.serving.publishing.publisher import BudgetStatus, Exhaustion, Journal
-from expunge.training.learners.protocol import Combination
+from expunge.training.learners.protocol import Combination, Cut, cut_of, likeliest
 
 NOT_CLAIMED = "everything may be published here, so nothing bounds what is published about the secret key"
 _DECLINED = -1
+
+Threshold = tuple[Any, float]
+"""A class, and the probability from which on it is the answer."""
+
+
+def require_threshold(threshold: Any) -> None:
+    """Check a threshold.
+
+    Parameters
+    ----------
+    threshold
+        None, or a class and a probability.
+
+    Raises
+    ------
+    ParameterError
+        If it is anything else, or the probability is not above 0 and at most 1.
+
+    Examples
+    --------
+    >>> require_threshold(("yes", 0.3))
+    """
+    if threshold is None:
+        return
+    if not isinstance(threshold, tuple | list) or len(threshold) != 2:
+        raise ParameterError(f"threshold must be a class and a probability, such as ('yes', 0.3), got {threshold!r}")
+    least = threshold[1]
+    is_number = isinstance(least, int | float | np.number) and not isinstance(least, bool)
+    if not is_number or not 0 < least <= 1:
+        raise ParameterError(f"threshold must have a probability above 0 and at most 1, got {least!r}")
 
 
 class ExactPublisher:
@@ -104,27 +135,33 @@ class ExactRound(DirectRound):
         The ensemble and its publisher.
     combine
         How the values of regressors become one: "mean" or "median".
+    cut
+        The code of a class, and the probability from which on it is the answer; None for the likeliest class.
     """
 
     combine: Combination = "mean"
+    cut: Cut | None = None
+
+    @property
+    def decides_by_probabilities(self) -> bool:
+        """Whether answers follow from probabilities, and not from the votes."""
+        return self.cut is not None or self.opening.state.has_probabilities
 
     def answer(self, rows: Features) -> NDArray[np.int64]:
         """The class with the largest mean probability if every model has probabilities, else with the most votes.
 
         A learner with thresholds decides by these. DECLINED where every shard abstains. Among equals the first class
-        wins.
+        wins. With a threshold of the promise see `likeliest`; the shares of the votes stand for probabilities where a
+        model has none.
         """
-        if not self.opening.state.has_probabilities:
+        if not self.decides_by_probabilities:
             return super().answer(rows)
         return self.likeliest(self.opening.state.mean_probabilities(rows))
 
     def likeliest(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The class with the largest probability, or highest above its threshold; DECLINED where there is none."""
-        table = self.opening.state.margins(probabilities)
-        is_known = ~np.isnan(table).any(axis=1)
-        codes = np.full(len(table), _DECLINED, dtype=np.int64)
-        codes[is_known] = table[is_known].argmax(axis=1)
-        return codes
+        """The class with the largest probability, or as thresholds say; DECLINED where there is none."""
+        table = probabilities if self.cut is not None else self.opening.state.margins(probabilities)
+        return likeliest(table, self.cut)
 
     def values(self, rows: Features) -> NDArray[np.float64]:
         """The mean or the median of the shards' values. NaN where no shard has one."""
@@ -139,13 +176,23 @@ class ExactFront(DirectFront):
     ----------
     combine
         How the values of regressors become one: "mean" or "median".
+    threshold
+        A class, and the probability from which on it is the answer; None for the likeliest class.
     """
 
     combine: Combination = "mean"
+    threshold: Threshold | None = None
 
     def __post_init__(self) -> None:
         require_choice("combine", self.combine, get_args(Combination))
+        require_threshold(self.threshold)
 
     def open_round(self, opening: RoundContext) -> ExactRound:
-        """Open a round; there is nothing to prepare."""
-        return ExactRound(opening.settled(), self.combine)
+        """Open a round; there is nothing to prepare. `ParameterError` if the threshold names no class."""
+        records, learner = opening.state.records, opening.state.learner
+        learners = (learner, getattr(learner, "learner", None))  # the second of one that abstains where it fails
+        if self.threshold is not None and any(getattr(each, "has_thresholds", False) for each in learners):
+            raise ParameterError("a threshold of the promise does not go with thresholds of the learner: choose one")
+        if self.threshold is not None and records.is_regression:
+            raise ParameterError("a threshold is for classes, and these models predict numbers")
+        return ExactRound(opening.settled(), self.combine, cut_of(self.threshold, records.classes))

@@ -59,11 +59,11 @@ class ForestOptions:
     Examples
     --------
     >>> ForestOptions(share=0.5).num_trees
-    100
+    30
     """
 
-    num_trees: int = 100
-    share: float = 0.4
+    num_trees: int = 30
+    share: float = 1.0
     num_candidates: int = 20
     min_leaf: int = 1
     max_depth: int = 48

@@ -1,8 +1,9 @@
 """The compiled parts of the exact forest: growing, updating, walking. Needs the extra `forest` (Numba).
 
 They follow the definition in `docs/forest.md` to the bit; `expunge.training.forest.reference` is the same in NumPy.
-Nodes are only ever appended: an update writes new nodes along the ways of its records and shares all others with the
-forest before, which stays as it was. What finds no room says so (`NO_ROOM`), and is called again.
+An update writes new nodes along the ways of its records and shares all others with the forest before, which stays as
+it was. It writes down what it made and what the forest after does not have any more, so that either can be given back
+(`release`), and the place be taken again. What finds no room says so (`NO_ROOM`), and is called again.
 
 All floating point is one comparison, subtraction, product, sum or quotient at a time, without fast math, so that NumPy
 gives the same bits.
@@ -19,21 +20,33 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-# Compiled code is kept beside this file, like Python's own, or not at all: never in the user's home.
-_CACHED: Final = os.access(Path(__file__).parent, os.W_OK) and not sys.dont_write_bytecode
+# Compiled code is kept where the user says, or beside this file, like Python's own, or not at all: never in the home.
+_CACHED: Final = "NUMBA_CACHE_DIR" in os.environ or (
+    os.access(Path(__file__).parent, os.W_OK) and not sys.dont_write_bytecode and sys.pycache_prefix is None
+)
+_compiled = njit(cache=_CACHED, nogil=True)
 
 FEATURE: Final = 0  # of a row of `nodes`: the feature, or -1 for a leaf
 LEFT: Final = 1  # the left child; for a leaf the place of its first member, or -1 if members are not seated
 RIGHT: Final = 2
 COUNT: Final = 3  # how many records
-STATS: Final = 4  # the place of its statistics, or -1
-NODE_WIDTH: Final = 5
+STATS: Final = 4  # the place of its left counts, or -1
+BOUNDS: Final = 5  # the place of its candidates' columns and bounds, which later nodes may share; or -1
+NODE_WIDTH: Final = 6
 LOW: Final = 0  # of a candidate in `bounds`
 HIGH: Final = 1
 THRESHOLD: Final = 2
-NODES: Final = 0  # of `tips`: how much of each array is used
+NODES: Final = 0  # of `tips`: how much of each array was ever used
 STATISTICS: Final = 1
 MEMBERS: Final = 2
+BOUND_ROWS: Final = 3
+FREE: Final = 4  # + NODES, STATISTICS or BOUND_ROWS: the first free place below the tip, or -1; each leads to the next
+MADE: Final = 8  # how much an update has written down
+DROPPED: Final = 9
+FREE_MEMBERS: Final = 10  # + the size class of a run of members
+CLASSES: Final = 64
+_KINDS: Final = 128
+NUM_TIPS: Final = FREE_MEMBERS + CLASSES
 NO_ROOM: Final = -2
 _FEW: Final = 8  # a split that sends fewer than one in so many records to another side is no reason to regrow
 EMPTY: Final = -1  # the root of a tree without records
@@ -42,11 +55,11 @@ EMPTY: Final = -1  # the root of a tree without records
 class Arena(NamedTuple):
     """The arrays that nodes live in, and the records."""
 
-    nodes: NDArray[np.int32]  # (nodes, 5)
+    nodes: NDArray[np.int32]  # (nodes, 6)
     thresholds: NDArray[np.float64]  # (nodes,)
     totals: NDArray[np.int64]  # (nodes, width)
-    bounds: NDArray[np.float64]  # (statistics, candidates, 3)
-    columns: NDArray[np.int32]  # (statistics, candidates)
+    bounds: NDArray[np.float64]  # (bound rows, candidates, 3)
+    columns: NDArray[np.int32]  # (bound rows, candidates)
     lefts: NDArray[np.int64]  # (statistics, candidates, width)
     members: NDArray[np.int32]  # leaves' records
     table: NDArray[np.float64]  # (records, features)
@@ -80,6 +93,8 @@ class Scratch(NamedTuple):
     coming: NDArray[np.int32]
     moved: NDArray[np.int32]  # records that change sides, which are dead where they were
     num_moved: NDArray[np.int64]  # (1,)
+    made: NDArray[np.int64]  # places that the update took: place · 128 + what it is a place of
+    dropped: NDArray[np.int64]  # places that the forest after it does not have
 
 
 _U = np.uint64
@@ -95,9 +110,12 @@ _FIRST = np.uint64(2)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _NONE = np.int64(0)
+_NO_NODE = np.int64(-1)
+_LEFT = np.int64(LEFT)
+_RIGHT = np.int64(RIGHT)
 
 
-@njit(cache=_CACHED)
+@_compiled
 def _round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     v0 += v1
     v2 += v3
@@ -112,7 +130,7 @@ def _round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     return v0, v1, v2, v3
 
 
-@njit(cache=_CACHED)
+@_compiled
 def word(settings, first, second):  # type: ignore[no-untyped-def]
     """SipHash-2-4 of two words."""
     v0, v1 = settings.first_key ^ _V0, settings.second_key ^ _V1
@@ -128,154 +146,292 @@ def word(settings, first, second):  # type: ignore[no-untyped-def]
     return v0 ^ v1 ^ v2 ^ v3
 
 
-@njit(cache=_CACHED)
+@_compiled
 def _sees(settings, sample, first, second):  # type: ignore[no-untyped-def]
     """Whether the tree of this sample word sees a record."""
     return settings.takes_all or word(settings, sample ^ first, second) < settings.limit
 
 
-@njit(cache=_CACHED)
-def _fraction(settings, node, place):  # type: ignore[no-untyped-def]
-    drawn = word(settings, node, _FIRST + _U(place))
+@_compiled
+def _deal(settings, node, columns, fractions, at, deck):  # type: ignore[no-untyped-def]
+    """The features of a node's candidates, and their fractions."""
+    num_features = len(deck)
+    dealt = num_features
+    for place in range(settings.num_candidates):
+        if dealt == num_features:
+            dealt = 0
+            for feature in range(num_features):
+                deck[feature] = feature
+        drawn = word(settings, node, _FIRST + _U(place))
+        chosen = dealt + np.int64(((drawn >> _S32) * _U(num_features - dealt)) >> _S32)
+        deck[dealt], deck[chosen] = deck[chosen], deck[dealt]
+        columns[at, place] = deck[dealt]
+        fractions[place] = _fraction(drawn)
+        dealt += 1
+
+
+@_compiled
+def _fraction(drawn):  # type: ignore[no-untyped-def]
     return (2.0 * np.float64(np.int64(drawn & _LOW_HALF)) + 1.0) * 2.0**-33
 
 
-@njit(cache=_CACHED)
-def _deal(settings, node, num_features, columns, deck):  # type: ignore[no-untyped-def]
-    """The features of a node's candidates."""
-    for place in range(settings.num_candidates):
-        dealt = place % num_features
-        if dealt == 0:
-            for feature in range(num_features):
-                deck[feature] = feature
-        upper = word(settings, node, _FIRST + _U(place)) >> _S32
-        chosen = dealt + np.int64((upper * _U(num_features - dealt)) >> _S32)
-        deck[dealt], deck[chosen] = deck[chosen], deck[dealt]
-        columns[place] = deck[dealt]
-
-
-@njit(cache=_CACHED)
-def _count_left(values, own, first, last, threshold, lefts, is_numbers):  # type: ignore[no-untyped-def]
+@_compiled
+def _count_left(values, place, own, count, threshold, lefts, at, is_numbers):  # type: ignore[no-untyped-def]
     """Fill a candidate's left counts, or count and sum."""
-    if len(lefts) == 2:
-        count = np.int64(0)
+    width = lefts.shape[2]
+    if width == 2:
+        number = np.int64(0)
         total = np.int64(0)
-        for place in range(first, last):
-            is_left = np.int64(values[place] <= threshold)
-            count += is_left
-            total += is_left * own[place]
-        lefts[0] = count if is_numbers else count - total
-        lefts[1] = total
+        for record in range(count):
+            is_left = np.int64(values[place, record] <= threshold)
+            number += is_left
+            total += is_left * own[record]
+        lefts[at, place, 0] = number if is_numbers else number - total
+        lefts[at, place, 1] = total
         return
-    _clear(lefts)
-    for place in range(first, last):
-        lefts[own[place]] += values[place] <= threshold
+    for code in range(width):
+        lefts[at, place, code] = 0
+    for record in range(count):
+        lefts[at, place, own[record]] += values[place, record] <= threshold
 
 
-@njit(cache=_CACHED)
-def _extremes(values, first, last):  # type: ignore[no-untyped-def]
-    """The smallest and the largest value, gaps left out; infinite if there is none."""
-    low = np.inf
-    high = -np.inf
-    for place in range(first, last):
-        value = values[place]
+@_compiled
+def _extremes(values, place, count):  # type: ignore[no-untyped-def]
+    """The smallest and the largest value, gaps left out; infinite if there is none. Four at a time: it is faster."""
+    low = low1 = low2 = low3 = np.inf
+    high = high1 = high2 = high3 = -np.inf
+    whole = count - count % 4
+    for at in range(0, whole, 4):
+        v0, v1, v2, v3 = values[place, at], values[place, at + 1], values[place, at + 2], values[place, at + 3]
+        low = v0 if v0 < low else low
+        low1 = v1 if v1 < low1 else low1
+        low2 = v2 if v2 < low2 else low2
+        low3 = v3 if v3 < low3 else low3
+        high = v0 if v0 > high else high
+        high1 = v1 if v1 > high1 else high1
+        high2 = v2 if v2 > high2 else high2
+        high3 = v3 if v3 > high3 else high3
+    for at in range(whole, count):
+        value = values[place, at]
         low = value if value < low else low
         high = value if value > high else high
-    return low, high
+    low, low2 = low1 if low1 < low else low, low3 if low3 < low2 else low2
+    high, high2 = high1 if high1 > high else high, high3 if high3 > high2 else high2
+    return low2 if low2 < low else low, high2 if high2 > high else high
 
 
-@njit(cache=_CACHED)
-def _score(lefts, totals, count_left, count, is_numbers):  # type: ignore[no-untyped-def]
-    count_right = count - count_left
-    if is_numbers:
-        left = np.float64(lefts[1]) / np.float64(count_left)
-        right = np.float64(np.int64(totals[1]) - np.int64(lefts[1])) / np.float64(count_right)
-        apart = left - right
-        return (apart * apart) * (np.float64(count_left) * np.float64(count_right))
-    left_squares = np.int64(0)
-    right_squares = np.int64(0)
-    for code in range(len(totals)):
-        left_one = np.int64(lefts[code])
-        right_one = np.int64(totals[code]) - left_one
-        left_squares += left_one * left_one
-        right_squares += right_one * right_one
-    return np.float64(left_squares) / np.float64(count_left) + np.float64(right_squares) / np.float64(count_right)
-
-
-@njit(cache=_CACHED)
-def _best(settings, lefts, totals, count):  # type: ignore[no-untyped-def]
+@_compiled
+def _best(settings, lefts, at, totals, node, count):  # type: ignore[no-untyped-def]
     """The first of the best candidates, or -1."""
     best = -1
     best_score = 0.0 if settings.is_numbers else -1.0
+    width = totals.shape[1]
     for place in range(settings.num_candidates):
-        own = lefts[place]
-        count_left = np.int64(own[0])
+        count_left = lefts[at, place, 0]
         if not settings.is_numbers:
-            for code in range(1, len(own)):
-                count_left += own[code]
-        if count_left < settings.min_leaf or count - count_left < settings.min_leaf:
+            for code in range(1, width):
+                count_left += lefts[at, place, code]
+        count_right = count - count_left
+        if count_left < settings.min_leaf or count_right < settings.min_leaf:
             continue
-        score = _score(own, totals, count_left, count, settings.is_numbers)
+        if settings.is_numbers:
+            left = np.float64(lefts[at, place, 1]) / np.float64(count_left)
+            right = np.float64(totals[node, 1] - lefts[at, place, 1]) / np.float64(count_right)
+            apart = left - right
+            score = (apart * apart) * (np.float64(count_left) * np.float64(count_right))
+        else:
+            left_squares = np.int64(0)
+            right_squares = np.int64(0)
+            for code in range(width):
+                left_one = lefts[at, place, code]
+                right_one = totals[node, code] - left_one
+                left_squares += left_one * left_one
+                right_squares += right_one * right_one
+            left = np.float64(left_squares) / np.float64(count_left)
+            score = left + np.float64(right_squares) / np.float64(count_right)
         if score > best_score:
             best, best_score = place, score
     return best
 
 
-@njit(cache=_CACHED)
-def _is_pure(totals, count, is_numbers):  # type: ignore[no-untyped-def]
+@_compiled
+def _is_pure(totals, node, count, is_numbers):  # type: ignore[no-untyped-def]
     largest = np.int64(0)
-    for code in range(len(totals)):
-        largest = totals[code] if totals[code] > largest else largest
+    for code in range(totals.shape[1]):
+        largest = totals[node, code] if totals[node, code] > largest else largest
     return not is_numbers and largest == count
 
 
-@njit(cache=_CACHED)
+@_compiled
 def _copy(source, target):  # type: ignore[no-untyped-def]
     """Copy element by element: slices are compiled together with the words of their errors, which takes seconds."""
     for place in range(len(source)):
         target[place] = source[place]
 
 
-@njit(cache=_CACHED)
+@_compiled
 def _clear(target):  # type: ignore[no-untyped-def]
     for place in range(len(target)):
         target[place] = 0
 
 
-@njit(cache=_CACHED)
-def _keep_members(arena, scratch, tips, count, first):  # type: ignore[no-untyped-def]
+@_compiled
+def _note(log, tips, which, place, kind):  # type: ignore[no-untyped-def]
+    log[tips[which]] = place * _KINDS + kind
+    tips[which] += 1
+
+
+@_compiled
+def _take_node(nodes, tips, made):  # type: ignore[no-untyped-def]
+    """A free place for a node, or `NO_ROOM`."""
+    place = tips[FREE + NODES]
+    if place >= 0:
+        tips[FREE + NODES] = nodes[place, LEFT]
+    elif tips[NODES] < len(nodes):
+        place = tips[NODES]
+        tips[NODES] += 1
+    else:
+        return np.int64(NO_ROOM)
+    _note(made, tips, np.int64(MADE), place, np.int64(NODES))
+    return place
+
+
+@_compiled
+def _take_lefts(lefts, tips, made):  # type: ignore[no-untyped-def]
+    """A free place for left counts, or `NO_ROOM`."""
+    place = tips[FREE + STATISTICS]
+    if place >= 0:
+        tips[FREE + STATISTICS] = lefts[place, 0, 0]
+    elif tips[STATISTICS] < len(lefts):
+        place = tips[STATISTICS]
+        tips[STATISTICS] += 1
+    else:
+        return np.int64(NO_ROOM)
+    _note(made, tips, np.int64(MADE), place, np.int64(STATISTICS))
+    return place
+
+
+@_compiled
+def _free_bounds(columns, tips):  # type: ignore[no-untyped-def]
+    """The free place for bounds that would be taken next, or `NO_ROOM`."""
+    place = tips[FREE + BOUND_ROWS]
+    if place >= 0:
+        return place
+    return tips[BOUND_ROWS] if tips[BOUND_ROWS] < len(columns) else np.int64(NO_ROOM)
+
+
+@_compiled
+def _take_bounds(place, following, tips, made):  # type: ignore[no-untyped-def]
+    """Take the place that `_free_bounds` named; `following` is what was written there before."""
+    if place == tips[BOUND_ROWS]:
+        tips[BOUND_ROWS] += 1
+    else:
+        tips[FREE + BOUND_ROWS] = following
+    _note(made, tips, np.int64(MADE), place, np.int64(BOUND_ROWS))
+
+
+@_compiled
+def _size_class(count):  # type: ignore[no-untyped-def]
+    """The least of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that is as much, and its number."""
+    if count <= 2:
+        return np.int64(count), np.int64(max(count - 1, 0))
+    size, number = np.int64(3), np.int64(2)
+    while size < count:
+        size = size // 3 * 4 if size % 3 == 0 else size // 2 * 3
+        number += 1
+    return size, number
+
+
+@_compiled
+def _keep_members(members, order, tips, made, count, first):  # type: ignore[no-untyped-def]
     """Write the members of a leaf; their place, or `NO_ROOM`."""
-    start = tips[MEMBERS]
-    if start + count > len(arena.members):
+    size, number = _size_class(count)
+    start = tips[FREE_MEMBERS + number]
+    if start >= 0:
+        tips[FREE_MEMBERS + number] = members[start]
+    elif tips[MEMBERS] + size <= len(members):
+        start = tips[MEMBERS]
+        tips[MEMBERS] += size
+    else:
         return np.int64(NO_ROOM)
     for at in range(count):
-        arena.members[start + at] = scratch.order[first + at]
-    tips[MEMBERS] = start + count
+        members[start + at] = order[first + at]
+    _note(made, tips, np.int64(MADE), start, BOUND_ROWS + 1 + number)
     return start
 
 
-@njit(cache=_CACHED)
-def _measure(settings, arena, scratch, node, columns, bounds, lefts, first, last):  # type: ignore[no-untyped-def]
+@_compiled
+def release(arena, tips, log, first, last):  # type: ignore[no-untyped-def]
+    """Give places back that were written down. What was there is gone."""
+    nodes, lefts, columns, members = arena.nodes, arena.lefts, arena.columns, arena.members
+    for at in range(first, last):
+        place, kind = log[at] // _KINDS, log[at] % _KINDS
+        if kind == NODES:
+            nodes[place, LEFT] = tips[FREE + NODES]
+            tips[FREE + NODES] = place
+        elif kind == STATISTICS:
+            lefts[place, 0, 0] = tips[FREE + STATISTICS]
+            tips[FREE + STATISTICS] = place
+        elif kind == BOUND_ROWS:
+            columns[place, 0] = tips[FREE + BOUND_ROWS]
+            tips[FREE + BOUND_ROWS] = place
+        else:
+            number = kind - BOUND_ROWS - 1
+            members[place] = tips[FREE_MEMBERS + number]
+            tips[FREE_MEMBERS + number] = place
+
+
+@_compiled
+def _drop(nodes, tips, dropped, node, has_bounds):  # type: ignore[no-untyped-def]
+    """Write down that the forest after does not have a node; its bounds may be another's from now on."""
+    _note(dropped, tips, np.int64(DROPPED), node, np.int64(NODES))
+    if nodes[node, FEATURE] < 0:
+        _, number = _size_class(np.int64(nodes[node, COUNT]))
+        _note(dropped, tips, np.int64(DROPPED), np.int64(nodes[node, LEFT]), BOUND_ROWS + 1 + number)
+    elif nodes[node, STATS] >= 0:
+        _note(dropped, tips, np.int64(DROPPED), np.int64(nodes[node, STATS]), np.int64(STATISTICS))
+        if has_bounds:
+            _note(dropped, tips, np.int64(DROPPED), np.int64(nodes[node, BOUNDS]), np.int64(BOUND_ROWS))
+
+
+@_compiled
+def _drop_below(nodes, tips, dropped, stack, node):  # type: ignore[no-untyped-def]
+    """Write down that the forest after has neither a node nor what is below it."""
+    stack[0] = node
+    pending = 1
+    while pending:
+        pending -= 1
+        place = stack[pending]
+        _drop(nodes, tips, dropped, place, np.bool_(True))
+        if nodes[place, FEATURE] >= 0:
+            stack[pending], stack[pending + 1] = nodes[place, RIGHT], nodes[place, LEFT]
+            pending += 2
+
+
+@_compiled
+def _measure(settings, table, order, values, own, columns, fractions, bounds, at, lefts, left_at, first, last):  # type: ignore[no-untyped-def]
     """Bounds, thresholds and left counts of every candidate, from the node's records."""
-    for place in range(settings.num_candidates):
-        values = scratch.values[place]
-        column = columns[place]
-        for at in range(first, last):
-            values[at] = arena.table[scratch.order[at], column]
-        low, high = _extremes(values, first, last)
-        threshold = low + _fraction(settings, node, place) * (high - low)
-        bounds[place, LOW], bounds[place, HIGH], bounds[place, THRESHOLD] = low, high, threshold
-        _count_left(values, scratch.own, first, last, threshold, lefts[place], settings.is_numbers)
+    count = last - first
+    num_candidates = settings.num_candidates
+    for record in range(count):
+        row = order[first + record]
+        for place in range(num_candidates):
+            values[place, record] = table[row, columns[at, place]]
+    for place in range(num_candidates):
+        low, high = _extremes(values, place, count)
+        threshold = low + fractions[place] * (high - low)
+        bounds[at, place, LOW], bounds[at, place, HIGH], bounds[at, place, THRESHOLD] = low, high, threshold
+        _count_left(values, place, own, count, threshold, lefts, left_at, settings.is_numbers)
 
 
-@njit(cache=_CACHED)
-def _divide(arena, order, spare, first, last, column, threshold):  # type: ignore[no-untyped-def]
+@_compiled
+def _divide(table, order, spare, first, last, column, threshold):  # type: ignore[no-untyped-def]
     """Put the records of a run that go left before the others, both in their order; where the others begin."""
     lefts = np.int64(first)
     rights = 0
     for at in range(first, last):
         record = order[at]
-        if arena.table[record, column] <= threshold:
+        if table[record, column] <= threshold:
             order[lefts] = record
             lefts += 1
         else:
@@ -286,70 +442,70 @@ def _divide(arena, order, spare, first, last, column, threshold):  # type: ignor
     return lefts
 
 
-@njit(cache=_CACHED)
+@_compiled
 def grow(settings, arena, scratch, tips, first, last, name, depth):  # type: ignore[no-untyped-def]
     """Grow what is below a node from the records in `order[first:last]`; its place, or `NO_ROOM`."""
-    width = arena.totals.shape[1]
-    num_features = arena.table.shape[1]
-    num_candidates = settings.num_candidates
-    deck = np.empty(num_features, np.int32)
-    columns = np.empty(num_candidates, np.int32)
-    bounds = np.empty((num_candidates, 3), np.float64)
-    lefts = np.empty((num_candidates, width), arena.lefts.dtype)
+    nodes, node_thresholds, totals = arena.nodes, arena.thresholds, arena.totals
+    table, targets, order, values, own = arena.table, arena.targets, scratch.order, scratch.values, scratch.own
+    made, width, num_candidates = scratch.made, totals.shape[1], settings.num_candidates
+    deck = np.empty(table.shape[1], np.int32)
+    fractions = np.empty(num_candidates, np.float64)
+    columns = np.empty((1, num_candidates), np.int32)
+    bounds = np.empty((1, num_candidates, 3), np.float64)
+    lefts = np.empty((1, num_candidates, width), np.int64)
     runs = np.empty((settings.max_depth + 2, 5), np.int64)  # first, last, depth, parent, side
     names = np.empty(settings.max_depth + 2, np.uint64)
     runs[0, 0], runs[0, 1], runs[0, 2], runs[0, 3], runs[0, 4] = first, last, depth, -1, LEFT
     names[0] = name
-    pending = 1
-    root = tips[NODES]
+    pending, root = 1, np.int64(NO_ROOM)
     while pending:
         pending -= 1
         first, last, depth = runs[pending, 0], runs[pending, 1], runs[pending, 2]
         parent, side, name = runs[pending, 3], runs[pending, 4], names[pending]
         count = last - first
-        place = tips[NODES]
-        if place == len(arena.nodes):
-            return np.int64(NO_ROOM)
-        tips[NODES] += 1
+        place = _take_node(nodes, tips, made)
+        if place == NO_ROOM:
+            return place
         if parent >= 0:
-            arena.nodes[parent, side] = place
-        totals = arena.totals[place]
-        _clear(totals)
-        for at in range(first, last):
-            target = arena.targets[scratch.order[at]]
-            scratch.own[at] = target
+            nodes[parent, side] = place
+        else:
+            root = place
+        for code in range(width):
+            totals[place, code] = 0
+        for at in range(count):
+            target = targets[order[first + at]]
+            own[at] = target
             if settings.is_numbers:
-                totals[1] += target
+                totals[place, 1] += target
             else:
-                totals[target] += 1
+                totals[place, target] += 1
         if settings.is_numbers:
-            totals[0] = count
+            totals[place, 0] = count
         best = -1
         may_split = depth < settings.max_depth and count >= 2 * settings.min_leaf
-        if may_split and not _is_pure(totals, count, settings.is_numbers):
-            _deal(settings, name, num_features, columns, deck)
-            _measure(settings, arena, scratch, name, columns, bounds, lefts, first, last)
-            best = _best(settings, lefts, totals, count)
-        node = arena.nodes[place]
-        node[COUNT], node[STATS] = count, -1
+        if may_split and not _is_pure(totals, place, count, settings.is_numbers):
+            _deal(settings, name, columns, fractions, _NONE, deck)
+            _measure(settings, table, order, values, own, columns, fractions, bounds, _NONE, lefts, _NONE, first, last)
+            best = _best(settings, lefts, _NONE, totals, place, count)
+        nodes[place, COUNT], nodes[place, STATS], nodes[place, BOUNDS] = count, -1, -1
         if best < 0:
-            start = _keep_members(arena, scratch, tips, count, first)
+            start = _keep_members(arena.members, order, tips, made, count, first)
             if start == NO_ROOM:
-                return np.int64(NO_ROOM)
-            node[FEATURE], node[LEFT], node[RIGHT] = -1, start, -1
-            arena.thresholds[place] = 0.0
+                return start
+            nodes[place, FEATURE], nodes[place, LEFT], nodes[place, RIGHT] = -1, start, -1
+            node_thresholds[place] = 0.0
             continue
         if count > settings.most_light:
-            own = tips[STATISTICS]
-            if own == len(arena.bounds):
+            stats, bound = _take_lefts(arena.lefts, tips, made), _free_bounds(arena.columns, tips)
+            if stats == NO_ROOM or bound == NO_ROOM:
                 return np.int64(NO_ROOM)
-            tips[STATISTICS] += 1
-            node[STATS] = own
-            _copy(columns, arena.columns[own])
-            _copy(bounds.reshape(-1), arena.bounds[own].reshape(-1))
-            _copy(lefts.reshape(-1), arena.lefts[own].reshape(-1))
-        node[FEATURE], arena.thresholds[place] = columns[best], bounds[best, THRESHOLD]
-        middle = _divide(arena, scratch.order, scratch.spare, first, last, columns[best], bounds[best, THRESHOLD])
+            _take_bounds(bound, arena.columns[bound, 0], tips, made)
+            nodes[place, STATS], nodes[place, BOUNDS] = stats, bound
+            _copy_bounds(columns, bounds, _NONE, arena.columns, arena.bounds, bound)
+            _copy_lefts(lefts, _NONE, arena.lefts, stats)
+        column, threshold = columns[0, best], bounds[0, best, THRESHOLD]
+        nodes[place, FEATURE], node_thresholds[place] = column, threshold
+        middle = _divide(table, order, scratch.spare, first, last, column, threshold)
         for side, start, stop in ((RIGHT, middle, last), (LEFT, first, middle)):
             runs[pending, 0], runs[pending, 1], runs[pending, 2] = start, stop, depth + 1
             runs[pending, 3], runs[pending, 4] = place, side
@@ -358,312 +514,356 @@ def grow(settings, arena, scratch, tips, first, last, name, depth):  # type: ign
     return root
 
 
-@njit(cache=_CACHED)
-def grow_all(settings, arena, scratch, tips, roots, from_tree, num_rows):  # type: ignore[no-untyped-def]
-    """Grow the trees from one on; the first that found no room, or their number."""
-    for tree in range(from_tree, len(roots)):
+@_compiled
+def _copy_bounds(old_columns, old_bounds, old, columns, bounds, new):  # type: ignore[no-untyped-def]
+    for place in range(columns.shape[1]):
+        columns[new, place] = old_columns[old, place]
+        for which in range(3):
+            bounds[new, place, which] = old_bounds[old, place, which]
+
+
+@_compiled
+def _copy_lefts(old_lefts, old, lefts, new):  # type: ignore[no-untyped-def]
+    for place in range(lefts.shape[1]):
+        for code in range(lefts.shape[2]):
+            lefts[new, place, code] = old_lefts[old, place, code]
+
+
+@_compiled
+def grow_all(settings, arena, scratch, tips, roots, from_tree, to_tree, num_rows):  # type: ignore[no-untyped-def]
+    """Grow the trees from one to another; the first that found no room, or the other."""
+    names, order = arena.names, scratch.order
+    for tree in range(from_tree, to_tree):
         sample, count = word(settings, _U(tree), _SAMPLE), np.int64(0)
         for record in range(num_rows):
-            if _sees(settings, sample, arena.names[record, 0], arena.names[record, 1]):
-                scratch.order[count] = record
+            if _sees(settings, sample, names[record, 0], names[record, 1]):
+                order[count] = record
                 count += 1
         roots[tree] = EMPTY
         if count:
-            before = tips.copy()
+            tips[MADE] = 0
             roots[tree] = grow(settings, arena, scratch, tips, _NONE, count, word(settings, _U(tree), _ROOT), _NONE)
             if roots[tree] == NO_ROOM:
-                _copy(before, tips)
+                release(arena, tips, scratch.made, _NONE, tips[MADE])
                 return tree
-    return len(roots)
+    return to_tree
 
 
-@njit(cache=_CACHED)
-def _gather(settings, arena, scratch, node, coming_first, coming_last):  # type: ignore[no-untyped-def]
+@_compiled
+def _gather(nodes, members, targets, order, own, dead, coming, stack, node, c0, c1):  # type: ignore[no-untyped-def]
     """Put the node's records, without those that go and with those that come, into `order`; how many."""
-    stack = np.empty(settings.max_depth + 2, np.int32)
     stack[0] = node
     pending, count = 1, np.int64(0)
     while pending:
         pending -= 1
-        own = arena.nodes[stack[pending]]
-        if own[FEATURE] < 0:
-            for at in range(own[LEFT], own[LEFT] + own[COUNT]):
-                record = arena.members[at]
-                if not scratch.dead[record]:
-                    scratch.order[count] = record
-                    count += 1
+        place = stack[pending]
+        if nodes[place, FEATURE] < 0:
+            start = nodes[place, LEFT]
+            for at in range(start, start + nodes[place, COUNT]):
+                record = members[at]
+                order[count] = record
+                count += 1 - dead[record]
             continue
-        stack[pending], stack[pending + 1] = own[RIGHT], own[LEFT]
+        stack[pending], stack[pending + 1] = nodes[place, RIGHT], nodes[place, LEFT]
         pending += 2
-    for at in range(coming_first, coming_last):
-        scratch.order[count] = scratch.coming[at]
+    for at in range(c0, c1):
+        order[count] = coming[at]
         count += 1
     for at in range(count):
-        scratch.own[at] = arena.targets[scratch.order[at]]
+        own[at] = targets[order[at]]
     return count
 
 
-@njit(cache=_CACHED)
-def _renew(settings, arena, scratch, old, new, name, node, g0, g1, c0, c1):  # type: ignore[no-untyped-def]
-    """New statistics from old ones; whether the node's records had to be gathered, and how many they are."""
+@_compiled
+def _renew(  # type: ignore[no-untyped-def]
+    settings, nodes, members, table, targets, columns, bounds, lefts,
+    order, own, values, dead, going, coming, stack, old, new, bound, free, name, node, g0, g1, c0, c1,
+):  # fmt: skip
+    """New statistics from old ones. How many records were gathered, if that was necessary; and where the bounds are.
+
+    The bounds are those of the node before, unless one of them has changed; then they are at the free place.
+    """
+    is_numbers = settings.is_numbers
     gathered = np.int64(0)
+    _copy_lefts(lefts, old, lefts, new)
     for place in range(settings.num_candidates):
-        column = arena.columns[old, place]
-        arena.columns[new, place] = column
-        low, high = arena.bounds[old, place, LOW], arena.bounds[old, place, HIGH]
-        threshold = arena.bounds[old, place, THRESHOLD]
+        column = columns[bound, place]
+        low, high, threshold = bounds[bound, place, LOW], bounds[bound, place, HIGH], bounds[bound, place, THRESHOLD]
         new_low, new_high, is_open = low, high, False
         for at in range(g0, g1):
-            value = arena.table[scratch.going[at], column]
+            record = going[at]
+            value = table[record, column]
             is_open = is_open or value in (low, high)
+            if value <= threshold:
+                if is_numbers:
+                    lefts[new, place, 0] -= 1
+                    lefts[new, place, 1] -= targets[record]
+                else:
+                    lefts[new, place, targets[record]] -= 1
         for at in range(c0, c1):
-            value = arena.table[scratch.coming[at], column]
+            record = coming[at]
+            value = table[record, column]
             new_low = value if value < new_low else new_low
             new_high = value if value > new_high else new_high
-        values = scratch.values[place]
-        if is_open:
+            if value <= threshold:
+                if is_numbers:
+                    lefts[new, place, 0] += 1
+                    lefts[new, place, 1] += targets[record]
+                else:
+                    lefts[new, place, targets[record]] += 1
+        if is_open or new_low != low or new_high != high:
             if not gathered:
-                gathered = _gather(settings, arena, scratch, node, c0, c1)
+                gathered = _gather(nodes, members, targets, order, own, dead, coming, stack, node, c0, c1)
             for at in range(gathered):
-                values[at] = arena.table[scratch.order[at], column]
-            new_low, new_high = _extremes(values, _NONE, gathered)
-        if new_low == low and new_high == high:
-            lefts = arena.lefts[new, place]
-            _copy(arena.lefts[old, place], lefts)
-            for at in range(g0, g1):
-                record = scratch.going[at]
-                if arena.table[record, column] <= threshold:
-                    if settings.is_numbers:
-                        lefts[0] -= 1
-                        lefts[1] -= arena.targets[record]
-                    else:
-                        lefts[arena.targets[record]] -= 1
-            for at in range(c0, c1):
-                record = scratch.coming[at]
-                if arena.table[record, column] <= threshold:
-                    if settings.is_numbers:
-                        lefts[0] += 1
-                        lefts[1] += arena.targets[record]
-                    else:
-                        lefts[arena.targets[record]] += 1
-        else:
-            if not is_open:
-                if not gathered:
-                    gathered = _gather(settings, arena, scratch, node, c0, c1)
-                for at in range(gathered):
-                    values[at] = arena.table[scratch.order[at], column]
-            threshold = new_low + _fraction(settings, name, place) * (new_high - new_low)
-            _count_left(values, scratch.own, _NONE, gathered, threshold, arena.lefts[new, place], settings.is_numbers)
-        arena.bounds[new, place, LOW], arena.bounds[new, place, HIGH] = new_low, new_high
-        arena.bounds[new, place, THRESHOLD] = threshold
-    return gathered
+                values[place, at] = table[order[at], column]
+            if is_open:
+                new_low, new_high = _extremes(values, place, gathered)
+            if new_low != low or new_high != high:
+                if bound != free:
+                    _copy_bounds(columns, bounds, bound, columns, bounds, free)
+                    bound = free
+                drawn = word(settings, name, _FIRST + _U(place))
+                threshold = new_low + _fraction(drawn) * (new_high - new_low)
+                bounds[bound, place, LOW], bounds[bound, place, HIGH] = new_low, new_high
+                bounds[bound, place, THRESHOLD] = threshold
+                _count_left(values, place, own, gathered, threshold, lefts, new, is_numbers)
+    return gathered, bound
 
 
-@njit(cache=_CACHED)
+@_compiled
 def _move_sides(  # type: ignore[no-untyped-def]
-    arena, scratch, old_column, old_threshold, column, threshold, g0, g1, c0, c1, gathered, end_going, end_coming
+    table, scratch, old_column, old_threshold, column, threshold, g0, g1, c0, c1, gathered, end_going, end_coming
 ):
     """When another split divides almost as the one before: runs of what goes from and comes to both children.
 
     The ends of the runs of the left and the right child, of going and of coming; -1 if too many records change sides.
     A record that changes sides goes from one child and comes to the other. Where it was, it is dead.
     """
+    order, moved, going, coming = scratch.order, scratch.moved, scratch.going, scratch.coming
     stay = gathered - (c1 - c0)  # those that come were put behind the others
     first_moved = scratch.num_moved[0]
     last_moved = first_moved
     for at in range(stay):
-        record = scratch.order[at]
-        was_left = arena.table[record, old_column] <= old_threshold
-        if was_left != (arena.table[record, column] <= threshold):
-            if (last_moved - first_moved + 1) * _FEW > gathered or last_moved == len(scratch.moved):
+        record = order[at]
+        was_left = table[record, old_column] <= old_threshold
+        if was_left != (table[record, column] <= threshold):
+            if (last_moved - first_moved + 1) * _FEW > gathered or last_moved == len(moved):
                 return np.int64(-1), end_going, end_coming, end_coming
-            scratch.moved[last_moved] = record
+            moved[last_moved] = record
             last_moved += 1
     num_moved = last_moved - first_moved
-    if end_going + num_moved + (g1 - g0) > len(scratch.going):
+    if end_going + num_moved + (g1 - g0) > len(going):
         return np.int64(-1), end_going, end_coming, end_coming
-    if end_coming + num_moved + (c1 - c0) > len(scratch.coming):
+    if end_coming + num_moved + (c1 - c0) > len(coming):
         return np.int64(-1), end_going, end_coming, end_coming
     scratch.num_moved[0] = last_moved
     left_going, left_coming = end_going, end_coming
     for is_left in (True, False):
         for at in range(g0, g1):
-            record = scratch.going[at]
-            if (arena.table[record, old_column] <= old_threshold) == is_left:
-                scratch.going[end_going] = record
+            record = going[at]
+            if (table[record, old_column] <= old_threshold) == is_left:
+                going[end_going] = record
                 end_going += 1
         for at in range(c0, c1):
-            record = scratch.coming[at]
-            if (arena.table[record, column] <= threshold) == is_left:
-                scratch.coming[end_coming] = record
+            record = coming[at]
+            if (table[record, column] <= threshold) == is_left:
+                coming[end_coming] = record
                 end_coming += 1
         for at in range(first_moved, last_moved):
-            record = scratch.moved[at]
+            record = moved[at]
             scratch.dead[record] = 1
-            if (arena.table[record, old_column] <= old_threshold) == is_left:
-                scratch.going[end_going] = record
+            if (table[record, old_column] <= old_threshold) == is_left:
+                going[end_going] = record
                 end_going += 1
             else:
-                scratch.coming[end_coming] = record
+                coming[end_coming] = record
                 end_coming += 1
         if is_left:
             left_going, left_coming = end_going, end_coming
     return left_going, end_going, left_coming, end_coming
 
 
-@njit(cache=_CACHED)
+@_compiled
+def _plan(runs, names, pending, node, side, g0, g1, c0, c1, depth, parent, name):  # type: ignore[no-untyped-def]
+    """Put a child of a node on the stack of what is to be done."""
+    runs[pending, 0], runs[pending, 1], runs[pending, 2], runs[pending, 3], runs[pending, 4] = node, g0, g1, c0, c1
+    runs[pending, 5], runs[pending, 6], runs[pending, 7] = depth, parent, side
+    names[pending] = name
+
+
+@_compiled
+def _count_again(settings, totals, targets, going, coming, place, node, count, g0, g1, c0, c1):  # type: ignore[no-untyped-def]
+    """The totals of a node after records go and come."""
+    for code in range(totals.shape[1]):
+        totals[place, code] = totals[node, code]
+    for at in range(g0, g1):
+        target = targets[going[at]]
+        totals[place, 1 if settings.is_numbers else target] -= target if settings.is_numbers else 1
+    for at in range(c0, c1):
+        target = targets[coming[at]]
+        totals[place, 1 if settings.is_numbers else target] += target if settings.is_numbers else 1
+    if settings.is_numbers:
+        totals[place, 0] = count
+
+
+@_compiled
 def _change_tree(settings, arena, scratch, tips, root, name, num_going, num_coming):  # type: ignore[no-untyped-def]
     """The new root of a tree after records go and come; `NO_ROOM` if there is none."""
+    nodes, thresholds, totals, table = arena.nodes, arena.thresholds, arena.totals, arena.table
+    columns, bounds, lefts, members, targets = arena.columns, arena.bounds, arena.lefts, arena.members, arena.targets
+    order, spare, going, coming = scratch.order, scratch.spare, scratch.going, scratch.coming
+    in_order, values, dead = scratch.own, scratch.values, scratch.dead
     if root == EMPTY:
         for at in range(num_coming):
-            scratch.order[at] = scratch.coming[at]
+            order[at] = coming[at]
         return grow(settings, arena, scratch, tips, _NONE, num_coming, name, _NONE)
-    if arena.nodes[root, COUNT] - num_going + num_coming == 0:
+    made, dropped, stack = scratch.made, scratch.dropped, np.empty(settings.max_depth + 2, np.int64)
+    if nodes[root, COUNT] - num_going + num_coming == 0:
+        _drop_below(nodes, tips, dropped, stack, root)
         return np.int64(EMPTY)
-    deck = np.empty(arena.table.shape[1], np.int32)
+    deck, fractions = np.empty(table.shape[1], np.int32), np.empty(settings.num_candidates, np.float64)
     runs = np.empty((settings.max_depth + 2, 8), np.int64)  # node, going, coming, depth, parent, side
     names = np.empty(settings.max_depth + 2, np.uint64)
-    runs[0, 0], runs[0, 1], runs[0, 2], runs[0, 3], runs[0, 4] = root, 0, num_going, 0, num_coming
-    runs[0, 5], runs[0, 6], runs[0, 7] = 0, -1, LEFT
-    names[0] = name
-    pending, new_root = 1, np.int64(NO_ROOM)
+    _plan(runs, names, _NONE, root, _LEFT, _NONE, num_going, _NONE, num_coming, _NONE, _NO_NODE, name)
+    pending, new_root = np.int64(1), np.int64(NO_ROOM)
     end_going, end_coming = np.int64(num_going), np.int64(num_coming)
     while pending:
         pending -= 1
-        node, g0, g1, c0, c1 = (
-            runs[pending, 0], runs[pending, 1], runs[pending, 2], runs[pending, 3], runs[pending, 4],
-        )  # fmt: skip
-        depth, parent, side, name = runs[pending, 5], runs[pending, 6], runs[pending, 7], names[pending]
-        before = arena.nodes[node]
-        count = np.int64(before[COUNT]) - (g1 - g0) + (c1 - c0)
-        place = np.int64(node)
+        node, g0, g1 = runs[pending, 0], runs[pending, 1], runs[pending, 2]
+        c0, c1, depth, name = runs[pending, 3], runs[pending, 4], runs[pending, 5], names[pending]
+        parent, side = runs[pending, 6], runs[pending, 7]
+        was = np.int64(nodes[node, COUNT])
+        count = was - (g1 - g0) + (c1 - c0)
+        place = node
         if g0 == g1 and c0 == c1:
             pass
-        elif before[FEATURE] < 0 or count <= settings.most_light or before[COUNT] <= settings.most_light:
-            gathered = _gather(settings, arena, scratch, node, c0, c1)
+        elif nodes[node, FEATURE] < 0 or count <= settings.most_light or was <= settings.most_light:
+            gathered = _gather(nodes, members, targets, order, in_order, dead, coming, stack, node, c0, c1)
             place = grow(settings, arena, scratch, tips, _NONE, gathered, name, depth)
             if place == NO_ROOM:
-                return np.int64(NO_ROOM)
+                return place
+            _drop_below(nodes, tips, dropped, stack, node)
         else:
-            place, own = tips[NODES], tips[STATISTICS]
-            if place == len(arena.nodes) or own == len(arena.bounds):
+            place, own, free = (
+                _take_node(nodes, tips, made),
+                _take_lefts(lefts, tips, made),
+                _free_bounds(columns, tips),
+            )
+            if place == NO_ROOM or own == NO_ROOM or free == NO_ROOM:
                 return np.int64(NO_ROOM)
-            tips[NODES] += 1
-            tips[STATISTICS] += 1
-            totals = arena.totals[place]
-            _copy(arena.totals[node], totals)
-            for at in range(g0, g1):
-                target = arena.targets[scratch.going[at]]
-                totals[1 if settings.is_numbers else target] -= target if settings.is_numbers else 1
-            for at in range(c0, c1):
-                target = arena.targets[scratch.coming[at]]
-                totals[1 if settings.is_numbers else target] += target if settings.is_numbers else 1
-            if settings.is_numbers:
-                totals[0] = count
+            bound, following = np.int64(nodes[node, BOUNDS]), columns[free, 0]
+            _count_again(settings, totals, targets, going, coming, place, node, count, g0, g1, c0, c1)
             best, gathered = -1, np.int64(0)
-            if count >= 2 * settings.min_leaf and not _is_pure(totals, count, settings.is_numbers):
-                if before[STATS] >= 0:
-                    gathered = _renew(settings, arena, scratch, before[STATS], own, name, node, g0, g1, c0, c1)
-                else:
-                    gathered = _gather(settings, arena, scratch, node, c0, c1)
-                    _deal(settings, name, arena.table.shape[1], arena.columns[own], deck)
-                    _measure(
-                        settings, arena, scratch, name, arena.columns[own], arena.bounds[own], arena.lefts[own],
-                        _NONE, gathered,
+            if count >= 2 * settings.min_leaf and not _is_pure(totals, place, count, settings.is_numbers):
+                if nodes[node, STATS] >= 0:
+                    gathered, bound = _renew(
+                        settings, nodes, members, table, targets, columns, bounds, lefts,
+                        order, in_order, values, dead, going, coming, stack,
+                        np.int64(nodes[node, STATS]), own, bound, free, name, node, g0, g1, c0, c1,
                     )  # fmt: skip
-                best = _best(settings, arena.lefts[own], totals, count)
+                else:
+                    gathered = _gather(nodes, members, targets, order, in_order, dead, coming, stack, node, c0, c1)
+                    bound = free
+                    _deal(settings, name, columns, fractions, bound, deck)
+                    _measure(
+                        settings, table, order, values, in_order, columns, fractions, bounds, bound,
+                        lefts, own, _NONE, gathered,
+                    )  # fmt: skip
+                best = _best(settings, lefts, own, totals, place, count)
+            if bound == free:
+                _take_bounds(free, following, tips, made)
             if not gathered and best < 0:
-                gathered = _gather(settings, arena, scratch, node, c0, c1)
-            after = arena.nodes[place]
-            after[COUNT] = count
+                gathered = _gather(nodes, members, targets, order, in_order, dead, coming, stack, node, c0, c1)
+            nodes[place, COUNT] = count
             if best < 0:
-                start = _keep_members(arena, scratch, tips, count, _NONE)
+                start = _keep_members(members, order, tips, made, count, _NONE)
                 if start == NO_ROOM:
-                    return np.int64(NO_ROOM)
-                after[FEATURE], after[LEFT], after[RIGHT], after[STATS] = -1, start, -1, -1
-                arena.thresholds[place] = 0.0
-                tips[STATISTICS] -= 1
+                    return start
+                nodes[place, FEATURE], nodes[place, LEFT], nodes[place, RIGHT] = -1, start, -1
+                nodes[place, STATS] = nodes[place, BOUNDS] = -1
+                thresholds[place] = 0.0
+                _note(dropped, tips, np.int64(DROPPED), own, np.int64(STATISTICS))
+                if bound == free:
+                    _note(dropped, tips, np.int64(DROPPED), bound, np.int64(BOUND_ROWS))
+                _drop_below(nodes, tips, dropped, stack, node)
             else:
-                column, threshold = arena.columns[own, best], arena.bounds[own, best, THRESHOLD]
-                after[FEATURE], after[STATS] = column, own
-                arena.thresholds[place] = threshold
+                column, threshold = columns[bound, best], bounds[bound, best, THRESHOLD]
+                old_column, old_threshold = nodes[node, FEATURE], thresholds[node]
+                nodes[place, FEATURE], nodes[place, STATS], nodes[place, BOUNDS] = column, own, bound
+                thresholds[place] = threshold
                 left_name, right_name = word(settings, name, _ZERO), word(settings, name, _ONE)
-                if column == before[FEATURE] and threshold == arena.thresholds[node]:
-                    g = _divide(arena, scratch.going, scratch.spare, g0, g1, column, threshold)
-                    c = _divide(arena, scratch.coming, scratch.spare, c0, c1, column, threshold)
-                    for which in range(2):
-                        run = runs[pending]
-                        run[0] = before[RIGHT] if which == 0 else before[LEFT]
-                        run[1], run[2] = (g, g1) if which == 0 else (g0, g)
-                        run[3], run[4] = (c, c1) if which == 0 else (c0, c)
-                        run[5], run[6], run[7] = depth + 1, place, RIGHT if which == 0 else LEFT
-                        names[pending] = right_name if which == 0 else left_name
-                        pending += 1
+                # `g` and `c` end what goes from and comes to the left child; the runs of the right child follow.
+                is_followed = column == old_column and threshold == old_threshold
+                from_g, g, to_g, from_c, c, to_c = g0, g0, g1, c0, c0, c1
+                if is_followed:
+                    g = _divide(table, going, spare, g0, g1, column, threshold)
+                    c = _divide(table, coming, spare, c0, c1, column, threshold)
                 else:
                     if not gathered:
-                        gathered = _gather(settings, arena, scratch, node, c0, c1)
-                    ends = _move_sides(
-                        arena, scratch, before[FEATURE], arena.thresholds[node], column, threshold,
+                        gathered = _gather(nodes, members, targets, order, in_order, dead, coming, stack, node, c0, c1)
+                    g, to_g, c, to_c = _move_sides(
+                        table, scratch, old_column, old_threshold, column, threshold,
                         g0, g1, c0, c1, gathered, end_going, end_coming,
                     )  # fmt: skip
-                    if ends[0] >= 0:
-                        for which in range(2):
-                            run = runs[pending]
-                            run[0] = before[RIGHT] if which == 0 else before[LEFT]
-                            run[1], run[2] = (ends[0], ends[1]) if which == 0 else (end_going, ends[0])
-                            run[3], run[4] = (ends[2], ends[3]) if which == 0 else (end_coming, ends[2])
-                            run[5], run[6], run[7] = depth + 1, place, RIGHT if which == 0 else LEFT
-                            names[pending] = right_name if which == 0 else left_name
-                            pending += 1
-                        end_going, end_coming = ends[1], ends[3]
-                        if parent >= 0:
-                            arena.nodes[parent, side] = place
-                        else:
-                            new_root = place
-                        continue
-                    middle = _divide(arena, scratch.order, scratch.spare, _NONE, gathered, column, threshold)
+                    if g >= 0:
+                        is_followed = True
+                        from_g, from_c, end_going, end_coming = end_going, end_coming, to_g, to_c
+                _drop(nodes, tips, dropped, node, bound == free)
+                if is_followed:
+                    left_child, right_child = np.int64(nodes[node, LEFT]), np.int64(nodes[node, RIGHT])
+                    _plan(runs, names, pending, right_child, _RIGHT, g, to_g, c, to_c, depth + 1, place, right_name)
+                    pending += 1
+                    _plan(runs, names, pending, left_child, _LEFT, from_g, g, from_c, c, depth + 1, place, left_name)
+                    pending += 1
+                else:
+                    middle = _divide(table, order, spare, _NONE, gathered, column, threshold)
                     left = grow(settings, arena, scratch, tips, _NONE, middle, left_name, depth + 1)
                     right = np.int64(NO_ROOM)
                     if left != NO_ROOM:
                         right = grow(settings, arena, scratch, tips, middle, gathered, right_name, depth + 1)
                     if right == NO_ROOM:
-                        return np.int64(NO_ROOM)
-                    after[LEFT], after[RIGHT] = left, right
+                        return right
+                    _drop_below(nodes, tips, dropped, stack, nodes[node, LEFT])
+                    _drop_below(nodes, tips, dropped, stack, nodes[node, RIGHT])
+                    nodes[place, LEFT], nodes[place, RIGHT] = left, right
         if parent >= 0:
-            arena.nodes[parent, side] = place
+            nodes[parent, side] = place
         else:
             new_root = place
     return new_root
 
 
-@njit(cache=_CACHED)
+@_compiled
 def change_all(settings, arena, scratch, tips, roots, new_roots, from_tree, going, coming):  # type: ignore[no-untyped-def]
     """Update the trees from one on; the first that found no room, or their number."""
+    names, run_going, run_coming = arena.names, scratch.going, scratch.coming
+    dead, moved, num_moved = scratch.dead, scratch.moved, scratch.num_moved
     for tree in range(from_tree, len(roots)):
         sample, num_going, num_coming = word(settings, _U(tree), _SAMPLE), np.int64(0), np.int64(0)
         for record in going:
-            if _sees(settings, sample, arena.names[record, 0], arena.names[record, 1]):
-                scratch.going[num_going] = record
+            if _sees(settings, sample, names[record, 0], names[record, 1]):
+                run_going[num_going] = record
                 num_going += 1
         for record in coming:
-            if _sees(settings, sample, arena.names[record, 0], arena.names[record, 1]):
-                scratch.coming[num_coming] = record
+            if _sees(settings, sample, names[record, 0], names[record, 1]):
+                run_coming[num_coming] = record
                 num_coming += 1
         new_roots[tree] = roots[tree]
         if num_going or num_coming:
-            before = tips.copy()
+            made_before, dropped_before = tips[MADE], tips[DROPPED]
             name = word(settings, _U(tree), _ROOT)
             new_roots[tree] = _change_tree(settings, arena, scratch, tips, roots[tree], name, num_going, num_coming)
-            for at in range(scratch.num_moved[0]):
-                scratch.dead[scratch.moved[at]] = 0
-            scratch.num_moved[0] = 0
+            for at in range(num_moved[0]):
+                dead[moved[at]] = 0
+            num_moved[0] = 0
             if new_roots[tree] == NO_ROOM:
-                _copy(before, tips)
+                release(arena, tips, scratch.made, made_before, tips[MADE])
+                tips[MADE], tips[DROPPED] = made_before, dropped_before
                 return tree
     return len(roots)
 
 
-@njit(cache=_CACHED)
+@_compiled
 def find(settings, arena, roots, row, first, second):  # type: ignore[no-untyped-def]
     """Where the record with this row and name lies; -1 if it is missing from a tree, -2 if no tree sees it."""
     for tree in range(len(roots)):
@@ -684,7 +884,7 @@ def find(settings, arena, roots, row, first, second):  # type: ignore[no-untyped
     return -2
 
 
-@njit(cache=_CACHED)
+@_compiled
 def seen(settings, num_trees, names):  # type: ignore[no-untyped-def]
     """Which records any tree sees."""
     found = np.zeros(len(names), np.bool_)
@@ -696,7 +896,7 @@ def seen(settings, num_trees, names):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=_CACHED)
+@_compiled
 def answer(settings, nodes, thresholds, totals, roots, table, sums):  # type: ignore[no-untyped-def]
     """Add up class shares, or mean targets, over the trees; how many trees there are with records."""
     used = 0
@@ -718,7 +918,7 @@ def answer(settings, nodes, thresholds, totals, roots, table, sums):  # type: ig
     return used
 
 
-@njit(cache=_CACHED)
+@_compiled
 def measure(nodes, roots, depth):  # type: ignore[no-untyped-def]
     """How many nodes, leaves, statistics and members the trees have."""
     found = np.zeros(4, np.int64)
@@ -734,7 +934,7 @@ def measure(nodes, roots, depth):  # type: ignore[no-untyped-def]
             found[0] += 1
             if own[FEATURE] < 0:
                 found[1] += 1
-                found[3] += own[COUNT]
+                found[3] += _size_class(np.int64(own[COUNT]))[0]
                 continue
             found[2] += own[STATS] >= 0
             stack[pending], stack[pending + 1] = own[RIGHT], own[LEFT]
@@ -742,7 +942,7 @@ def measure(nodes, roots, depth):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=_CACHED)
+@_compiled
 def flatten(arena, roots, depth, sizes, features, thresholds, totals):  # type: ignore[no-untyped-def]
     """The trees node by node, as `reference.Trees` has them."""
     stack = np.empty(depth + 2, np.int32)
@@ -769,7 +969,7 @@ def flatten(arena, roots, depth, sizes, features, thresholds, totals):  # type: 
         sizes[tree] = at - start
 
 
-@njit(cache=_CACHED)
+@_compiled
 def mark(nodes, members, roots, depth, used):  # type: ignore[no-untyped-def]
     """Mark the records that are in a tree."""
     stack = np.empty(depth + 2, np.int32)
@@ -789,7 +989,7 @@ def mark(nodes, members, roots, depth, used):  # type: ignore[no-untyped-def]
             pending += 2
 
 
-@njit(cache=_CACHED)
+@_compiled
 def move(arena, roots, depth, new, tips, new_roots, places):  # type: ignore[no-untyped-def]
     """Copy the trees into another arena, which has room; `places` are the records' new places."""
     stack = np.empty((depth + 2, 3), np.int64)  # node, new parent, side
@@ -811,24 +1011,25 @@ def move(arena, roots, depth, new, tips, new_roots, places):  # type: ignore[no-
             if parent >= 0:
                 new.nodes[parent, side] = place
             if own[FEATURE] < 0:
-                new.nodes[place, LEFT] = tips[MEMBERS]
-                for at in range(own[LEFT], own[LEFT] + own[COUNT]):
-                    new.members[tips[MEMBERS]] = places[arena.members[at]]
-                    tips[MEMBERS] += 1
+                start, count = tips[MEMBERS], np.int64(own[COUNT])
+                new.nodes[place, LEFT] = start
+                for at in range(count):
+                    new.members[start + at] = places[arena.members[own[LEFT] + at]]
+                tips[MEMBERS] += _size_class(count)[0]
                 continue
             if own[STATS] >= 0:
                 stats = tips[STATISTICS]
                 tips[STATISTICS] += 1
-                new.nodes[place, STATS] = stats
-                _copy(arena.bounds[own[STATS]].reshape(-1), new.bounds[stats].reshape(-1))
-                _copy(arena.columns[own[STATS]], new.columns[stats])
-                _copy(arena.lefts[own[STATS]].reshape(-1), new.lefts[stats].reshape(-1))
+                tips[BOUND_ROWS] += 1
+                new.nodes[place, STATS] = new.nodes[place, BOUNDS] = stats
+                _copy_bounds(arena.columns, arena.bounds, np.int64(own[BOUNDS]), new.columns, new.bounds, stats)
+                _copy_lefts(arena.lefts, np.int64(own[STATS]), new.lefts, stats)
             stack[pending, 0], stack[pending, 1], stack[pending, 2] = own[RIGHT], place, RIGHT
             stack[pending + 1, 0], stack[pending + 1, 1], stack[pending + 1, 2] = own[LEFT], place, LEFT
             pending += 2
 
 
-@njit(cache=_CACHED)
+@_compiled
 def unfold(sizes, features, thresholds, totals, most_depth, arena, roots):  # type: ignore[no-untyped-def]
     """Nodes from a list of them; False if they are no trees, or too deep. Members are not seated."""
     parents = np.empty(most_depth + 2, np.int64)  # inner nodes on the way, whose right side is to come
@@ -845,7 +1046,8 @@ def unfold(sizes, features, thresholds, totals, most_depth, arena, roots):  # ty
             if is_done:
                 return False
             node = arena.nodes[at]
-            node[FEATURE], node[LEFT], node[RIGHT], node[COUNT], node[STATS] = features[at], -1, -1, 0, -1
+            node[FEATURE], node[LEFT], node[RIGHT], node[COUNT] = features[at], -1, -1, 0
+            node[STATS] = node[BOUNDS] = -1
             arena.thresholds[at] = thresholds[at]
             _clear(arena.totals[at])
             if at > start and arena.nodes[parents[depth - 1], LEFT] >= 0:
@@ -876,7 +1078,7 @@ def unfold(sizes, features, thresholds, totals, most_depth, arena, roots):  # ty
     return leaf == len(totals)
 
 
-@njit(cache=_CACHED)
+@_compiled
 def seat(settings, arena, roots, num_rows, tips):  # type: ignore[no-untyped-def]
     """Find the members of every leaf; False if the records do not fit to the leaves."""
     filled = np.zeros(tips[NODES], np.int32)
@@ -884,7 +1086,7 @@ def seat(settings, arena, roots, num_rows, tips):  # type: ignore[no-untyped-def
     for node in range(tips[NODES]):
         if arena.nodes[node, FEATURE] < 0:
             arena.nodes[node, LEFT] = tips[MEMBERS]
-            tips[MEMBERS] += arena.nodes[node, COUNT]
+            tips[MEMBERS] += _size_class(np.int64(arena.nodes[node, COUNT]))[0]
             if tips[MEMBERS] > len(arena.members):
                 return False
     for tree in range(len(roots)):

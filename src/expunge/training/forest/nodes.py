@@ -1,29 +1,35 @@
 """A forest that is kept up to date: the arrays that its nodes live in, and what changes, stores and asks them.
 
 A `KeptForest` never changes. `changed` returns the next one, which shares all nodes that stayed as they were; both
-answer. Nodes that only older forests use are dropped by a copy, once they are half as many as the others.
+answer. What only older forests used is overwritten by later updates, once no object refers to these forests.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.checks import require_count
 from expunge.core.errors import InputError
 from expunge.training.forest import kernels
 from expunge.training.forest.draws import ForestOptions, Words
 from expunge.training.forest.kernels import Arena, Scratch, Settings
-from expunge.training.forest.reference import TARGET_BITS, Floats, Trees, fixed_targets
+from expunge.training.forest.reference import NO_FEATURE, TARGET_BITS, Floats, Trees, fixed_targets
 
 _MOST_LIGHT = 32  # a node of so many records is grown anew when one of them changes, and keeps no statistics
-_ROOM = 3.0  # times what is used: memory that is never touched takes none
-_GARBAGE = 2.0  # a copy is made when so many times the nodes of the last copy are there
+_ROOM = 2.0  # times what is used: memory that is never touched takes none
+_LEAST_ROOM = 4096
+_SPARSE = 4  # a copy is made when there is room for so many times the records that are left
+
+Part = tuple[Floats, NDArray[Any], Words]  # rows, targets and names of some records
 
 
 @cache
@@ -34,35 +40,57 @@ def prepare() -> None:
     table, codes, options = rng.random((80, 2)), rng.integers(0, 2, 80), ForestOptions(2, 1.0, 2)
     forest = KeptForest.grown(np.zeros(2, np.uint64), table[8:], codes[8:], names[8:], options, 2)
     forest = KeptForest.loaded(forest.dump(), options, 2)
-    forest._storage.kept[:] = -(10**9)  # so that the next change makes a copy
-    changed = forest.changed((table[8:], codes[8:], names[8:]), (table[:8], codes[:8], names[:8]))
-    assert changed is not None
-    changed.probabilities(table)
+    going, coming = (table[8:12], codes[8:12], names[8:12]), (table[:8], codes[:8], names[:8])
+    first = forest.changed(going, coming, lambda: (table[8:], codes[8:], names[8:]))
+    second = forest.changed(going, coming)  # which copies, because there is another already
+    assert first is not None
+    assert second is not None
+    del first
+    second = second.changed(coming, going)
+    assert second is not None
+    second.probabilities(table)
+
+
+class _Step(NamedTuple):
+    """An update from one forest to the next: what it made, and what the next does not have."""
+
+    before: int
+    after: int
+    made: NDArray[np.int64]
+    dropped: NDArray[np.int64]
+    came: NDArray[np.int32]
+    left: NDArray[np.int32]
 
 
 class _Storage:
-    """The arena of several forests, how much of it is used, and the room to work in."""
+    """The arena of several forests that came one from the other, how much of it is used, and the room to work in."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
-        self.tips = np.zeros(3, dtype=np.int64)
-        self.num_rows = 0
-        self.kept = np.zeros(3, dtype=np.int64)  # `tips` after the last copy
+        self.tips = np.zeros(kernels.NUM_TIPS, dtype=np.int64)
+        self.tips[kernels.FREE : kernels.MADE] = self.tips[kernels.FREE_MEMBERS :] = -1
+        self.num_rows = 0  # of which some may be free
+        self.free_rows = np.empty(0, dtype=np.int32)
         self.is_seated = True
         self.lock = threading.Lock()
+        self._last, self._alive, self._steps = 0, set[int](), list[_Step]()
+        self._gone = deque[int]()
         self._scratch: Scratch | None = None
 
     @classmethod
-    def empty(cls, width: int, num_features: int, options: ForestOptions, counts: tuple[int, int, int, int]) -> Self:
-        """Room for so many nodes, statistics, members and rows."""
-        nodes, statistics, members, rows = counts
+    def empty(
+        cls, width: int, num_features: int, num_candidates: int, counts: tuple[int, int, int, int], ratio: float
+    ) -> Self:
+        """Room for so many nodes, statistics, members and rows, all but rows times the ratio."""
+        nodes, statistics, members = (int(ratio * each) + _LEAST_ROOM for each in counts[:3])
+        rows = int(1.1 * counts[3]) + 256
         arena = Arena(
             np.empty((nodes, kernels.NODE_WIDTH), np.int32),
             np.empty(nodes, np.float64),
             np.empty((nodes, width), np.int64),
-            np.empty((statistics, options.num_candidates, 3), np.float64),
-            np.empty((statistics, options.num_candidates), np.int32),
-            np.empty((statistics, options.num_candidates, width), np.int64),
+            np.empty((statistics, num_candidates, 3), np.float64),
+            np.empty((statistics, num_candidates), np.int32),
+            np.empty((statistics, num_candidates, width), np.int64),
             np.empty(members, np.int32),
             np.empty((rows, num_features), np.float64),
             np.empty(rows, np.int64),
@@ -70,51 +98,110 @@ class _Storage:
         )
         return cls(arena)
 
+    def hold(self, forest: KeptForest) -> None:
+        """Keep what a new forest uses for as long as it is used. Called once for each, in the order of their making."""
+        self._alive.add(forest._number)
+        weakref.finalize(forest, self._gone.append, forest._number).atexit = False
+
+    def settle(self, number: int) -> bool:
+        """Give back what no forest uses any more. False if one that came after this one is still used."""
+        while self._gone:
+            self._alive.discard(self._gone.popleft())
+        if max(self._alive) > number:
+            return False
+        while self._steps and self._steps[-1].after > number:
+            self._give_back(self._steps[-1].made, self._steps[-1].came)
+            self._steps.pop()
+        oldest = min(self._alive)
+        while self._steps and self._steps[0].before < oldest:
+            self._give_back(self._steps[0].dropped, self._steps[0].left)
+            self._steps.pop(0)
+        return True
+
+    def note(self, before: int, came: NDArray[np.int32], left: NDArray[np.int32]) -> int:
+        """Write down an update; the number of the forest that it made."""
+        scratch, tips = self._scratch, self.tips
+        assert scratch is not None
+        made, dropped = scratch.made[: tips[kernels.MADE]].copy(), scratch.dropped[: tips[kernels.DROPPED]].copy()
+        self._last += 1
+        self._steps.append(_Step(before, self._last, made, dropped, came, left))
+        return self._last
+
+    def undo(self, came: NDArray[np.int32]) -> None:
+        """Give back what an update made that did not come to an end."""
+        if self._scratch is not None:
+            self._give_back(self._scratch.made[: self.tips[kernels.MADE]], came)
+            self._scratch = None  # marks may be left in it
+
+    def _give_back(self, places: NDArray[np.int64], rows: NDArray[np.int32]) -> None:
+        kernels.release(self.arena, self.tips, places, 0, len(places))
+        self.arena.table[rows], self.arena.targets[rows], self.arena.names[rows] = 0.0, 0, 0
+        self.free_rows = np.concatenate([self.free_rows, rows])
+
     def append(self, table: Floats, targets: NDArray[np.int64], names: Words) -> NDArray[np.int32]:
         """Put records into free places; these places."""
-        first, last = self.num_rows, self.num_rows + len(table)
+        at = max(0, len(self.free_rows) - len(table))
+        places, first = self.free_rows[at:], self.num_rows
+        self.free_rows = self.free_rows[:at]
+        last = first + len(table) - len(places)
         if last > len(self.arena.table):
             size = int(1.5 * last) + 256
             rows = {name: _longer(getattr(self.arena, name), size, first) for name in ("table", "targets", "names")}
             self.arena = self.arena._replace(**rows)
-        self.arena.table[first:last], self.arena.targets[first:last] = table, targets
-        self.arena.names[first:last] = names
+        places = np.concatenate([places, np.arange(first, last, dtype=np.int32)])
+        self.arena.table[places], self.arena.targets[places], self.arena.names[places] = table, targets, names
         self.num_rows = last
-        return np.arange(first, last, dtype=np.int32)
+        return places
 
-    def widen(self) -> None:
-        """Make half as much room again."""
+    def widen(self, ratio: float) -> None:
+        """Make room for so many times of what was used."""
         found = {}
-        for which, names in enumerate(
-            [("nodes", "thresholds", "totals"), ("bounds", "columns", "lefts"), ("members",)]
-        ):
+        for which, names in _KINDS.items():
             for name in names:
-                own = getattr(self.arena, name)
-                found[name] = _longer(own, int(1.5 * len(own)) + 1024, int(self.tips[which]))
+                own, used = getattr(self.arena, name), int(self.tips[which])
+                found[name] = _longer(own, max(len(own), int(ratio * used) + _LEAST_ROOM), used)
         self.arena = self.arena._replace(**found)
 
     def scratch(self, num_records: int, num_changed: int) -> Scratch:
-        """Room to work in, for trees of so many records."""
-        made = self._scratch
+        """Room to work in, for trees of so many records. What an update has written down is kept."""
+        made, arena = self._scratch, self.arena
+        num_places = 2 * len(arena.nodes) + len(arena.lefts) + len(arena.bounds)
         if (
             made is None
             or len(made.order) < num_records
-            or len(made.dead) < self.num_rows
+            or len(made.dead) < len(arena.table)
             or len(made.going) < num_changed + 4 * num_records
+            or len(made.made) < num_places
         ):
-            size, num_candidates = int(1.1 * num_records) + 64, self.arena.bounds.shape[1]
-            self._scratch = made = Scratch(
+            size, num_candidates = int(1.1 * num_records) + 64, arena.bounds.shape[1]
+            size += (72 - size) % 512  # rows of `values` shall not fall onto the same places of the processor's cache
+            self._scratch = Scratch(
                 np.empty(size, np.int32),
                 np.empty(size, np.int32),
                 np.empty((num_candidates, size), np.float64),
                 np.empty(size, np.int64),
-                np.zeros(max(len(self.arena.table), self.num_rows), np.uint8),
+                np.zeros(len(arena.table), np.uint8),
                 np.empty(num_changed + 4 * size, np.int32),
                 np.empty(num_changed + 4 * size, np.int32),
                 np.empty(size, np.int32),
                 np.zeros(1, np.int64),
+                np.empty(num_places, np.int64),
+                np.empty(num_places, np.int64),
             )
-        return made
+            if made is not None:
+                for which, name in ((kernels.MADE, "made"), (kernels.DROPPED, "dropped")):
+                    used = self.tips[which]
+                    getattr(self._scratch, name)[:used] = getattr(made, name)[:used]
+        assert self._scratch is not None
+        return self._scratch
+
+
+_KINDS = {
+    kernels.NODES: ("nodes", "thresholds", "totals"),
+    kernels.STATISTICS: ("lefts",),
+    kernels.MEMBERS: ("members",),
+    kernels.BOUND_ROWS: ("bounds", "columns"),
+}
 
 
 def _longer(array: NDArray[Any], size: int, used: int) -> NDArray[Any]:
@@ -151,6 +238,10 @@ class KeptForest:
     exponents: Mapping[int, int]
     _storage: _Storage = field(repr=False)
     _roots: NDArray[np.int64] = field(repr=False)
+    _number: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        self._storage.hold(self)
 
     @classmethod
     def grown(
@@ -166,34 +257,31 @@ class KeptForest:
         exponents = {} if num_classes is not None else _exponents(targets)
         codes = fixed_targets(targets, max(exponents, default=0)) if num_classes is None else targets.astype(np.int64)
         settings = _settings(options, key, is_numbers=num_classes is None)
-        seen = kernels.seen(settings, options.num_trees, names)
-        expected = int(options.share * options.num_trees * len(table)) + 1024
-        storage = _Storage.empty(
-            2 if num_classes is None else num_classes,
-            table.shape[1],
-            options,
-            (expected, expected // 12 + 256, int(_ROOM * expected), int(1.2 * len(table)) + 256),
-        )
+        seen, width = kernels.seen(settings, options.num_trees, names), 2 if num_classes is None else num_classes
+        num_features, roots = table.shape[1], np.empty(options.num_trees, np.int64)
+        expected = int(options.share * len(table)) + 1
+        room = (expected, expected // 8, 2 * expected, int(seen.sum()))
+        storage = _Storage.empty(width, num_features, options.num_candidates, room, 1.0)
         storage.append(table[seen], codes[seen], names[seen])
-        scratch, roots, tree = storage.scratch(int(seen.sum()), 0), np.empty(options.num_trees, np.int64), 0
-        while True:
-            tree = kernels.grow_all(settings, storage.arena, scratch, storage.tips, roots, tree, storage.num_rows)
-            if tree == options.num_trees:
-                break
-            storage.widen()
-        storage.kept = storage.tips.copy()
-        return cls(options, key, num_classes, table.shape[1], len(table), exponents, storage, roots)
+        tree = 0
+        for last in (1, options.num_trees):
+            while tree < last:
+                scratch, tips = storage.scratch(room[3], 0), storage.tips
+                tree = kernels.grow_all(settings, storage.arena, scratch, tips, roots, tree, last, storage.num_rows)
+                if tree < last:
+                    storage.widen(1.5)
+            if last == 1:  # all trees are much alike
+                storage.widen(_ROOM * options.num_trees)
+        return cls(options, key, num_classes, num_features, len(table), exponents, storage, roots)
 
-    def changed(
-        self,
-        going: tuple[Floats, NDArray[Any], Words],
-        coming: tuple[Floats, NDArray[Any], Words],
-    ) -> KeptForest | None:
+    def changed(self, going: Part, coming: Part, rows: Callable[[], Part] | None = None) -> KeptForest | None:
         """The forest after records go and come, each given as rows, targets and names.
 
-        None if it has to be grown from scratch, because the scale of targets changes.
+        `rows` gives all records of this forest, in any order; it is asked once after a forest was loaded.
 
-        Raises `InputError` if a record that goes is not in the forest.
+        None if it has to be grown from scratch: the scale of targets changes, or records are needed and not given.
+
+        Raises `InputError` if a record that goes is not in the forest, or `rows` are others.
         """
         exponents = self._changed_exponents(going[1], coming[1])
         if max(exponents, default=0) != max(self.exponents, default=0):
@@ -201,33 +289,44 @@ class KeptForest:
         number = self.num_records - len(going[0]) + len(coming[0])
         if number < 0:
             raise InputError("the rows to delete are not in the model")
-        if self.num_classes is None:
-            codes = fixed_targets(coming[1], max(exponents, default=0))
-        else:
-            codes = coming[1].astype(np.int64)
+        codes = self._codes(coming[1], exponents)
         settings = self._settings
         with self._storage.lock:
-            self._seat()
-            storage, roots = self._compacted()
+            if not self._storage.is_seated:
+                if rows is None:
+                    return None
+                self._seat(rows())
+            storage, roots, version = self._own_storage()
             leaving = self._find(storage, roots, going[0], going[2])
             seen = kernels.seen(settings, self.options.num_trees, np.ascontiguousarray(coming[2]))
             arriving = storage.append(coming[0][seen], codes[seen], coming[2][seen])
-            scratch = storage.scratch(self.num_records + len(arriving), max(len(leaving), len(arriving)))
-            scratch.dead[leaving] = 1
             new_roots, tree = np.empty_like(roots), 0
             try:
-                while True:
+                storage.tips[[kernels.MADE, kernels.DROPPED]] = 0
+                while tree < len(roots):
+                    scratch = storage.scratch(self.num_records + len(arriving), max(len(leaving), len(arriving)))
+                    scratch.dead[leaving] = 1
                     tree = kernels.change_all(
                         settings, storage.arena, scratch, storage.tips, roots, new_roots, tree, leaving, arriving
                     )
-                    if tree == len(roots):
-                        break
-                    storage.widen()
-            finally:
-                scratch.dead[leaving] = 0
-        return KeptForest(
-            self.options, self.key, self.num_classes, self.num_features, number, exponents, storage, new_roots
-        )
+                    scratch.dead[leaving] = 0
+                    if tree < len(roots):
+                        storage.widen(1.5)
+                version = storage.note(version, arriving, leaving)
+            except BaseException:
+                storage.undo(arriving)
+                raise
+            return KeptForest(
+                self.options,
+                self.key,
+                self.num_classes,
+                self.num_features,
+                number,
+                exponents,
+                storage,
+                new_roots,
+                version,
+            )
 
     def probabilities(self, table: Floats) -> Floats:
         """The mean over trees of the class shares in a row's leaf; NaN if no tree sees a record."""
@@ -265,26 +364,19 @@ class KeptForest:
         return trees
 
     def dump(self) -> dict[str, Any]:
-        """Arrays and numbers that determine the forest, and that records and key determine."""
-        with self._storage.lock:
-            self._seat()
-        arena = self._arena
-        used = np.zeros(self._storage.num_rows, np.uint8)
-        kernels.mark(arena.nodes, arena.members, self._roots, self.options.max_depth, used)
-        rows = np.flatnonzero(used)
-        rows = rows[np.lexsort((arena.names[rows, 1], arena.names[rows, 0]))]
+        """Arrays and numbers that determine the trees, and that records and key determine. They hold no record."""
         trees = self.trees()
+        is_split = trees.features != NO_FEATURE
+        most = int(np.abs(trees.totals).max(initial=0))
         return {
             "key": self.key,
             "records": self.num_records,
+            "columns": self.num_features,
             "exponents": np.array(sorted(self.exponents.items()), dtype=np.int64).reshape(-1, 2),
             "sizes": trees.sizes,
-            "features": trees.features,
-            "thresholds": trees.thresholds,
-            "totals": trees.totals,
-            "table": arena.table[rows],
-            "targets": arena.targets[rows],
-            "names": arena.names[rows],
+            "features": trees.features.astype(_narrow(self.num_features)),
+            "thresholds": trees.thresholds[is_split],
+            "totals": trees.totals.astype(_narrow(most)),
         }
 
     @classmethod
@@ -296,50 +388,49 @@ class KeptForest:
         """
         width = 2 if num_classes is None else num_classes
         key, sizes = _array(parts, "key", np.uint64, (2,)), _array(parts, "sizes", np.int64, (options.num_trees,))
-        features, names = _array(parts, "features", np.int32, (-1,)), _array(parts, "names", np.uint64, (-1, 2))
-        thresholds = _array(parts, "thresholds", np.float64, features.shape)
-        totals, table = _array(parts, "totals", np.int64, (-1, width)), _array(parts, "table", np.float64, (-1, -1))
-        targets = _array(parts, "targets", np.int64, table.shape[:1])
+        features = _array(parts, "features", np.integer, (-1,)).astype(np.int32)
+        splits = _array(parts, "thresholds", np.float64, (-1,))
+        totals = _array(parts, "totals", np.integer, (-1, width)).astype(np.int64)
         pairs = _array(parts, "exponents", np.int64, (-1, 2))
-        number, size = int(parts["records"]), 1 << TARGET_BITS
-        counts = totals[:, 0] if num_classes is None else totals.sum(axis=1)
-        most = len(table)
+        number, num_features = (require_count(name, parts[name], least=0) for name in ("records", "columns"))
+        counts, is_split = totals[:, 0] if num_classes is None else totals.sum(axis=1), features != NO_FEATURE
         is_sound = (
-            len(names) == len(table) <= number < 2**31
-            and ((sizes >= 0) & (sizes <= 2 * most)).all()
+            number < 2**31
+            and ((sizes >= 0) & (sizes <= 2 * number)).all()
             and int(sizes.sum()) == len(features)
-            and ((features >= -1) & (features < table.shape[1])).all()
-            and not np.isnan(thresholds).any()
-            and ((counts > 0) & (counts <= most)).all()
-            and (num_classes is None or ((totals >= 0) & (totals <= most)).all())
-            and ((np.abs(targets) <= size) if num_classes is None else (targets >= 0) & (targets < width)).all()
-            and (np.abs(totals[:, -1]) <= size * counts).all()
+            and ((features >= NO_FEATURE) & (features < num_features)).all()
+            and int(is_split.sum()) == len(splits)
+            and not np.isnan(splits).any()
+            and ((counts > 0) & (counts <= number)).all()
+            and (num_classes is None or ((totals >= 0) & (totals <= number)).all())
+            and (np.abs(totals[:, -1]) <= (counts << TARGET_BITS)).all()
             and (np.diff(pairs[:, 0]) > 0).all()
             and (pairs[:, 1] > 0).all()
             and (np.abs(pairs[:, 0]) < 2000).all()
             and (num_classes is None or not len(pairs))
         )
-        num_members = int(counts.sum()) if is_sound else 0
-        if not is_sound or num_members > most * options.num_trees:
+        if not is_sound or int(counts.sum()) > number * options.num_trees:
             raise InputError("the trees of a stored model are damaged")
-        room = (len(features), len(features) // 8 + 256, num_members, len(table))
-        storage = _Storage.empty(width, table.shape[1], options, _with_room(*room))
+        thresholds = np.zeros(len(features))
+        thresholds[is_split] = splits
+        room = (len(features), len(features) // 8, 0, 0)
+        storage = _Storage.empty(width, num_features, options.num_candidates, room, _ROOM)
         roots = np.empty(options.num_trees, np.int64)
         if not kernels.unfold(sizes, features, thresholds, totals, options.max_depth, storage.arena, roots):
             raise InputError("the trees of a stored model are damaged")
         own = storage.arena.totals[: len(features)]
         storage.arena.nodes[: len(features), kernels.COUNT] = own[:, 0] if num_classes is None else own.sum(axis=1)
-        storage.tips[kernels.NODES] = len(features)
-        storage.append(table, targets, names)
-        storage.kept, storage.is_seated = np.array(room[:3], dtype=np.int64), False
-        return cls(options, key, num_classes, table.shape[1], number, dict(map(tuple, pairs.tolist())), storage, roots)
+        storage.tips[kernels.NODES], storage.is_seated = len(features), False
+        return cls(options, key, num_classes, num_features, number, dict(map(tuple, pairs.tolist())), storage, roots)
 
     @property
     def num_bytes(self) -> int:
-        """How much memory the forest uses, with what older ones left behind."""
+        """How much memory the forest uses, with what older ones need, and places that are free."""
         storage = self._storage
-        tips = [*[int(storage.tips[which]) for which in (0, 0, 0, 1, 1, 1, 2)], *[storage.num_rows] * 3]
-        return sum(tip * each[:1].nbytes for tip, each in zip(tips, map(np.asarray, storage.arena), strict=True))
+        found = sum(getattr(self._arena, name)[:1].nbytes * storage.num_rows for name in ("table", "targets", "names"))
+        for which, names in _KINDS.items():
+            found += sum(getattr(self._arena, name)[:1].nbytes * int(storage.tips[which]) for name in names)
+        return int(found)
 
     @property
     def _arena(self) -> Arena:
@@ -381,48 +472,56 @@ class KeptForest:
                 found.append(place)
         return np.array(found, dtype=np.int32)
 
-    def _seat(self) -> None:
+    def _codes(self, targets: NDArray[Any], exponents: Mapping[int, int]) -> NDArray[np.int64]:
+        """Class codes, or fixed-point numbers."""
+        if self.num_classes is None:
+            return fixed_targets(targets, max(exponents, default=0))
+        return targets.astype(np.int64)
+
+    def _seat(self, rows: Part) -> None:
         """Find the members of all leaves of a forest that was loaded."""
-        storage = self._storage
-        if storage.is_seated:
-            return
-        if not kernels.seat(self._settings, storage.arena, self._roots, storage.num_rows, storage.tips):
-            storage.tips[kernels.MEMBERS] = 0
-            raise InputError("the records of a stored model do not fit to its trees")
+        storage, (table, targets, names) = self._storage, rows
+        codes, names = self._codes(targets, self.exponents), np.ascontiguousarray(names)
+        is_sound = len(table) == self.num_records and table.shape[1] == self.num_features
+        if self.num_classes is not None and ((codes < 0) | (codes >= self.num_classes)).any():
+            is_sound = False
+        storage.tips[kernels.MEMBERS] = storage.num_rows = 0
+        if is_sound:
+            seen = kernels.seen(self._settings, self.options.num_trees, names)
+            storage.append(table[seen], codes[seen], names[seen])
+            num_members = int(storage.arena.nodes[self._roots[self._roots >= 0], kernels.COUNT].sum(dtype=np.int64))
+            members = np.empty(int(1.5 * _ROOM * num_members) + _LEAST_ROOM, np.int32)
+            storage.arena = storage.arena._replace(members=members)
+            is_sound = kernels.seat(self._settings, storage.arena, self._roots, storage.num_rows, storage.tips)
+        if not is_sound:
+            raise InputError("the records do not fit to the trees of a stored model")
         storage.is_seated = True
 
-    def _compacted(self) -> tuple[_Storage, NDArray[np.int64]]:
-        """The storage to go on with: this one, or a copy without what this forest does not use."""
+    def _own_storage(self) -> tuple[_Storage, NDArray[np.int64], int]:
+        """The storage to go on with: this one; or a copy, if another forest goes on with it, or most of it is empty."""
         storage, depth = self._storage, self.options.max_depth
-        is_full = (storage.tips > _GARBAGE * storage.kept + 65536).any()
-        if not is_full and storage.num_rows < _GARBAGE * self.num_records + 1024:
-            return storage, self._roots
+        if storage.settle(self._number):
+            num_rows = storage.num_rows - len(storage.free_rows)
+            if storage.num_rows <= _SPARSE * num_rows + _LEAST_ROOM:
+                return storage, self._roots, self._number
+        arena = storage.arena
         used = np.zeros(storage.num_rows, np.uint8)
-        kernels.mark(storage.arena.nodes, storage.arena.members, self._roots, depth, used)
+        kernels.mark(arena.nodes, arena.members, self._roots, depth, used)
         rows = np.flatnonzero(used)
         places = np.zeros(storage.num_rows, np.int32)
-        places[rows] = np.arange(len(rows))
-        nodes, _, statistics, members = kernels.measure(storage.arena.nodes, self._roots, depth).tolist()
-        new = _Storage.empty(
-            storage.arena.totals.shape[1],
-            self.num_features,
-            self.options,
-            _with_room(nodes, statistics, members, len(rows)),
-        )
-        new.append(storage.arena.table[rows], storage.arena.targets[rows], storage.arena.names[rows])
+        nodes, _, statistics, members = kernels.measure(arena.nodes, self._roots, depth).tolist()
+        room = (nodes, statistics, members, len(rows))
+        width, num_features = arena.totals.shape[1], self.num_features
+        new = _Storage.empty(width, num_features, self.options.num_candidates, room, _ROOM)
+        places[rows] = new.append(arena.table[rows], arena.targets[rows], arena.names[rows])
         roots = np.empty_like(self._roots)
-        kernels.move(storage.arena, self._roots, depth, new.arena, new.tips, roots, places)
-        new.kept = new.tips.copy()
-        return new, roots
+        kernels.move(arena, self._roots, depth, new.arena, new.tips, roots, places)
+        return new, roots, 0
 
 
-def _with_room(nodes: int, statistics: int, members: int, rows: int) -> tuple[int, int, int, int]:
-    return (
-        int(_ROOM * nodes) + 65536,
-        int(_ROOM * statistics) + 8192,
-        int(_ROOM * members) + 65536,
-        int(1.2 * rows) + 256,
-    )
+def _narrow(most: int) -> type[np.signedinteger[Any]]:
+    """The smallest type of integers that holds this number and its negative."""
+    return next(kind for kind in (np.int8, np.int16, np.int32, np.int64) if most <= np.iinfo(kind).max)
 
 
 def _settings(options: ForestOptions, key: Words, *, is_numbers: bool) -> Settings:
@@ -450,6 +549,6 @@ def _array(parts: Mapping[str, Any], name: str, kind: Any, shape: tuple[int, ...
     """A stored array of this type and shape, -1 for any length."""
     found = np.ascontiguousarray(parts[name])
     fits = found.ndim == len(shape) and all(want in (-1, have) for want, have in zip(shape, found.shape, strict=True))
-    if found.dtype != np.dtype(kind) or not fits:
+    if not np.issubdtype(found.dtype, kind) or not fits:
         raise InputError(f"the array {name!r} of a stored model is damaged")
     return found

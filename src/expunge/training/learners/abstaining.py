@@ -147,12 +147,12 @@ class AbstainingLearner:
             return Abstainer()
         return model
 
-    def refit(self, model: Model, removed: protocol.ShardData, added: protocol.ShardData) -> Model | None:
+    def refit(self, model: Model, removed: protocol.ShardData, added: protocol.ShardData, **rows: Any) -> Model | None:
         """The learner's updated model; None, so that the shard is trained, if it abstains, fails or cannot."""
         if isinstance(model, Abstainer) or not hasattr(self.learner, "refit"):
             return None
         try:
-            changed: Model | None = self.learner.refit(model, removed, added)
+            changed: Model | None = self.learner.refit(model, removed, added, **rows)
         except Exception as error:
             if _is_machine_error(error):
                 raise

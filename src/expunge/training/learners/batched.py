@@ -45,6 +45,7 @@ Floats = NDArray[np.float64]
 _NUMBERS_AT_ONCE: Final = 1 << 17  # of all rows together: what fits into a processor's cache
 _MOST_UNKNOWNS: Final = 128  # of one system of equations
 _MOST_PRODUCTS: Final = 1 << 16  # rows times unknowns of logistic regression, whose steps cost more than scikit-learn's
+_LARGEST: Final = 1e100  # a number, so that squares, sums and products with weights stay finite
 _MOST_STEPS, _MOST_HALVINGS = 100, 40
 _CONVERGED: Final = 1e-12  # half the squared Newton decrement, relative to the loss; the last step squares what is left
 _LEAST_CURVATURE: Final = 1e-10  # so that a step is defined where all rows are far from the boundary
@@ -167,13 +168,13 @@ class _Rows:
 
 
 def _plain_rows(X: Features, weights: Weights | None) -> Floats | None:
-    """Rows as finite numbers; None if they are anything else, of which scikit-learn may refuse something."""
+    """Rows as numbers whose squares have a sum; None for anything else, of which scikit-learn may refuse something."""
     if is_frame(X) and all(getattr(dtype, "kind", "O") in "fiub" for dtype in X.dtypes):
         X = X.to_numpy(dtype=np.float64, na_value=np.nan)
     if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind not in "fiub" or not X.shape[1]:
         return None
     rows = np.asarray(X, dtype=np.float64)
-    is_sound = np.isfinite(rows).all() and (weights is None or (np.isfinite(weights) & (weights >= 0)).all())
+    is_sound = (np.abs(rows) <= _LARGEST).all() and (weights is None or ((weights <= _LARGEST) & (weights >= 0)).all())
     return rows if is_sound else None
 
 

@@ -4,9 +4,10 @@ Their models are functions of the rows alone: exact sums and counts, or the rows
 So `refit` gives, bit for bit, what `fit` gives on the rows that are left, and one shard is enough. The short names are
 `ridge-exact`, `naive-bayes-exact` and `neighbours-exact`.
 
-Rows are read by a fixed rule that no data can change. A number stays a number, and a gap is a value of its own. A
-category becomes the first 52 bits of a hash of its text, so a model holds no text. What a model needs beyond that (the
-list of categories, means and scales) it computes from the rows that are there: a category leaves with its last row.
+Rows are read by a fixed rule that no data can change. A number stays a number (one beyond 2^400 is read as 2^400), and
+a gap is a value of its own. A category becomes the first 52 bits of a hash of its text, so a model holds no text. What
+a model needs beyond that (the list of categories, means and scales) it computes from the rows that are there: a
+category leaves with its last row.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from numpy.typing import NDArray
 
 from expunge.core.checks import require_count
 from expunge.core.errors import InputError, ParameterError
-from expunge.core.features import Features, is_frame, num_rows
+from expunge.core.features import Features, is_frame, is_sparse, num_rows
 from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback, statistics
 from expunge.training.fallback.naive_bayes import moments
 from expunge.training.fallback.neighbours import NearestNeighboursModel
-from expunge.training.fallback.protocol import Assessment, Rows, read_table
+from expunge.training.fallback.protocol import LARGEST, Assessment, Rows, read_table
 from expunge.training.fallback.ridge import RidgeModel
 from expunge.training.fallback.statistics import LIMB_BITS, ExactArray
 from expunge.training.learners.protocol import Codes, Floats, Model, ShardData, Weights
@@ -157,25 +158,39 @@ def read_mixed(X: Features, categories: Sequence[str], *, has_gaps: bool, bucket
     """
     if not num_rows(X):
         return np.empty((0, 0))
-    if not categories:
-        return _numbers(X, has_gaps=has_gaps)
     if not is_frame(X):
-        raise InputError(f"the rows must be a table with the columns {', '.join(categories)}")
+        if categories:
+            raise InputError(f"the rows must be a table with the columns {', '.join(categories)}")
+        return _numbers(X, has_gaps=has_gaps)
     names = [name for name in X.columns if name not in categories]
+    for name, kind in X.dtypes.items():
+        if kind.kind not in "biuf" and name not in categories and not _are_numbers(X[name]):
+            raise InputError(f"column {name!r} holds something other than numbers: name it in categories=({name!r},)")
     codes = [_category_codes(X[name]) for name in categories]
     codes = [each % buckets for each in codes] if buckets else codes
     return np.column_stack([*([_numbers(X[names], has_gaps=has_gaps)] if names else []), *codes])
 
 
+def _are_numbers(column: Any) -> bool:
+    """Whether a column of objects can be read as numbers and gaps."""
+    try:
+        column.to_numpy(np.float64, na_value=np.nan)
+    except (TypeError, ValueError):
+        return False
+    return column.dtype.kind not in "mM"
+
+
 def _numbers(X: Features, *, has_gaps: bool) -> Floats:
-    if not has_gaps:
-        return read_table(X) + 0.0  # -0.0 and 0.0 are the same value
+    X = X.toarray() if is_sparse(X) else X
     try:
         found = X.to_numpy(np.float64, na_value=np.nan) if is_frame(X) else np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"an exact model needs numbers and declared categories: {error}") from error
     is_gap = np.isnan(found)
-    table = read_table(np.where(is_gap, 0.0, found)) + 0.0
+    if is_gap.any() and not has_gaps:
+        raise InputError("a number is missing, and the learner was made without has_gaps")
+    # Whatever is added later can be read: an update that fails would stop all that come after it.
+    table = read_table(np.clip(np.where(is_gap, 0.0, found), -LARGEST, LARGEST)) + 0.0  # -0.0 and 0.0 are the same
     table[is_gap.reshape(table.shape)] = np.nan
     return table
 

@@ -5,8 +5,9 @@ What it is, and why it is exact, is in `docs/forest.md`. It needs Numba, which t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class UnlearningForest:
     better and deletions dearer; `docs/forest.md` shows the trade. A deletion changes counts along the record's ways,
     and regrows a part of a tree only where the best split changes. One shard is enough.
 
-    It counts every record once. Categories are read as hashes, and gaps go right at every split.
+    It counts every record once. Categories are read as hashes. Numbers may be missing: gaps go right at every split.
 
     Parameters
     ----------
@@ -51,8 +52,6 @@ class UnlearningForest:
         The number of classes. `learn` sets it; by default as many as the rows show.
     categories
         The names of the columns that hold categories; all others hold numbers.
-    has_gaps
-        Whether numbers may be missing.
 
     Raises
     ------
@@ -66,17 +65,17 @@ class UnlearningForest:
     2
     """
 
-    num_trees: int = 40
-    share: float = 0.5
+    num_trees: int = 30
+    share: float = 1.0
     num_candidates: int = 20
     min_leaf: int = 1
     max_depth: int = 48
     is_regression: bool = False
     num_classes: int | None = None
     categories: tuple[str, ...] = ()
-    has_gaps: bool = False
 
     reads_names = True
+    asks_rows = True
 
     def __post_init__(self) -> None:
         _ = self.options
@@ -135,10 +134,13 @@ class UnlearningForest:
         )
         return ForestModel(self, found)
 
-    def refit(self, model: Model, removed: ShardData, added: ShardData) -> Model | None:
+    def refit(
+        self, model: Model, removed: ShardData, added: ShardData, rows: Callable[[], ShardData] | None = None
+    ) -> Model | None:
         """The forest after rows were removed and added; None if it has to be grown from scratch.
 
-        That is so if its records have no names, none is left, or the scale of the numbers to predict has changed.
+        That is so if its records have no names, none is left, or the scale of the numbers to predict has changed. A
+        forest that was stored asks once for all its rows.
 
         Raises `InputError` if a row cannot be used, or a removed row is not in the model.
         """
@@ -146,15 +148,8 @@ class UnlearningForest:
             return None
         if model.num_records + num_rows(added.X) == num_rows(removed.X):
             return None
-        width = model.forest.num_features
-        parts = []
-        for part in (removed, added):
-            table, targets = self._read(part.X, part.y, part.weights)
-            table = table if len(table) else np.empty((0, width))
-            if table.shape[1] != width:
-                raise InputError(f"rows must have {width} columns, got {table.shape[1]}")
-            parts.append((table, targets, _words(part.names, len(table))))
-        changed = model.forest.changed(*parts)
+        read = partial(self._part, width=model.forest.num_features)
+        changed = model.forest.changed(read(removed), read(added), None if rows is None else lambda: read(rows()))
         return None if changed is None else ForestModel(self, changed)
 
     def dump_model(self, model: Model) -> dict[str, Any]:
@@ -174,7 +169,14 @@ class UnlearningForest:
 
     def table(self, X: Features) -> Floats:
         """Rows of features by a fixed rule: numbers, NaN for a gap, and then the codes of categories."""
-        return np.ascontiguousarray(read_mixed(X, self.categories, has_gaps=self.has_gaps))
+        return np.ascontiguousarray(read_mixed(X, self.categories, has_gaps=True))
+
+    def _part(self, part: ShardData, width: int) -> tuple[Floats, NDArray[Any], Words]:
+        table, targets = self._read(part.X, part.y, part.weights)
+        table = table if len(table) else np.empty((0, width))
+        if table.shape[1] != width:
+            raise InputError(f"rows must have {width} columns, got {table.shape[1]}")
+        return table, targets, _words(part.names, len(table))
 
     def _read(self, X: Features, y: Codes | Floats, weights: Weights | None) -> tuple[Floats, NDArray[Any]]:
         if weights is not None and (weights != 1).any():

@@ -134,8 +134,8 @@ class MultiOutputLearner:
         return MultiOutputModel(fitted, self.num_classes, constants)
 
     def _fitted(self, X: Features, codes: NDArray[np.int64], seed: int, weights: Weights | None) -> Any:
-        fresh = ScikitLearner(self.estimator).seeded(seed)
-        return fresh.fit(X, codes, **weight_arguments(self.estimator, weights))
+        base = ScikitLearner(self.estimator)
+        return base.train(base.seeded(seed), X, codes, **weight_arguments(self.estimator, weights))
 
 
 def takes_several_labels(estimator: Any) -> bool:

@@ -62,7 +62,7 @@ from expunge.training.learners.thresholds import ThresholdLearner
 
 ColumnKind = Literal["number", "category", "text"]
 _MISSING, _RARE = "(missing)", "(rare)"
-_GIVEN = ("is_regression", "num_classes", "categories", "has_gaps")  # fields of a forest that are no options
+_GIVEN = ("is_regression", "num_classes", "categories")  # fields of a forest that are no options
 _WORD_COLUMNS = 1 << 14  # how many columns the words of a text are hashed into
 _FEW_WORD_COLUMNS = 1 << 8  # for classifiers that need dense tables
 _FEW_CATEGORIES = 1 << 8  # of one column, for these classifiers; the rarer ones become one
@@ -201,7 +201,6 @@ def _make_exact(
     for column in [column for column, each in (columns or {}).items() if each == "text"]:
         raise ParameterError(f"learner {name!r} cannot read text in words: leave out column {column!r}")
     categories = tuple(column for column, each in (columns or {}).items() if each == "category")
-    has_gaps = fills_gaps or bool(categories)
     try:
         made = kind(**options)
     except TypeError:
@@ -210,8 +209,8 @@ def _make_exact(
         raise ParameterError(f"learner {name!r} has no option {wrong!r}: it has {', '.join(sorted(known))}") from None
     if isinstance(made, UnlearningForest):
         require_numba()
-        return replace(made, categories=categories, has_gaps=has_gaps)
-    return ExactLearner(made, categories=categories, has_gaps=has_gaps)
+        return replace(made, categories=categories)
+    return ExactLearner(made, categories=categories, has_gaps=fills_gaps or bool(categories))
 
 
 def learner_names() -> dict[str, str]:
@@ -420,7 +419,9 @@ def takes_gaps(learner: Learner | SlicedLearner) -> bool:
     """
     if isinstance(learner, ThresholdLearner):
         return takes_gaps(learner.learner)
-    if isinstance(learner, ExactLearner | UnlearningForest):
+    if isinstance(learner, UnlearningForest):
+        return True
+    if isinstance(learner, ExactLearner):
         return learner.has_gaps
     if not isinstance(learner, ScikitLearner):
         return False

@@ -13,6 +13,7 @@ A learner may also have the following attributes. They are optional and found by
 - `refit(model, removed, added)` returns the model after rows of a shard were removed and added, bit for bit what `fit`
   gives on the rows that are left, in any order; or None, and the shard is trained from scratch. Both are `ShardData`
   with the seed 0, because such a learner draws nothing.
+- `asks_rows`, if true, lets `refit` get `rows=`, a function that returns the shard before the update as `ShardData`.
 - `reads_names`, if true, lets `fit` get the records' names as `names=`: 16 bytes each, which ids decide. The parts of
   `refit` have them too. Such a learner's seed is the shard's own and does not depend on the shard's contents, so that a
   coin for a record stays as it is when others come and go.
@@ -513,6 +514,56 @@ def _opinion(ask: Any, X: Features, width: int) -> Floats:
             return np.full((num_rows(X), width), np.nan)
         rows = [_opinion(ask, take(X, np.array([row])), width) for row in range(num_rows(X))]
         return np.concatenate(rows)
+
+
+Cut = tuple[int, float]
+"""A class code, and the probability from which on it is the answer."""
+
+
+def likeliest(probabilities: Floats, cut: Cut | None = None) -> NDArray[np.int64]:
+    """The class with the largest probability in each row, the first among equals; -1 where a row has none.
+
+    Parameters
+    ----------
+    probabilities
+        One row for each query, and one column for each class; NaN where no model has an opinion.
+    cut
+        A class that is the answer wherever its probability is at least so much. Elsewhere it is the most likely of the
+        others.
+
+    Returns
+    -------
+    ndarray of int64
+        Class codes.
+
+    Examples
+    --------
+    >>> table = np.array([[0.7, 0.3], [0.9, 0.1], [np.nan, np.nan]])
+    >>> likeliest(table).tolist(), likeliest(table, (1, 0.3)).tolist()
+    ([0, 0, -1], [1, 0, -1])
+    """
+    is_known = ~np.isnan(probabilities).any(axis=1)
+    known = probabilities[is_known]
+    codes = np.full(len(probabilities), -1, dtype=np.int64)
+    if cut is None or probabilities.shape[1] == 1:
+        codes[is_known] = known.argmax(axis=1)
+        return codes
+    code, least = cut
+    others = known.copy()
+    others[:, code] = -1.0
+    codes[is_known] = others.argmax(axis=1)
+    codes[np.flatnonzero(is_known)[known[:, code] >= least]] = code
+    return codes
+
+
+def cut_of(threshold: tuple[Any, float] | None, classes: NDArray[Any]) -> Cut | None:
+    """A threshold with the code of its class; `ParameterError` if it is none of the classes."""
+    if threshold is None:
+        return None
+    label, least = threshold
+    if label not in (known := classes.tolist()):
+        raise ParameterError(f"threshold: {label!r} is not a class; the classes are {', '.join(map(repr, known))}")
+    return known.index(label), float(least)
 
 
 Combination = Literal["mean", "median"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
@@ -29,6 +30,7 @@ from expunge.training.learners.linear import (
     scaler_factors,
 )
 from expunge.training.learners.protocol import Abstainer, Codes, Floats, Model, OneByOneVoter, Voter, Weights
+from expunge.training.surroundings import alone
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ class ScikitLearner:
     classes: NDArray[Any] | None = None
     random_parameters: tuple[str, ...] = field(init=False, repr=False)
     _settings: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    _shares_generator: bool = field(init=False, repr=False)
     _has_distributions: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -204,6 +207,8 @@ class ScikitLearner:
         object.__setattr__(self, "_settings", _settings(self.estimator))
         has_distributions = any(_is_distribution(value) for _, value in _contents(self.estimator, ""))
         object.__setattr__(self, "_has_distributions", has_distributions)
+        shares = any(_may_share_generator(value) for _, value in _contents(self.estimator, ""))
+        object.__setattr__(self, "_shares_generator", shares)
         _require_repeatable(self.estimator)
 
     @property
@@ -240,6 +245,11 @@ class ScikitLearner:
                 value.random_state = 0
         return fresh
 
+    def train(self, seeded: Any, X: Features, y: Any, **arguments: Any) -> Any:
+        """Fit what `seeded` gave; one at a time in a process, if its library may have one generator for all threads."""
+        with alone() if self._shares_generator else nullcontext():
+            return seeded.fit(X, y, **arguments)
+
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """A clone trained on the shard.
 
@@ -249,12 +259,12 @@ class ScikitLearner:
         Raises `ParameterError` if there are weights and the estimator does not take them.
         """
         if self.predicts_values:
-            return ScikitRegression(self.seeded(seed).fit(X, y, **weight_arguments(self.estimator, weights)))
+            return ScikitRegression(self.train(self.seeded(seed), X, y, **weight_arguments(self.estimator, weights)))
         if (y == y[0]).all():
             return ConstantModel(int(y[0]))
         labels, arguments = self.labels(y), weight_arguments(self.estimator, weights)
         try:
-            return ScikitModel(self.seeded(seed).fit(X, labels, **arguments), self.classes)
+            return ScikitModel(self.train(self.seeded(seed), X, labels, **arguments), self.classes)
         except ValueError as error:
             seen, numbers = np.unique(y, return_inverse=True)
             if _is_of_scikit_learn(_steps(self.estimator)[-1]) or np.array_equal(labels, numbers):
@@ -266,7 +276,7 @@ class ScikitLearner:
     ) -> ScikitModel:
         """A model that is trained on 0, 1, … for the classes of its shard, which is all that XGBoost takes."""
         try:
-            estimator = self.seeded(seed).fit(X, numbers, **arguments)
+            estimator = self.train(self.seeded(seed), X, numbers, **arguments)
         except ValueError:
             raise error from None
         classes = np.full(int(seen[-1]) + 1, -1)
@@ -442,6 +452,20 @@ def _contents(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 def _is_distribution(value: Any) -> bool:
     """Whether this is a distribution of SciPy, which a search draws from with a generator of its own."""
     return hasattr(value, "rvs") and hasattr(value, "random_state")
+
+
+def _may_share_generator(value: Any) -> bool:
+    """Whether this part of an estimator may draw from a generator that all threads of the process share.
+
+    LIBLINEAR and LIBSVM have one (a calibrated classifier is by default one of LIBLINEAR). What estimators of other
+    packages draw from is not known.
+    """
+    if isinstance(value, str):
+        return value == "liblinear"
+    module = type(value).__module__
+    if module.startswith(("sklearn.svm.", "sklearn.calibration")):
+        return True
+    return hasattr(value, "fit") and not isinstance(value, type) and not module.startswith(("sklearn.", "expunge."))
 
 
 def weight_arguments(estimator: Any, weights: Weights | None) -> dict[str, Weights]:

@@ -206,7 +206,7 @@ class SlicedScikitLearner:
             estimator = self._resumed(checkpoint, seed)
             if self.mode == "partial_fit":
                 return estimator.partial_fit(X, y, **arguments)
-            return estimator.set_params(warm_start=True).fit(X, y, **arguments)
+            return self._base.train(estimator.set_params(warm_start=True), X, y, **arguments)
         if self.mode == "partial_fit":
             if self.classes is None:
                 raise ParameterError("partial_fit needs the list of classes: use for_classes first")
@@ -218,7 +218,7 @@ class SlicedScikitLearner:
         # A warm start needs the same classes as before: if there is a new one, training starts from scratch.
         known = getattr(checkpoint, "classes_", None)
         usable = checkpoint if known is not None and np.array_equal(known, np.unique(labels)) else None
-        return self._resumed(usable, seed).set_params(warm_start=True).fit(X, labels, **arguments)
+        return self._base.train(self._resumed(usable, seed).set_params(warm_start=True), X, labels, **arguments)
 
     def _resumed(self, checkpoint: Any, seed: int) -> Any:
         """A copy of the checkpoint, or a new estimator without one, whose only randomness from now on is `seed`."""
