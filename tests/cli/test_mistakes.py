@@ -334,4 +334,4 @@ def test_there_are_at_least_sixty_and_every_command_is_among_them():
 
     assert len(MISTAKES) >= 60
     asked = {line.split()[0] for line, _ in MISTAKES.values()}
-    assert {*get_command(app).commands} - asked <= {"bench", "reproduce"}
+    assert {*get_command(app).commands} - asked <= {"bench", "compare", "reproduce"}

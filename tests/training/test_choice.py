@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -106,6 +108,19 @@ def test_choices(found, shards, learner, words):
     assert (choice.num_shards, choice.learner) == (shards, learner)
     assert words in choice.words
     assert choice.to_dict()["words"] == choice.words
+
+
+def test_a_choice_of_what_helps_a_rare_class_says_how_to_make_it():
+    bad = {"no": Score(1, 1, 1), "yes": Score(0.1, 0.1, 0.1)}
+    good = {"no": Score(1, 1, 1), "yes": Score(0.3, 0.3, 0.3)}
+    one, ten = candidate(1, 0.9, 99.0, recalls=good), candidate(10, 0.9, 10.0, recalls=bad)
+    other = candidate(10, 0.9, 30.0, recalls=good)
+    choice = choose(comparison(one, ten, replace(other, has_thresholds=True)))
+    assert choice.options == "--set thresholds=true"
+    assert "Use 10 shards, thresholds (--set thresholds=true): " in choice.words
+    choice = choose(comparison(one, ten, replace(other, overlap=3, retrained=3.0)))
+    assert choice.options == "--sampling independent --probability 0.3"
+    assert choose(comparison(one, candidate(10, 0.9, 10.0, recalls=good))).options == ""
 
 
 def test_the_traffic_and_the_tolerance_decide():

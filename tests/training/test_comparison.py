@@ -11,6 +11,7 @@ from expunge.core.errors import ParameterError, TrainingError
 from expunge.core.prf import RecipeKey
 from expunge.core.records import Records
 from expunge.training import comparison
+from expunge.training.choice import about_rare
 from expunge.training.comparison import compare
 from expunge.training.ensemble import learn
 from expunge.training.folds import FOLDS, Folds
@@ -237,3 +238,41 @@ def test_however_short_the_time_is_something_is_measured(clock):
     found = compare(noisy(4000), Slow(clock, fixed=1.0), num_shards=[1, 7], others=others, seconds=0.01)
     assert [each.num_shards for each in found.candidates if not each.learner] == [7]
     assert found.skipped[0].startswith("one model: training a model may take ")
+
+
+def rare(count, *, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(count, 4))
+    return Records.build(X, np.where(X[:, 0] + 0.5 * rng.normal(size=count) > 1.9, "fraud", "fine"))
+
+
+def test_what_helps_a_rare_class_is_measured_beside_the_numbers_of_shards():
+    found = compare(rare(1500), named_learner("naive-bayes"), num_shards=[1, 10], helps_rare=True, seconds=20)
+    names = [each.name for each in found.candidates]
+    assert names == [
+        "one model",
+        "10 shards",
+        "one model, thresholds",
+        "10 shards, thresholds",
+        "10 shards, 3 a record",
+        "10 shards, 5 a record",
+    ]
+    assert found.find(10).name == "10 shards"
+    plain, single, thresholds, three, five = found.candidates[1:]
+    assert thresholds.scores.recalls["fraud"].value > plain.scores.recalls["fraud"].value
+    assert thresholds.deletion > plain.deletion
+    assert (three.retrained, five.retrained) == pytest.approx((3.0, 5.0))
+    assert three.deletion > 1.5 * plain.deletion
+    assert single.num_shards == 1
+    told = " ".join(about_rare(found))
+    assert told.startswith("Of the class fraud these find: one model ")
+    assert " by --sampling independent --probability 0.5" in told
+    assert " by --set thresholds=true" in told
+
+
+def test_only_a_rare_class_is_helped_and_not_by_thresholds_where_votes_are_counted():
+    even = compare(noisy(300), named_learner("naive-bayes"), num_shards=[1, 10], helps_rare=True, seconds=20)
+    assert [each.name for each in even.candidates] == ["one model", "10 shards"]
+    assert about_rare(even) == []
+    votes = compare(rare(600), named_learner("ridge"), num_shards=[10], helps_rare=True, by_votes=True, seconds=20)
+    assert [each.name for each in votes.candidates] == ["10 shards", "10 shards, 3 a record", "10 shards, 5 a record"]

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from threadpoolctl import threadpool_limits
 
 Advance = Callable[[int], None]
+Clock = Callable[[], float]
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
 
 _SHORTEST_SAMPLE = 0.02  # seconds; a faster task is called several times a sample, so that the clock does not matter
@@ -33,13 +34,17 @@ class Task:
     repeatable: bool = True
 
 
-def race(tasks: Sequence[Task], *, repeats: int, advance: Advance) -> list[list[float]]:
-    """Seconds of an operation of every task in every repeat; in each repeat all tasks take their turn, A B A B …"""
-    numbers = [_warm_up(task) for task in tasks]
+def race(tasks: Sequence[Task], *, repeats: int, advance: Advance, clock: Clock | None = None) -> list[list[float]]:
+    """Seconds of an operation of every task in every repeat; in each repeat all tasks take their turn, A B A B …
+
+    On the wall, unless another clock is given.
+    """
+    clock = clock or perf_counter
+    numbers = [_warm_up(task, clock) for task in tasks]
     samples: list[list[float]] = [[] for _ in tasks]
     for _ in range(repeats):
         for task, number, found in zip(tasks, numbers, samples, strict=True):
-            found.append(_seconds(task, number) / (number * task.operations))
+            found.append(_seconds(task, number, clock) / (number * task.operations))
             advance(1)
     return samples
 
@@ -51,22 +56,22 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def _warm_up(task: Task) -> int:
+def _warm_up(task: Task, clock: Clock) -> int:
     """How many runs make up a sample, from a first run that does not count."""
     if not task.repeatable:
         return 1
-    return max(1, math.ceil(_SHORTEST_SAMPLE / _seconds(task, 1)))
+    return max(1, math.ceil(_SHORTEST_SAMPLE / _seconds(task, 1, clock)))
 
 
-def _seconds(task: Task, number: int) -> float:
-    started = perf_counter()
+def _seconds(task: Task, number: int, clock: Clock) -> float:
+    started = clock()
     for _ in range(number):
         task.run()
-    return max(perf_counter() - started, 1e-9)
+    return max(clock() - started, 1e-9)
 
 
-Unit = Literal["s", "bytes"]
-Comparison = Literal["times as fast", "times the cost"]
+Unit = Literal["s", "bytes", "share"]
+Comparison = Literal["times as fast", "times the cost", "times as much"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,12 @@ class Line:
         """How many times as long ours takes as the other; the ratio is taken within each repeat."""
         ratio = Spread.of([a / b for a, b in zip(ours, other, strict=True)])
         return cls(what, Spread.of(ours), "s", other_name, Spread.of(other), ratio, "times the cost", target)
+
+    @classmethod
+    def share(cls, what: str, ours: Sequence[float], other_name: str, other: Sequence[float]) -> Line:
+        """A share of something, and how many times as large as the other it is."""
+        ratio = Spread.of([a / b for a, b in zip(ours, other, strict=True)])
+        return cls(what, Spread.of(ours), "share", other_name, Spread.of(other), ratio, "times as much")
 
     @property
     def met(self) -> bool | None:

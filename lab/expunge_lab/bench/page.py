@@ -48,6 +48,8 @@ def format_quantity(value: float, unit: Unit) -> str:
     """Three significant digits in a unit that suits the size."""
     if unit == "bytes":
         return f"{value:.3g} bytes"
+    if unit == "share":
+        return f"{value:.1%}"
     for name, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size:
             return f"{_short(value / size)} {name}"
@@ -56,7 +58,7 @@ def format_quantity(value: float, unit: Unit) -> str:
 
 def _format_ratio(line: Line, ratio: Spread) -> str:
     spread = f"({_short(ratio.low)}–{_short(ratio.high)})"
-    words = "as fast" if line.comparison == "times as fast" else "the time"
+    words = {"times as fast": "as fast", "times as much": "as much"}.get(line.comparison or "", "the time")
     if line.unit == "bytes":
         words = "less"
     return f"{_short(ratio.median)}× {words} {spread}"

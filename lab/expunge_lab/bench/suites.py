@@ -13,6 +13,7 @@ from expunge_lab.bench import (
     deep,
     delete,
     durable,
+    exact,
     fit,
     growth,
     guarantee,
@@ -79,6 +80,12 @@ SUITES: dict[str, Suite] = {
         "their probabilities, against scikit-learn, one model after another; and voting against the same without the "
         "checks of scikit-learn.",
         shards.run,
+    ),
+    "exact": Suite(
+        "Exact unlearning where it was slow: before and after, with few records and shards and with many, and how much "
+        "is found of a rare class. All is processor time; deletions are requests, one by one unless said, and figures "
+        "are for one request.",
+        exact.run,
     ),
     "service": Suite(
         "The service over HTTP on this machine, with logistic regression on 10 features: processor time of the server, "

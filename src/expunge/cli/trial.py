@@ -173,7 +173,7 @@ def _plan_exact(
     *,
     as_json: bool,
 ) -> None:
-    from expunge.training.choice import choose
+    from expunge.training.choice import about_rare, choose
     from expunge.training.comparison import compare
 
     found = _measured(
@@ -186,6 +186,7 @@ def _plan_exact(
             num_shards=None if wishes.num_shards is None else [1, wishes.num_shards],
             threshold=as_threshold(table.threshold, records.classes),
             others=others,
+            helps_rare=True,
             seconds=seconds,
             advance=advance,
         ),
@@ -208,6 +209,11 @@ def _plan_exact(
         )
         return
     console.print(f"[bold]{choice.words}[/bold]")
+    rare = about_rare(found)
+    if rare:
+        console.print("\n[bold]A rare class[/bold]")
+        for sentence in rare:
+            say(sentence)
     _tell_comparison(found, wishes, table.learner, choice.num_shards)
     _tell_findings(findings)
     if plot is not None:
@@ -270,6 +276,7 @@ def _tell_findings(findings: Sequence[str]) -> None:
 def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None:
     """Draw the work of a day against accuracy, with intervals, and mark what is recommended."""
     from expunge.theory.planning.plot import save_picture
+    from expunge.training.choice import options_for
 
     is_classes = bool(found.baseline.recalls)
 
@@ -279,12 +286,15 @@ def _draw(path: Path, found: Comparison, wishes: Wishes, choice: Choice) -> None
             work = max(each.day(wishes.deletions_per_day, wishes.batches_per_day), 1e-4)
             score = each.scores.main
             is_chosen = (each.num_shards, each.learner) == (choice.num_shards, choice.learner)
+            is_chosen = is_chosen and options_for(each) == choice.options
             colour = "#0B6E4F" if is_chosen else "#4C72B0" if not each.learner else "#8C8C8C"
             ends = [[score.value - score.low], [score.high - score.value]]
             axes.errorbar(
                 [work], [score.value], yerr=ends, fmt="o", color=colour, capsize=3, markersize=8 if is_chosen else 5
             )
-            names.append((each.learner or f"k = {each.num_shards:,}", work, score.high))
+            name = f"k = {each.num_shards:,}" + f", {each.overlap} a record" * (each.overlap > 1)
+            name += ", thresholds" * each.has_thresholds
+            names.append((each.learner or name, work, score.high))
         axes.axhline(found.baseline.main.value, color="#999999", linewidth=1, linestyle=(0, (4, 3)))
         always = f"always {found.most_frequent}" if is_classes else "always the mean"
         place = (0.99, found.baseline.main.value)

@@ -37,11 +37,14 @@ class Choice:
         Another learner that should be used; empty to keep the one that was asked about.
     words
         The recommendation in one sentence.
+    options
+        What else `expunge create` is to be told: thresholds, or shards that overlap.
     """
 
     num_shards: int
     learner: str
     words: str
+    options: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The choice as plain data."""
@@ -165,7 +168,8 @@ def choose(
     """
     require_number("tolerance", tolerance, above=0)
     own = [each for each in found.candidates if not each.learner]
-    one, reference = found.one, found.one or max(own, key=lambda each: each.scores.main.value)
+    one = found.one
+    reference = one or max((each for each in own if each.is_plain), key=lambda each: each.scores.main.value)
 
     def work(each: Candidate) -> float:
         return each.day(deletions_per_day, batches_per_day)
@@ -193,11 +197,59 @@ def choose(
         return Choice(1, "", f"Retrain one model (k = 1): it takes {spell_time(found.refit)}, and {why}.")
     best = next(each for each in fine if work(each) <= _ABOUT_THE_SAME * least)
     times = refits / work(best)
+    options = options_for(best)
+    how = f"{best.name} ({options})" if options else best.name
     words = (
-        f"Use {best.num_shards:,} shards: a day's {deletions_per_day:,.10g} deletions take {spell_time(work(best))} of "
+        f"Use {how}: a day's {deletions_per_day:,.10g} deletions take {spell_time(work(best))} of "
         f"processor time instead of {spell_time(refits)} ({times:.2g} times less), and {_told_loss(best, reference)}."
     )
-    return Choice(best.num_shards, "", words)
+    return Choice(best.num_shards, "", words, options)
+
+
+def options_for(each: Candidate) -> str:
+    """What `expunge create` is told for thresholds, or for shards that overlap; empty for a plain candidate.
+
+    Parameters
+    ----------
+    each
+        The candidate.
+
+    Returns
+    -------
+    str
+        The options.
+    """
+    if each.has_thresholds:
+        return "--set thresholds=true"
+    return "" if each.overlap == 1 else f"--sampling independent --probability {each.overlap / each.num_shards:g}"
+
+
+def about_rare(found: Comparison) -> list[str]:
+    """What is found of the class that shards lose most of, and what thresholds and overlapping shards change.
+
+    Parameters
+    ----------
+    found
+        What was measured.
+
+    Returns
+    -------
+    list of str
+        Sentences; none if nothing of the kind was measured.
+    """
+    others = [each for each in found.candidates if not each.is_plain and not each.learner]
+    most = max((each.num_shards for each in others), default=0)
+    plain = [each for each in (found.one, found.find(most)) if each is not None]
+    if not others or not plain:
+        return []
+    label = min(plain[-1].scores.recalls, key=lambda each: plain[-1].scores.recalls[each].value)
+
+    def told(each: Candidate) -> str:
+        return f"{each.scores.recalls[label].value:.1%} (accuracy {each.scores.main.value:.1%})"
+
+    first = ", ".join(f"{each.name} {told(each)}" for each in plain[most == 1 :])
+    ways = [f"{told(each)} by {options_for(each)}" for each in others if each.num_shards == most]
+    return [f"Of the class {label} these find: {first}; with {plain[-1].name}, {', '.join(ways)}."]
 
 
 def _told_loss(each: Candidate, reference: Candidate) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -27,14 +28,19 @@ from expunge.privacy.mechanisms.consensus import plurality
 from expunge.training.costs import expected_seconds
 from expunge.training.ensemble import EnsembleState, ignore_progress, refit_without, retrain
 from expunge.training.folds import FOLDS, Folds
-from expunge.training.learners import Learner, Model, SlicedLearner
+from expunge.training.learners import Learner, Model, SlicedLearner, ThresholdLearner
 from expunge.training.learners.protocol import Combination, Cut, cut_of, likeliest, predicts_values
 from expunge.training.recipe import PUBLIC_KEY, Recipe
-from expunge.training.sampling import PartitionSampler, Sampler
+from expunge.training.sampling import IndependentSampler, PartitionSampler, Sampler
 from expunge.training.scores import Codes, Score, Scores, difference, score_classes, score_values
 
 CANDIDATES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """The numbers of shards that are compared, as far as the records suffice."""
+RARE_CANDIDATES = (1, 10, 100)
+"""The numbers of shards for which thresholds and overlapping shards are measured, if a class is rare."""
+OVERLAPS = (3, 5)
+"""In how many shards a record is on average, where they overlap."""
+_THRICE = 3  # what thresholds cost: three trainings more, on two thirds each
 _FEWEST_RECORDS = 20  # a shard of fewer is no candidate
 _ENOUGH_RECORDS = 500  # beyond 100 shards, so many a shard
 _FEWEST_MODELS = 3  # of a candidate, however slow they are
@@ -67,6 +73,10 @@ class Candidate:
         How many models a deletion retrains on average; 0 if none.
     measured
         How many of its models were trained for the scores.
+    overlap
+        In how many shards a record is on average: 1 for shards that do not overlap, and for those of a given sampler.
+    has_thresholds
+        Whether shards learned thresholds for classes (`ThresholdLearner`).
     """
 
     num_shards: int
@@ -77,6 +87,8 @@ class Candidate:
     deletion: float
     retrained: float
     measured: int
+    overlap: int = 1
+    has_thresholds: bool = False
 
     def day(self, deletions: float, batches: float) -> float:
         """Seconds of processor time for the deletions of a day.
@@ -105,7 +117,12 @@ class Candidate:
         """The candidate in words."""
         if self.learner:
             return self.learner
-        return "one model" if self.num_shards == 1 else f"{self.num_shards:,} shards"
+        return _words(self.num_shards, self.overlap, has_thresholds=self.has_thresholds)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the learner that was asked about, without thresholds or overlapping shards."""
+        return not self.learner and self.overlap == 1 and not self.has_thresholds
 
     def to_dict(self) -> dict[str, Any]:
         """The candidate as plain data."""
@@ -154,8 +171,8 @@ class Comparison:
         return self.find(1)
 
     def find(self, num_shards: int) -> Candidate | None:
-        """The candidate with so many shards; None if it was not measured."""
-        found = [each for each in self.candidates if each.num_shards == num_shards and not each.learner]
+        """The plain candidate with so many shards; None if it was not measured."""
+        found = [each for each in self.candidates if each.num_shards == num_shards and each.is_plain]
         return found[0] if found else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,6 +190,7 @@ def compare(
     combination: Combination = "mean",
     threshold: tuple[Any, float] | None = None,
     others: Mapping[str, Learner] | None = None,
+    helps_rare: bool = False,
     is_enough: Callable[[float], bool] | None = None,
     seconds: float = 60.0,
     advance: Callable[[int], None] = ignore_progress,
@@ -198,6 +216,8 @@ def compare(
         `by_votes`.
     others
         Learners that unlearn exactly, by name, to be compared with one model each.
+    helps_rare
+        Whether to measure also what helps a rare class, if there is one: thresholds, and overlapping shards.
     is_enough
         Told the seconds that retraining one model takes, it says whether to measure that alone.
     seconds
@@ -237,6 +257,8 @@ def compare(
     trials, skipped = _probe(trials, folds, clock)
     if is_enough is not None and trials[0].num_shards == 1 and is_enough(trials[0].singles[0] * _grown(1.0)):
         trials = trials[:1]
+    if helps_rare and _has_rare_class(records):
+        trials += _for_rare([each for each in trials if num_shards or each.num_shards in RARE_CANDIDATES], sampler)
     for trial in trials:
         trial.set_size(_FIRST_FOLD * clock.left / len(trials))
     trials += [_Trial(records, each, 1, None, by_votes, cut, name=name) for name, each in (others or {}).items()]
@@ -283,6 +305,8 @@ class _Trial:
     by_votes: bool
     cut: Cut | None
     name: str = ""
+    overlap: int = 1
+    has_thresholds: bool = False
     models: int = 0  # how many are trained in a fold
     ahead: float = 0.0  # seconds on the wall that training one shard took at first
     singles: list[float] = field(default_factory=list)  # seconds of training one shard
@@ -300,7 +324,12 @@ class _Trial:
 
     @property
     def words(self) -> str:
-        return self.name or ("one model" if self.num_shards == 1 else f"{self.num_shards:,} shards")
+        return self.name or _words(self.num_shards, self.overlap, has_thresholds=self.has_thresholds)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the learner that was asked about, as it is."""
+        return not self.name and self.overlap == 1 and not self.has_thresholds
 
     @property
     def shard_rows(self) -> float:
@@ -352,6 +381,38 @@ class _Trial:
         """Seconds to train one shard by itself, as a deletion does."""
         together = hasattr(self.learner, "fit_many")  # training many at once takes less for each
         return float(np.median(self.singles if together else self.trainings))
+
+
+def _words(num_shards: int, overlap: int, *, has_thresholds: bool) -> str:
+    parts = ["one model" if num_shards == 1 else f"{num_shards:,} shards"]
+    parts += [f"{overlap} a record"] * (overlap > 1) + ["thresholds"] * has_thresholds
+    return ", ".join(parts)
+
+
+def _has_rare_class(records: Records) -> bool:
+    """Whether a class has less than half of an even share of the records."""
+    if records.is_regression:
+        return False
+    counts = records.class_counts()
+    counts = counts[counts > 0]
+    return len(counts) > 1 and bool(counts.min() * 2 * len(counts) < counts.sum())
+
+
+def _for_rare(trials: Sequence[_Trial], sampler: Sampler | None) -> list[_Trial]:
+    """With these numbers of shards: thresholds, and shards that overlap."""
+    found: list[_Trial] = []
+    for plain in trials:
+        if not plain.by_votes and plain.cut is None and not getattr(plain.learner, "has_thresholds", False):
+            with suppress(ParameterError):  # a learner without probabilities has no thresholds
+                learner = ThresholdLearner(plain.learner)
+                found.append(_Trial(plain.records, learner, plain.num_shards, sampler, False, plain.cut))
+                found[-1].has_thresholds, found[-1].ahead = True, _THRICE * plain.ahead
+        for each in OVERLAPS if sampler is None else ():
+            if plain.num_shards >= 2 * each:
+                spread = IndependentSampler(each / plain.num_shards)
+                found.append(_Trial(plain.records, plain.learner, plain.num_shards, spread, plain.by_votes, plain.cut))
+                found[-1].overlap, found[-1].ahead = each, each * plain.ahead
+    return found
 
 
 def _timed(action: Callable[[], list[Any]]) -> tuple[list[float], list[Any]]:
@@ -431,7 +492,9 @@ def _run_folds(
     """Hold out one fold after another while there is time; return how many were held out."""
     running: list[_Trial] = []
     failed: Exception | None = None
-    for trial in sorted(trials, key=lambda each: (each.name, each.num_shards not in (1, 10, 50), each.num_shards)):
+    for trial in sorted(
+        trials, key=lambda each: (each.name, not each.is_plain, each.num_shards not in (1, 10, 50), each.num_shards)
+    ):
         ahead = trial.ahead * trial.models
         if running and (clock.left < 0 or ahead > 2 * clock.left):
             skipped.append(f"{trial.words}: the time was over")
@@ -443,7 +506,7 @@ def _run_folds(
             failed = error
             continue
         running.append(trial)
-    if failed is not None and all(trial.name for trial in running):
+    if failed is not None and not any(trial.is_plain for trial in running):
         raise failed
     for fold in range(1, FOLDS):
         if clock.left < sum(trial.wall for trial in running):
@@ -479,9 +542,12 @@ def _summary(trials: Sequence[_Trial], folds: Folds, done: int, skipped: Sequenc
     slots = [folds.tested(fold) for fold in range(done)]
     truth = np.concatenate([records.gather(each)[1] for each in slots])
     units = np.unique(folds.unit_of[np.concatenate(slots)], return_inverse=True)[1].reshape(-1)
-    measured = sorted((trial for trial in trials if trial.answers), key=lambda each: (each.name != "", each.num_shards))
+    measured = sorted(
+        (trial for trial in trials if trial.answers),
+        key=lambda each: (each.name != "", not each.is_plain, each.num_shards),
+    )
     scored = {id(trial): _score(trial, truth, units) for trial in measured}
-    one = next((trial for trial in measured if trial.num_shards == 1 and not trial.name), None)
+    one = next((trial for trial in measured if trial.num_shards == 1 and trial.is_plain), None)
     growth = _growth(measured)
     found = []
     for trial in measured:
@@ -498,10 +564,12 @@ def _summary(trials: Sequence[_Trial], folds: Folds, done: int, skipped: Sequenc
                 deletion=float(np.median(trial.deletions)) if is_exact else shard * trial.retrained,
                 retrained=0.0 if is_exact else trial.retrained,
                 measured=trial.models,
+                overlap=trial.overlap,
+                has_thresholds=trial.has_thresholds,
             )
         )
     baseline, label = _baseline(records, truth, units)
-    refit, is_estimated = _refit([trial for trial in measured if not trial.name], found[0])
+    refit, is_estimated = _refit([trial for trial in measured if trial.is_plain], found[0])
     return Comparison(
         candidates=tuple(found),
         baseline=baseline,
@@ -517,7 +585,7 @@ def _summary(trials: Sequence[_Trial], folds: Folds, done: int, skipped: Sequenc
 
 def _growth(trials: Sequence[_Trial]) -> dict[int, float]:
     """For each candidate the exponent with which the time of a training grows with its records, from its neighbours."""
-    own = sorted((trial for trial in trials if not trial.name), key=lambda trial: trial.num_shards)
+    own = sorted((trial for trial in trials if trial.is_plain), key=lambda trial: trial.num_shards)
     found: dict[int, float] = {}
     for place, trial in enumerate(own):
         near = own[place + 1] if place + 1 < len(own) else own[place - 1] if place else None

@@ -79,6 +79,7 @@ def test_the_targets() -> None:
         "durable": {at_least(0.8), at_most(1.3), seconds(2), seconds(0.01), None},
         "program": {seconds(0.4), None},
         "shards": {at_most(3), at_least(5), None},
+        "exact": {at_least(5), at_least(0.8), at_most(1.5), at_most(3), None},
         "service": {at_least(0.5), at_most(3), seconds(1 / 300_000)},
     }
     assert {name: {line.target for line in quick_run(name)[0]} for name in SUITES} == wanted
