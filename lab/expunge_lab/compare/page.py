@@ -124,6 +124,9 @@ def to_page(kept: Sequence[Mapping[str, Any]], *, pictures: str | None) -> str:
     parts = ["# Compared with what you would pick instead", INTRODUCTION]
     if any(data["quick"] for data in kept):
         parts.insert(1, f"**{QUICK_WARNING}**")
+    missing = [DATASETS[name].title for name in DATASETS if name not in {data["dataset"] for data in kept}]
+    if missing:
+        parts.append(f"The command also compares on these, of which no figures are kept: {', '.join(missing)}.")
     parts += ["## What each promises", _promises()]
     for data in kept:
         parts += _dataset(data, pictures)
