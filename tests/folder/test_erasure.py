@@ -403,7 +403,7 @@ def _hashes_once_cancelled(deployment: Any, name: str) -> list[bytes]:
     request = deployment.submit([Delete(name)]).request
     hashes = deployment._evidence.requests.hashes_of(request)
     deployment.cancel(request)
-    return [text.encode() for text in hashes]
+    return [bytes.fromhex(text) for text in hashes]
 
 
 @pytest.mark.parametrize("copies", ["piped", "mapped"])

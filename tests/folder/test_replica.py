@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_followed_says_so_and_is_tried_again(
             assert "cannot be followed: ZeroDivisionError" in str(replica.failure)
         assert deployment.delete([1]).state == "applied"
         deadline = time.monotonic() + 30
-        while not replica.has_lease and time.monotonic() < deadline:
+        while (replica.failure is not None or not replica.has_lease) and time.monotonic() < deadline:
             time.sleep(0.01)
         agree(deployment, replica, X)
         assert replica.failure is None

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +43,12 @@ class Server:
         """A request as it is sent."""
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.key}\r\nContent-Type: {kind}\r\n"
         return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def _run(work: Coroutine[Any, Any, list[float]]) -> list[float]:
+    """Run it in a thread of its own: the caller's thread may have a loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def _spent(pid: int) -> float:
@@ -152,7 +160,7 @@ def _measured(
         "/v1/predictions", _arrow(X, 2_000 if quick else 100_000), "application/vnd.apache.arrow.stream"
     )
     costs: dict[str, list[float]] = {name: [] for name in ("single", "empty", "arrow", "rest", "batches", "training")}
-    asyncio.run(_load(served.port, single, connections=8, each=20))
+    _run(_load(served.port, single, connections=8, each=20))
     for repeat in range(repeats):
         for name, server, request, rows in (
             ("single", served, single, 1),
@@ -160,21 +168,21 @@ def _measured(
             ("arrow", served, arrow, 1000),
         ):
             before, times = server.spent(), each if rows == 1 else max(2, each // 5)
-            took = asyncio.run(_load(server.port, request, connections=64 if rows == 1 else 4, each=times))
+            took = _run(_load(server.port, request, connections=64 if rows == 1 else 4, each=times))
             costs[name].append(max(server.spent() - before, 1 / _TICKS) / (len(took) * rows))
             advance(1)
-        costs["rest"].append(_slow(asyncio.run(_load(served.port, single, connections=4, each=each))))
+        costs["rest"].append(_slow(_run(_load(served.port, single, connections=4, each=each))))
 
         def batches() -> None:
-            asyncio.run(_load(served.port, large, connections=1, each=3 if quick else 8))
+            _run(_load(served.port, large, connections=1, each=3 if quick else 8))
 
         def training(first: int = 10 * repeat) -> None:
             ids = b'{"delete":{"ids":' + str(list(range(first, first + 10))).encode() + b"}}"
             wait = served.request("/v1/updates", ids).replace(b"Host: x", b"Host: x\r\nPrefer: wait=60", 1)
-            asyncio.run(_load(served.port, wait, connections=1, each=1))
+            _run(_load(served.port, wait, connections=1, each=1))
 
         for name, other in (("batches", batches), ("training", training)):
-            took = asyncio.run(_beside(served.port, single, connections=4, each=each, other=other))
+            took = _run(_beside(served.port, single, connections=4, each=each, other=other))
             costs[name].append(_slow(took))
         advance(1)
     faster, slower = Target.ratio_at_least(0.5), Target.ratio_at_most(3.0)

@@ -287,7 +287,7 @@ def restore(
     """Make a folder from a back-up. The folder appears when nothing in it serves what was deleted since, or not at all.
 
     Everything is trained again with a new key, because the books of the back-up do not count what was published after
-    it. Without anything newer nobody can know what was deleted after the back-up, so that has to be asked for.
+    it. Without anything newer it cannot be known what was deleted after the back-up, so that has to be asked for.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The application: what happens to every request, whatever it asks for.
+"""The application: what happens to every request.
 
     name it ▸ find its route ▸ whose key? ▸ may it? ▸ how often? ▸ read the body ▸ handle ▸ answer, count, log
 

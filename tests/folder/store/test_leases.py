@@ -414,4 +414,4 @@ def test_no_answer_is_stale_in_many_more_orders(tmp_path: Path, monkeypatch: pyt
 def test_a_protocol_with_one_step_wrong_is_caught(
     variant: type[Variant], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert stale_answers(variant, range(60), tmp_path, monkeypatch)[0]
+    assert stale_answers(variant, range(600), tmp_path, monkeypatch)[0]  # nearly always within a few

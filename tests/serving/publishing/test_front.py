@@ -85,7 +85,7 @@ def test_only_records_that_no_round_could_be_opened_with_are_refused(served):
     front, inside = served
     classes = inside.state.records.classes
     assert front.refuse(block_of(np.array([[0.25, 0.5]])), classes) is None
-    refused = {"RouterFront": np.array([[1e200, 0.0]]), "StudentFront": POOL[3:4]}
+    refused = {"StudentFront": POOL[3:4], "none": np.array([[1e200, 0.0]])}
     wrong = refused.get(type(front).__name__)
     if wrong is not None:
         with pytest.raises(RecordError, match="record 'new'"):

@@ -231,8 +231,10 @@ def test_weight_zero_is_absent_and_other_weights_are_refused(recipe):
 
 
 @every_fallback
-def test_a_record_that_cannot_be_used_is_named(recipe):
+def test_a_number_beyond_the_largest_is_read_as_the_largest_and_stops_no_update(recipe):
     records = Records.build([[1.0], [2.0]], [0, 1])
-    after, change = records.apply([Add(id="huge", features=[1e200], label=0)])
-    with pytest.raises(RecordError, match="'huge'"):
-        recipe.fit_records(records).updated(records, after, change)
+    huge, change = records.apply([Add(id="huge", features=[1e200], label=0)])
+    largest, _ = records.apply([Add(id="huge", features=[2.0**400], label=0)])
+    found, expected = recipe.fit_records(records).updated(records, huge, change), recipe.fit_records(largest)
+    assert found.num_records == 3
+    np.testing.assert_array_equal(found.margin([[1.0], [2.0]]), expected.margin([[1.0], [2.0]]))

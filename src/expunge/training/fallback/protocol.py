@@ -113,7 +113,8 @@ def read_rows(features: Features, codes: ArrayLike, slots: ArrayLike | None, *, 
 def rows_of_records(records: Records, slots: NDArray[np.int64]) -> Rows:
     """Read the records in the given slots, which are ascending.
 
-    Records of weight zero are left out. A record that cannot be used is an error that names it.
+    Records of weight zero are left out, and numbers beyond 2^400 are read as 2^400. A record that cannot be used is an
+    error that names it.
     """
     features, codes, weights = records.gather(slots)
     if weights is not None:
@@ -122,7 +123,7 @@ def rows_of_records(records: Records, slots: NDArray[np.int64]) -> Rows:
             raise RecordError(
                 f"record {record!r} has the weight {weights[place]}: an exact model counts every record once", record
             )
-    table = _as_floats(features)
+    table = np.clip(_as_floats(features), -LARGEST, LARGEST)  # accepted once, a record must never stop an update
     for place in _bad_rows(table)[:1]:
         record = records.id_of(int(slots[place]))
         raise RecordError(f"the features of record {record!r} {_BAD_NUMBERS}", record)
