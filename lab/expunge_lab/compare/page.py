@@ -87,8 +87,7 @@ NOT_COMPARABLE = """\
 - *One deletion is not a hundred.* A refit costs the same for any batch. Shards cost the touched ones: with k shards a
   batch of a few k touches nearly all, and a refit of one model is then cheaper and usually better.
 - *SISA's figures* are of its authors' data, networks and machines. Here are data of the same shape (Purchase-like) or
-  others (MNIST for SVHN), and the ratio within one run. Its batches are of 0.003% of the records: 8 of 250,000, and
-  18 of 604,833.
+  others (MNIST for SVHN), and the ratio within one run.
 - *DaRE and DynFrs* promise the law of retraining, not its bits, for requests that do not follow from what the forest
   showed. Their figures were measured with their own code on another day, on a table of the same kind, and not by this
   command.

@@ -126,5 +126,5 @@ class Lines:
         with self._lock:
             try:
                 self._write(content)
-            except (OSError, ValueError):  # nobody reads it any more
+            except (OSError, ValueError):  # its reader has gone
                 self._tells_requests = False

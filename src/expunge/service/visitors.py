@@ -61,7 +61,7 @@ def visit(known: Visit, chance: random.Random) -> None:
     while True:
         rush = 1 + math.sin(2 * math.pi * time.monotonic() / _PERIOD)
         chosen = chance.choices(known.rows, k=1 + chance.randrange(1 + round(_MOST_ROWS * rush / 2)))
-        with suppress(ExpungeError):  # a refusal is shown on the page of nobody
+        with suppress(ExpungeError):  # a refusal is not shown on a page
             client._json("POST", "/v1/predictions", {"rows": chosen})
             if time.monotonic() > next_change:
                 next_change = time.monotonic() + chance.uniform(*_BETWEEN_CHANGES)
