@@ -4,8 +4,8 @@
 
 The paper's network learns from pictures made of noise, in JAX and, where it is installed, in PyTorch. All models are
 trained four times (the fastest counts: earlier ones compile), then records are deleted one by one; a deletion is
-everything that `UnlearningClassifier.delete` does. Wall time; one line a framework. Expected: 1 to 2% with 100 shards. Half a minute on
-an NVIDIA H200, a few minutes on two CPU cores.
+everything that `UnlearningClassifier.delete` does. Wall time; one line a framework. Expected: 1 to 2% with 100 shards
+on a GPU, more on a CPU, where all shards are trained on all cores and one on one.
 """
 
 from __future__ import annotations

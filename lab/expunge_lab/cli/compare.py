@@ -39,8 +39,8 @@ def compare(
 
     Each is measured in a process of its own: accuracy, AUC, recall of each class, latencies of deletions one by one and
     in batches, additions, predictions, disk and memory. All datasets together take about an hour. MNIST and
-    Fashion-MNIST must be in the folder that `EXPUNGE_DATA` names; networks need the extra jax, and run on a GPU where JAX
-    has one; the exact forest is left out without the extra forest.
+    Fashion-MNIST must be in the folder that `EXPUNGE_DATA` names; networks need the extra jax, and run on a GPU where
+    JAX has one; the exact forest is left out without the extra forest.
 
     Example: `expunge compare digits table --kept lab/results/comparison --out docs/comparison.md`
     """

@@ -70,8 +70,9 @@ unlearn without training. Everything on this page is made by
 which measures each way in a process of its own, keeps the figures of each dataset in a file, and draws the pictures.
 
 - **Times** are processor time with one thread of linear algebra (networks use all cores, and their times add them
-  up), on a machine with other work. Networks on a GPU are timed on the wall, and a line says which GPU. Compiling is not counted. A deletion or addition is one request in memory,
-  through `UnlearningClassifier`; *in a folder* it is on the disk, and what it replaced is erased, when it returns.
+  up), on a machine with other work. Networks on a GPU are timed on the wall, and a line says which GPU. Compiling is
+  not counted. A deletion or addition is one request in memory, through `UnlearningClassifier`; *in a folder* it is on
+  the disk, and what it replaced is erased, when it returns.
 - **Latencies** are of up to 200 random requests, as many as 4 seconds allow; the table says how many. With few of
   them the 99th percentile is the slowest.
 - **AUC** of several classes is the mean of each against the others. *Lowest recall* is that of the class that is
@@ -213,9 +214,8 @@ def _costs(each: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(data: Mapping[str, Any]) -> list[str]:
-    found = []
-    for device in sorted({each["device"] for each in data["methods"]} - {"CPU"}):
-        found.append(f"Networks ran on one {device}, and their times are on the wall; the others ran on its host's CPU.")
+    devices = sorted({each["device"] for each in data["methods"]} - {"CPU"})
+    found = [f"Networks ran on one {each}, their times are on the wall; the others ran on its CPU." for each in devices]
     for each in data["methods"]:
         for what, seconds in each["extra"].items():
             found.append(f"{_name(each)}, {each['num_shards']:,} shards: a {what} takes {_time(seconds)}.")
