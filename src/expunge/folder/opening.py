@@ -589,4 +589,4 @@ def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) 
             model = bound.fit(take(X, slots), y, 0, weights=weights)
     except Exception:  # too few records for this learner; that says nothing about its models
         return
-    encode_model(bound, model, trusted=trusted)
+    encode_model(bound, model, trusted=trusted, beside_records=True)

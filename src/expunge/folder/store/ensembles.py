@@ -255,7 +255,7 @@ def _restored(folder: RecordFolder, pattern: Records, num_slots: int) -> Records
 def _write_model(
     store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
 ) -> WrittenModel:
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
     content, cell = store.seal(encoded.data)
     (store.place / "models" / name).write_new(content)
@@ -264,7 +264,7 @@ def _write_model(
 
 
 def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     report_step("stage.model")
     return encoded
 
@@ -415,16 +415,28 @@ def read_state(
         numerics, known = store.fact("numerics"), read_environments(store)
         recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
         cells = [row[5] for row in rows]
+        members = recipe.members(records)
         models = StoredModels.find(
-            store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted, keys=store.keys, cells=cells
+            store.place,
+            [row[1:4] for row in rows],
+            recipe.learner,
+            trusted=trusted,
+            keys=store.keys,
+            cells=cells,
+            rows=lambda shard: recipe.changed_rows(shard, records, members[shard]),
         )
         environments = tuple(_known(store, known, row[4]) for row in rows)
-        return EnsembleState(records, recipe, recipe.members(records), models, environments)
+        return EnsembleState(records, recipe, members, models, environments)
 
 
 def keep_readable(state: EnsembleState, staged: StagedEnsemble) -> None:
-    """Read the models whose files are replaced before they are: a prediction under way may still need them."""
+    """Read the models whose files are replaced before they are: a prediction under way may still need them.
+
+    Models of records that are written anew are read too, where they were stored beside their records.
+    """
     if isinstance(state.models, StoredModels):
+        if staged.rewritten:
+            state.models.keep(state.models.beside_records)
         is_same = state.num_shards == staged.state.num_shards  # else everything is trained anew
         state.models.keep(staged.trained if is_same else range(state.num_shards))
 
