@@ -8,6 +8,9 @@ nothing up.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +37,7 @@ _MOST_WAITING: Final = 16_384  # rows that wait for their turn; more are refused
 _MOST_BATCHES: Final = 16  # batches that wait for theirs
 _QUICK: Final = 0.002  # seconds of a turn that the loop itself may take
 _ATTEMPTS: Final = 3
+_NICENESS: Final = 10  # of the thread that answers large batches: single rows and other programs go first
 
 Write = Callable[[Published], Answer]
 
@@ -66,7 +70,8 @@ class Predictor:
         # Where answers are paid for on the disk, a turn is never taken by the loop.
         self._cost = 0.0 if deployment.is_exact else float("inf")
         self._turns, self._middle, self._large = (
-            ThreadPoolExecutor(1, name, initializer=vote_for_good) for name in ("turns", "middle", "large")
+            ThreadPoolExecutor(1, name, initializer=_get_ready, initargs=(niceness,))
+            for name, niceness in (("turns", 0), ("middle", 0), ("large", _NICENESS))
         )
         self._reading = Reading(columns)
 
@@ -207,8 +212,21 @@ class Predictor:
             self._loop.call_soon(self._begin_turn)
 
 
+def _get_ready(niceness: int) -> None:
+    """Prepare a thread of a lane."""
+    vote_for_good()
+    if niceness and sys.platform == "linux":  # where a thread has a priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+
+
 def _part(found: Published, rows: slice) -> Published:
-    return Published(found.round, *(None if each is None else each[rows] for each in _arrays(found)))
+    codes, values, probabilities = found.codes, found.values, found.probabilities
+    return Published(
+        found.round,
+        None if codes is None else codes[rows],
+        None if values is None else values[rows],
+        None if probabilities is None else probabilities[rows],
+    )
 
 
 def _joined(parts: list[Published]) -> Published:
