@@ -24,7 +24,7 @@ _TYPES: Final[dict[Form, str]] = {
     "arrow": "application/vnd.apache.arrow.stream",
     "npy": "application/x-npy",
 }
-_encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def form_of_body(request: Request) -> Form:
@@ -116,7 +116,7 @@ class Labels:
 
 def write(found: Published, labels: Labels, form: Form) -> Answer:
     """The answer, in this form."""
-    body = {"json": _json, "csv": _csv, "arrow": _arrow, "npy": _npy}[form](found, labels)
+    body = _WRITERS[form](found, labels)
     given = found.codes if found.codes is not None else found.values
     assert given is not None
     return Answer(body, _TYPES[form], 200, [NO_STORE, ("expunge-round", str(found.round))], rows=len(given))
@@ -140,7 +140,7 @@ def _json(found: Published, labels: Labels) -> bytes:
         return b'{"values":[' + b",".join(_listed(values[part].tolist()) for part in _pieces(len(values))) + b"]" + end
     codes = found.codes
     if len(codes) == 1:
-        told = b'{"labels":[' + labels.encoded[codes[0]] + b"]"
+        told = b'{"labels":[%b]' % labels.encoded[codes[0]]
     else:
         told = b'{"labels":[' + b",".join(_listed(labels.named(codes[part])) for part in _pieces(len(codes))) + b"]"
     if found.probabilities is not None:
@@ -201,3 +201,11 @@ def _npy(found: Published, labels: Labels) -> bytes:
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
     return stream.getvalue()
+
+
+_WRITERS: Final[dict[Form, Callable[[Published, Labels], bytes]]] = {
+    "json": _json,
+    "csv": _csv,
+    "arrow": _arrow,
+    "npy": _npy,
+}

@@ -114,6 +114,10 @@ class Predictor:
             rows = self._columns.rows(body)
             if len(rows) <= min(FEW_ROWS, most):
                 return write(await self._together(rows, probabilities))
+        return await self._beside(form, body, write, probabilities=probabilities, most=most)
+
+    async def _beside(self, form: Form, body: bytes, write: Write, *, probabilities: bool, most: int) -> Answer:
+        """Answer a batch in a thread beside the loop."""
 
         def read() -> Features:
             is_slow = form in ("json", "csv") and len(body) >= _LARGE  # Arrow and NPY are read without decoding
@@ -145,7 +149,7 @@ class Predictor:
                 return _joined(found)
         return ask(features, probabilities=probabilities)
 
-    async def _together(self, rows: list[Row], probabilities: bool) -> Published:
+    def _together(self, rows: list[Row], probabilities: bool) -> asyncio.Future[Published]:
         """Answer a few rows together with those of other callers."""
         if self._num_waiting + len(rows) > _MOST_WAITING:
             raise Problem(503, "unavailable", "too many rows are waiting", headers=[("retry-after", "1")])
@@ -155,7 +159,7 @@ class Predictor:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._begin_turn)
-        return await waiting.future
+        return waiting.future
 
     def _begin_turn(self) -> None:
         """Answer what waits: here if that is quick, else in a thread."""
@@ -216,7 +220,8 @@ def _get_ready(niceness: int) -> None:
     """Prepare a thread of a lane."""
     vote_for_good()
     if niceness and sys.platform == "linux":  # where a thread has a priority of its own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+        own = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, own, min(19, os.getpriority(os.PRIO_PROCESS, own) + niceness))
 
 
 def _part(found: Published, rows: slice) -> Published:
