@@ -24,18 +24,19 @@ from expunge.core.corrections import Correct
 from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
-from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
+from expunge.core.records import AddMany, DeletePerson, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, Entry, KeyDraw, NoteKey, hash_leaf
 from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.configuration import load_settings
 from expunge.folder.evidence import CurrentFacts, Evidence, LogState
-from expunge.folder.inbox import Inbox
+from expunge.folder.inbox import Asked, Held, Inbox
 from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
+from expunge.folder.store.petitions import Petition, PetitionBook
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
 from expunge.serving.card import make_card
@@ -324,11 +325,34 @@ class DurableDeployment:
         StoreError
             If the folder cannot be written to or has been closed.
         """
-        request = self.submit(batch, key=key, readmit=readmit)
+        asked = batch if isinstance(batch, Correct) else as_batch(batch)
+        if apply or (apply is None and self._policy.mode == "now"):
+            done = self._update_at_once(asked, key, readmit, advance)
+            if done is not None:
+                return done
+        request = self.submit(asked, key=key, readmit=readmit)
         if request.public_state == "pending" and (self._applies_at_once if apply is None else apply):
             self.apply(advance=advance)
-        found = self._evidence.requests.get(request.request)
-        return Receipt(found.request, found.public_state, found.round if found.public_state == "applied" else None)
+        return _receipt(self._evidence.requests.get(request.request))
+
+    def _update_at_once(self, asked: Asked, key: str | None, readmit: bool, advance: Advance) -> Receipt | None:
+        """Accept and apply a request in one transaction, if nothing else is under way or pending; else return None."""
+        if key is not None:
+            require_text("key", key)
+        self._keeper.require_open()
+        now = self._evidence.clock.now()
+        with self._deployment.hold_if_free() as is_free:
+            if not is_free or self._keeper.is_paced:
+                return None
+            with self._working():
+                self._keeper.complete_erasure(self.inside)
+                with self._inbox.holding(asked, self.records, key=key, readmit=readmit, now=now) as found:
+                    if not isinstance(found, Held):
+                        return None if found is None or found.public_state == "pending" else _receipt(found)
+                    with self._keeper.applying(found):
+                        self._raise_clock_error()
+                        done = self._deployment.update(found.batch.updates(self.classes), advance=advance)
+                return Receipt(found.request.request, "applied", done.round)
 
     def delete(
         self,
@@ -470,6 +494,64 @@ class DurableDeployment:
             return self.records
 
         return self._inbox.submit(updates, read_current, key=key, readmit=readmit, now=now)
+
+    @property
+    def petitions(self) -> PetitionBook:
+        """The requests that other systems sent, and whom to tell when one is done."""
+        return self._evidence.petitions
+
+    def receive(
+        self, sender: str, id: str, people: Iterable[RecordId], *, asked: bytes, form: str, urls: Iterable[str] = ()
+    ) -> Petition:
+        """Accept an erasure request that another system sends. The same id again gives the petition that there is.
+
+        Parameters
+        ----------
+        sender, id
+            The integration, and its name for the request.
+        people
+            Whose records are to be deleted. There may be none: the request is then accepted and applied all the same.
+        asked
+            What was sent, to tell a repeated petition from another one with the same id.
+        form
+            The form of the messages about it: "opendsr" or "webhook".
+        urls
+            Whom to tell when it is applied or cancelled.
+
+        Returns
+        -------
+        Petition
+            The petition, which names its request.
+
+        Raises
+        ------
+        RequestError
+            If the sender used the id for something else.
+        """
+        known = self.petitions.find(sender, id)
+        if known is None:
+            now = self._evidence.clock.now()
+            key = f"petition\0{sender}\0{id}"  # no other key has zeros
+            before = self._evidence.requests.by_key(key)  # of a process that ended before it kept the petition
+            made = before or self.submit(map(DeletePerson, dict.fromkeys(people)), key=key)
+            known = self.petitions.keep(sender, id, asked, request=made.request, now=now, form=form, urls=urls)
+        if not self.petitions.asks(known, asked):
+            raise RequestError("the idempotency key was used for another request")
+        return known
+
+    def people(self) -> set[RecordId]:
+        """Everybody who has records, now or once the pending requests are applied: subjects, or ids without one."""
+        self._keeper.require_open()
+        with self._inbox.lock:
+            self._inbox.catch_up(self.records)
+            datasets = self.records, self._inbox.expected
+        found = set[RecordId]()
+        for each in datasets:
+            slots = each.live_slots()
+            ids, subjects = each.ids_of(slots).tolist(), each.subjects_of(slots)
+            own = ids if subjects is None else subjects.tolist()
+            found.update(id if subject is None else subject for id, subject in zip(ids, own, strict=True))
+        return found
 
     @property
     def _applies_at_once(self) -> bool:
@@ -623,6 +705,7 @@ class DurableDeployment:
             with self._store.database.transaction():
                 forgotten = self._evidence.requests.forget(before=utc(time.time() - seconds))
                 self._evidence.ledger.forget(forgotten)
+                self.petitions.forget(forgotten)
             self._store.database.checkpoint()
         return len(forgotten)
 
@@ -863,6 +946,7 @@ class DurableDeployment:
             if self._keeper.closed.is_set():
                 return
             try:
+                self._inbox.close()
                 self._deployment.close()
             finally:
                 self._store.close()
@@ -893,3 +977,8 @@ class DurableDeployment:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a deployment on disk is not pickled: open its folder instead")
+
+
+def _receipt(request: Request) -> Receipt:
+    state = request.public_state
+    return Receipt(request.request, state, request.round if state == "applied" else None)

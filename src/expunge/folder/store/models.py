@@ -19,7 +19,7 @@ from expunge.core.place import Place
 from expunge.folder.codec import decode_model
 from expunge.folder.store.files import explain_errors
 from expunge.folder.store.keyfile import KeyFile
-from expunge.folder.store.packs import read_model
+from expunge.folder.store.packs import parted, read_model
 from expunge.training.learners import Learner, Model, SlicedLearner
 from expunge.training.learners.protocol import ShardData
 
@@ -228,7 +228,8 @@ class _StoredModel:
                 raise _missing(self._place) from None
         if hashlib.sha256(data).digest() != self._digest:
             raise FormatError(f"the model file {self._place} is not what was written: its content has another digest")
-        return decode_model(self._learner, self._form, data, trusted=self._trusted, rows=self._rows)
+        content = parted(self._place.name, data, b"")[0]
+        return decode_model(self._learner, self._form, content, trusted=self._trusted, rows=self._rows)
 
 
 def _unsealed(keys: KeyFile, cell: int | None, content: bytes) -> bytes:
