@@ -34,6 +34,7 @@ from expunge.folder.store.ensembles import (
     activate,
     erase,
     keep_readable,
+    let_be_read,
     move_models,
     replaced_files,
     write_key,
@@ -210,6 +211,7 @@ class FolderKeeper:
             ):  # last: a record may come and go in one round
                 requests.remember(names, one.request)
         move_models(store, present.state, staged)
+        let_be_read(state, store.folder)
         self._replaced = replaced
         report_step("switch.done")
 
