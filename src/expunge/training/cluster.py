@@ -39,6 +39,7 @@ _AT_A_WORKER: Final = 3  # tasks that are made ready beforehand for each worker,
 _PATIENCE: Final = 5.0  # seconds to wait for an address
 _LOOK: Final = 30.0  # seconds between two looks whether a task can run at all
 _HOPE: Final = 600.0  # seconds that a cluster may have no machine that could run a task
+_LOOPBACK: Final = "127.0.0.1"
 _PREFIX: Final = "expunge-ray-"
 _LONGEST: Final = 38  # letters of a folder that Ray makes sockets in: their paths have 107 at most
 _SHARED: Final = Path("/dev/shm")
@@ -301,6 +302,8 @@ class _Session:
         before = {name: os.environ.get(name) for name in (*settings, "RAY_AUTH_MODE")}
         os.environ.update(settings)
         os.environ.pop("RAY_AUTH_MODE", None)  # Ray then asks for the token
+        constants = ray._private.ray_constants
+        allows_clusters, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False  # it was read before
         try:
             ray.init(
                 address="local",
@@ -310,10 +313,13 @@ class _Session:
                 configure_logging=False,
                 log_to_driver=False,
                 _temp_dir=str(self._folder / "r"),  # which Ray opens to all users
-                _node_ip_address="127.0.0.1",
+                _node_ip_address=_LOOPBACK,
                 _plasma_directory=str(_SHARED if fits else self._folder),
             )
+            if ray.util.get_node_ip_address() != _LOOPBACK:
+                raise ExpungeError(f"Ray listens on another address than {_LOOPBACK}")
         finally:
+            constants.ENABLE_RAY_CLUSTER = allows_clusters
             for name, value in before.items():
                 os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 

@@ -30,6 +30,7 @@ from expunge.core.errors import ExpungeError, ParameterError
 from expunge.training.cluster import Ray
 from expunge.training.execution import Executor, Item, Processes, Result, Serial
 from expunge.training.parcels import make_key, result_of, seal, work
+from expunge.training.surroundings import silenced
 
 NAMES: Final = ("serial", "processes", "ray", "ray://HOST:PORT")
 _LOCAL: Final = (MultiprocessingBackend, ThreadingBackend)  # Ray's is a subclass of the first
@@ -128,7 +129,8 @@ class Joblib:
                 yield result
         finally:
             if isinstance(found, Generator):
-                found.close()
+                with silenced():  # joblib warns of calls that are left
+                    found.close()
 
     def _give_up(self, error: BaseException) -> NoReturn:
         name = type(self._backend).__name__
