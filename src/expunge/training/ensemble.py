@@ -226,7 +226,8 @@ class EnsembleState:
         known, before = state.__dict__, state._before
         shards = frozenset(changed)
         if state.recipe is self.recipe:
-            elsewhere = {shard for shard in shards if self.environments[shard] != self.recipe.environment}
+            trained = shards if self.environments else ()
+            elsewhere = {shard for shard in trained if self.environments[shard] != self.recipe.environment}
             self.__dict__["foreign_shards"] = state.foreign_shards - shards | elsewhere
         if "voter" in known:
             derived = _Before(known["voter"], known.get("has_probabilities"), shards)
