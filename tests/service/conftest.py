@@ -133,6 +133,12 @@ def serve():
 
 
 @pytest.fixture(scope="session")
+def served():
+    """`served(folder, process, url, keys)`: a service that runs already, to be asked."""
+    return Served
+
+
+@pytest.fixture(scope="session")
 def program():
     """Run the program to its end: `program("keys", "list", folder)`."""
 
