@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
 from expunge.folder.store.models import StoredModels
 from expunge.folder.store.packs import PACK, SALT_BYTES, is_pack, write_pack
-from expunge.folder.store.slabs import RecordFolder
+from expunge.folder.store.slabs import RecordFolder, SlabRows
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
 from expunge.folder.store.threads import ThreadGroup
@@ -177,7 +178,7 @@ class FirstEnsembleWriter:
             self._flushing = self._threads.start(folder.flush)
             self._total = folder.total(len(order))
             self._store.write_fact("form", form.to_json())
-            return _restored(folder, records, len(order))
+            return _restored(self._store, folder, records, len(order))
 
     def write_models(self, state: EnsembleState) -> StagedEnsemble:
         """Write all models, and wait until everything is on the disk."""
@@ -236,7 +237,7 @@ def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     folder = RecordFolder.write(place, form, _in_order(state.records, order, form), store.keys)
     flush_files([place.parent])
     report_step("rewrite.done")
-    records = _restored(folder, state.records, len(order))
+    records = _restored(store, folder, state.records, len(order))
     places = np.empty(state.records.num_slots, dtype=np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
     moved = replace(state, records=records, members=tuple(np.sort(places[slots]) for slots in state.members))
@@ -252,13 +253,14 @@ def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterato
         yield arranged(records.extract(slots), places)
 
 
-def _restored(folder: RecordFolder, pattern: Records, num_slots: int) -> Records:
+def _restored(store: Store, folder: RecordFolder, pattern: Records, num_slots: int) -> Records:
     return Records.restored(
         folder.read(num_slots),
         dead=(),
         classes=pattern.classes,
         allow_missing=pattern.allow_missing,
         layout=pattern.layout,
+        source=SlabRows(store.folder, folder, num_slots),
     )
 
 
@@ -401,13 +403,23 @@ def read_records(store: Store) -> Records:
     form = store.form
     dead, erased = store.deleted_slots()
     store.require_total()
+    folder, num_slots = store.records, store.position.num_slots
     return Records.restored(
-        store.records.read(store.position.num_slots, dead, erased),
+        folder.read(num_slots, dead, erased),
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),
         layout=form.layout,
+        source=SlabRows(store.folder, folder, num_slots),
     )
+
+
+def let_be_read(state: EnsembleState, folder: Path) -> None:
+    """Let other processes read the records of a state that is in force: all of its rows are in this folder now."""
+    source = state.records.source
+    if isinstance(source, SlabRows):
+        source.folder = folder
+        source.num_rows = max(source.num_rows, state.records.num_slots if state.records.places is None else 0)
 
 
 def read_state(
