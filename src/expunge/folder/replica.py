@@ -1,8 +1,8 @@
 """A replica: another process that answers predictions from a folder and follows its rounds. It writes only its lease.
 
-It reads the models and what describes the columns, and records only for models that are their records. What it shows of a round is what the process
-that writes has put in force in one transaction; `expunge.folder.store.leases` says why it never answers from a round
-that a deletion has left behind.
+It reads the models and what describes the columns, and records only for models that are their records. What it shows of
+a round is what the process that writes has put in force in one transaction; `expunge.folder.store.leases` says why it
+never answers from a round that a deletion has left behind.
 
 Only the exact promise and a student allow this: their answers need no books. Under noise, a consensus and a router
 every answer is paid for, from one budget in one process.

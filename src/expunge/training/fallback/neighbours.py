@@ -356,15 +356,15 @@ class NearestNeighboursModel(FallbackModel):
 def majority(recipe: NearestNeighbours, codes: Codes, num_classes: int) -> Assessment:
     """The class of most of the nearest records, and its lead; `codes` has those of the nearest, the nearest first."""
     asked = recipe.num_neighbours if recipe.margin_neighbours is None else recipe.margin_neighbours
-    answers = tally(codes[:, : recipe.num_neighbours], num_classes).argmax(axis=1).astype(np.int64)
-    votes = tally(codes[:, :asked], num_classes)
+    answers = count_codes(codes[:, : recipe.num_neighbours], num_classes).argmax(axis=1).astype(np.int64)
+    votes = count_codes(codes[:, :asked], num_classes)
     chosen = np.take_along_axis(votes, answers[:, None], axis=1)[:, 0]
     np.put_along_axis(votes, answers[:, None], 0, axis=1)
     lead = (chosen - votes.max(axis=1)) / codes[:, :asked].shape[1]
     return Assessment(answers, np.maximum(lead, 0.0))
 
 
-def tally(codes: Codes, num_classes: int) -> Codes:
+def count_codes(codes: Codes, num_classes: int) -> Codes:
     """How often each class occurs in every row."""
     offsets = np.arange(len(codes))[:, None] * num_classes
     cells = np.bincount((codes + offsets).ravel(), minlength=len(codes) * num_classes)

@@ -28,7 +28,7 @@ from expunge.core.errors import InputError, ParameterError
 from expunge.core.features import Features, is_frame, is_sparse, num_rows
 from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback, statistics
 from expunge.training.fallback.naive_bayes import moments
-from expunge.training.fallback.neighbours import majority, tally
+from expunge.training.fallback.neighbours import count_codes, majority
 from expunge.training.fallback.protocol import LARGEST, Assessment, Rows, read_table
 from expunge.training.fallback.ridge import RidgeModel
 from expunge.training.fallback.statistics import LIMB_BITS, ExactArray
@@ -707,7 +707,7 @@ class ExactNeighbours(ExactModel):
         """The share of every class among the nearest rows."""
         assert isinstance(self.learner.kind, NearestNeighbours)
         codes = self._neighbours(X, self.learner.kind.num_neighbours)
-        return np.asarray(tally(codes, num_classes) / codes.shape[1])
+        return np.asarray(count_codes(codes, num_classes) / codes.shape[1])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled, it is what its rows determine, and none that is deleted."""
