@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from expunge.core.errors import DuplicateRecordError, InputError, RecordError, UnknownRecordError
-from expunge.core.records import Add, AddMany, Delete, DeleteMany, DeleteSubject, Records
+from expunge.core.records import Add, AddMany, Delete, DeleteMany, DeletePerson, DeleteSubject, Records
 
 
 def make(n: int = 6, **options) -> Records:
@@ -557,3 +557,19 @@ def test_time_is_counted_in_microseconds_and_never_cut_short():
     whole_days = Records.build(np.array([["2020-01-01"], ["2020-01-02"]], dtype="datetime64[D]"), [0, 1])
     with pytest.raises(RecordError, match="record 2 cannot be used"):
         whole_days.apply([Add(id=2, features=np.array([["2020-01-01T05"]], dtype="datetime64[h]"), label=0)])
+
+
+def test_a_person_is_the_subject_or_else_the_id_and_may_have_no_records():
+    records = Records.build(
+        np.zeros((5, 2)), [0, 1, 0, 1, 0], ids=["a", "b", "c", "d", "ann"], subjects=["ann", None, "b", None, "bob"]
+    )
+    assert records.apply([DeletePerson("zoe")])[0].ids() == records.ids()
+    assert records.apply([DeletePerson("ann")])[0].ids() == ["b", "c", "d", "ann"]  # the record "ann" is bob's
+    assert records.apply([DeletePerson("b")])[0].ids() == ["a", "d", "ann"]
+    assert records.apply([DeletePerson("d"), DeletePerson("d")])[0].ids() == ["a", "b", "c", "ann"]
+    added = Add(id="e", features=[0, 0], label=1, subject="zoe")
+    assert records.apply([added, DeletePerson("zoe")])[0].ids() == records.ids()
+    own = Add(id="zoe", features=[0, 0], label=1)
+    assert records.apply([own, DeletePerson("zoe")])[0].ids() == records.ids()
+    with pytest.raises(InputError, match="person"):
+        records.apply([DeletePerson(1.5)])

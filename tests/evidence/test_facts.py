@@ -109,7 +109,7 @@ def test_impossible_guarantees_are_refused(change, word):
         ({"request_id": ""}, "request_id"),
         ({"num_deletions": -1}, "num_deletions"),
         ({"num_deletions": 2.0}, "num_deletions"),
-        ({"num_deletions": 0}, "at least one record"),
+        ({"num_deletions": 0}, "must be 0 id_hashes"),
         ({"accepted_at": "today"}, "accepted_at"),
         ({"state": "done"}, "state"),
         ({"state": "pending"}, "pending request has no applied_by"),

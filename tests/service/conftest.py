@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("granian")
 
 from expunge.service.access import ROLES, KeyFile
+from expunge.service.integrations import IntegrationFile
 
 PATIENCE = 60
 
@@ -44,6 +45,7 @@ class Served:
     process: subprocess.Popen
     url: str
     keys: dict = field(default_factory=dict)
+    integration: object = None
 
     @property
     def port(self):
@@ -78,9 +80,14 @@ def _read_line(stream, process):
 
 
 @contextlib.contextmanager
-def serving(folder, *options, errors=subprocess.DEVNULL, **environment):
-    """Run `expunge serve FOLDER` until the end of the block, with a key for each role."""
-    keys = {role: KeyFile(folder).create(role)[0] for role in ROLES}
+def serving(folder, *options, errors=subprocess.DEVNULL, integration=None, **environment):
+    """Run `expunge serve FOLDER` until the end of the block, with a key for each role, and perhaps an integration.
+
+    `integration` has the options of `IntegrationFile.create`; its key is that of the role "integration".
+    """
+    keys, made = {role: KeyFile(folder).create(role)[0] for role in ROLES}, None
+    if integration is not None:
+        keys["integration"], made = IntegrationFile(folder).create("crm", **integration)
     process = subprocess.Popen(
         [sys.executable, "-m", "expunge", "serve", str(folder), "--port", "0", *map(str, options)],
         stdout=subprocess.PIPE,
@@ -89,7 +96,7 @@ def serving(folder, *options, errors=subprocess.DEVNULL, **environment):
         env={**os.environ, **environment},
     )
     try:
-        yield Served(folder, process, _read_line(process.stdout, process).split()[-1], keys)
+        yield Served(folder, process, _read_line(process.stdout, process).split()[-1], keys, made)
     finally:
         process.terminate()
         try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -163,3 +166,15 @@ def test_security_headers_are_on_every_answer(service):
     assert again.headers["x-request-id"] == "shop-17"
     strange = service.ask("GET", "/healthz", role=None, x_request_id="a b\tc")
     assert strange.headers["x-request-id"] != "a b\tc"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_the_thread_of_large_batches_gives_way(service, people):
+    flat = io.BytesIO()
+    np.save(flat, people(20_000)[["age", "spend"]].to_numpy())
+    found = service.ask("POST", "/v1/predictions", body=flat.getvalue(), content_type="application/x-npy")
+    assert found.status == 200
+    stats = [each.read_text() for each in Path(f"/proc/{service.process.pid}/task").glob("*/stat")]
+    niceness = [int(each.rpartition(")")[2].split()[16]) - os.getpriority(os.PRIO_PROCESS, 0) for each in stats]
+    assert niceness.count(10) == 1
+    assert set(niceness) == {0, 10}

@@ -1,7 +1,8 @@
 """The service under load: single rows against an empty endpoint on the same server, batches, and the slowest answers.
 
 Costs are of the server's processor time, so that the work of asking does not count. All requests are sent from this
-machine, by one process with many connections.
+machine, by one process with many connections; large batches and deletions beside single rows by another process, so
+that single rows do not wait for their sender. The service writes no line for each request.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from expunge.service.access import KeyFile
 from expunge.training.learners.named import named_learner
 from expunge_lab.bench.measurement import Line, Progress, Target
 
-SHARDS, FEATURES, RECORDS = 100, 10, 20_000
+SHARDS, MANY_SHARDS, FEATURES, RECORDS = 100, 1000, 10, 20_000
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -109,11 +111,16 @@ async def _load(port: int, request: bytes, *, connections: int, each: int) -> li
     return [one for own in took for one in own]
 
 
+def _send(port: int, request: bytes, times: int) -> None:
+    """Send a request so often over one connection: for a process of its own."""
+    asyncio.run(_load(port, request, connections=1, each=times))
+
+
 async def _beside(
-    port: int, request: bytes, *, connections: int, each: int, other: Callable[[], object]
+    port: int, request: bytes, *, connections: int, each: int, sender: ProcessPoolExecutor, other: bytes, times: int
 ) -> list[float]:
-    """The same while something else goes on in a thread, which is ended at the end."""
-    beside = asyncio.create_task(asyncio.to_thread(other))
+    """How long requests took while another process sent another one, so often."""
+    beside = asyncio.get_running_loop().run_in_executor(sender, _send, port, other, times)
     await asyncio.sleep(0.2)
     found = await _load(port, request, connections=connections, each=each)
     await beside
@@ -126,94 +133,105 @@ def _slow(took: list[float]) -> float:
 
 def run(*, quick: bool, progress: Progress) -> list[Line]:
     """The suite."""
-    records, repeats, each = (2_000, 1, 20) if quick else (RECORDS, 7, 300)
+    repeats = 1 if quick else 7
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as sender,
+        progress("service", 7 * repeats) as advance,
+    ):
+        options: dict[str, Any] = {"repeats": repeats, "each": 20 if quick else 300, "advance": advance}
+        sender.submit(int).result()  # it runs
+        with _serving(Path(name), SHARDS, quick=quick) as (served, X):
+            lines = [*_costs(served, X, **options), *_tails(served, X, SHARDS, sender=sender, quick=quick, **options)]
+        with _serving(Path(name), 120 if quick else MANY_SHARDS, quick=quick) as (served, X):
+            return [*lines, *_tails(served, X, MANY_SHARDS, sender=sender, quick=quick, **options)]
+
+
+@contextmanager
+def _serving(place: Path, shards: int, *, quick: bool) -> Iterator[tuple[Server, np.ndarray]]:
+    """A service of so many shards, and the rows that it learned from."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(records, FEATURES))
-    y = X[:, 0] + rng.normal(size=records) > 0
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "served"
-        create(folder, named_learner("logistic"), X, y, n_shards=SHARDS).close()
-        key = KeyFile(folder).create("operator")[0]
-        command = ("expunge", "serve", str(folder), "--port", "0", "--no-log-requests")
-        with (
-            progress("service", 4 * repeats) as advance,
-            _running(*command, key=key) as served,
-            _running("expunge_lab.bench.empty") as empty,
-        ):
-            return _measured(served, empty, X, repeats=repeats, each=each, quick=quick, advance=advance)
+    X = rng.normal(size=(2_000 if quick else RECORDS, FEATURES))
+    y = X[:, 0] + rng.normal(size=len(X)) > 0
+    folder = place / f"served-{shards}"
+    create(folder, named_learner("logistic"), X, y, n_shards=shards).close()
+    key = KeyFile(folder).create("operator")[0]
+    with _running("expunge", "serve", str(folder), "--port", "0", "--no-log-requests", key=key) as served:
+        yield served, X
 
 
-def _measured(
-    served: Server,
-    empty: Server,
-    X: np.ndarray,
-    *,
-    repeats: int,
-    each: int,
-    quick: bool,
-    advance: Callable[[int], None],
-) -> list[Line]:
-    one = b'{"rows":[' + str(X[0].tolist()).encode() + b"]}"
-    single, nothing = served.request("/v1/predictions", one), empty.request("/", one)
+def _single(served: Server, X: np.ndarray) -> bytes:
+    return served.request("/v1/predictions", b'{"rows":[' + str(X[0].tolist()).encode() + b"]}")
+
+
+def _costs(served: Server, X: np.ndarray, *, repeats: int, each: int, advance: Callable[[int], None]) -> list[Line]:
+    """Processor time of a single row, of an empty request, and of a row in a batch."""
     arrow = served.request("/v1/predictions", _arrow(X, 1000), "application/vnd.apache.arrow.stream")
-    large = served.request(
-        "/v1/predictions", _arrow(X, 2_000 if quick else 100_000), "application/vnd.apache.arrow.stream"
-    )
-    costs: dict[str, list[float]] = {name: [] for name in ("single", "empty", "arrow", "rest", "batches", "training")}
-    _run(_load(served.port, single, connections=8, each=20))
-    for repeat in range(repeats):
-        for name, server, request, rows in (
-            ("single", served, single, 1),
-            ("empty", empty, nothing, 1),
+    costs: dict[str, list[float]] = {name: [] for name in ("single", "empty", "arrow")}
+    with _running("expunge_lab.bench.empty", key=served.key) as empty:
+        tasks = (
+            ("single", served, _single(served, X), 1),
+            ("empty", empty, _single(empty, X), 1),
             ("arrow", served, arrow, 1000),
-        ):
-            before, times = server.spent(), each if rows == 1 else max(2, each // 5)
-            took = _run(_load(server.port, request, connections=64 if rows == 1 else 4, each=times))
-            costs[name].append(max(server.spent() - before, 1 / _TICKS) / (len(took) * rows))
-            advance(1)
-        costs["rest"].append(_slow(_run(_load(served.port, single, connections=4, each=each))))
-
-        def batches() -> None:
-            _run(_load(served.port, large, connections=1, each=3 if quick else 8))
-
-        def training(first: int = 10 * repeat) -> None:
-            ids = b'{"delete":{"ids":' + str(list(range(first, first + 10))).encode() + b"}}"
-            wait = served.request("/v1/updates", ids).replace(b"Host: x", b"Host: x\r\nPrefer: wait=60", 1)
-            _run(_load(served.port, wait, connections=1, each=1))
-
-        for name, other in (("batches", batches), ("training", training)):
-            took = _run(_beside(served.port, single, connections=4, each=each, other=other))
-            costs[name].append(_slow(took))
-        advance(1)
-    faster, slower = Target.ratio_at_least(0.5), Target.ratio_at_most(3.0)
-    rest = "at rest"
+        )
+        for _, server, request, _ in tasks:
+            _run(_load(server.port, request, connections=8, each=20))
+        for _ in range(repeats):
+            for name, server, request, rows in tasks:
+                before, times = server.spent(), each if rows == 1 else max(2, each // 5)
+                took = _run(_load(server.port, request, connections=64 if rows == 1 else 4, each=times))
+                costs[name].append(max(server.spent() - before, 1 / _TICKS) / (len(took) * rows))
+                advance(1)
     return [
         Line.faster(
             f"single rows, k = {SHARDS}: processor time a request",
             costs["single"],
             "an empty endpoint on the same server",
             costs["empty"],
-            target=faster,
+            target=Target.ratio_at_least(0.5),
         ),
         Line.alone(
             f"a row of 1,000 in Arrow, k = {SHARDS}: processor time",
             costs["arrow"],
             target=Target.ours_at_most(1 / 300_000),
         ),
+    ]
+
+
+def _tails(
+    served: Server,
+    X: np.ndarray,
+    shards: int,
+    *,
+    sender: ProcessPoolExecutor,
+    quick: bool,
+    repeats: int,
+    each: int,
+    advance: Callable[[int], None],
+) -> list[Line]:
+    """The slowest of 100 single rows at rest, beside large batches, and while records are deleted."""
+    arrow = "application/vnd.apache.arrow.stream"
+    batch = served.request("/v1/predictions", _arrow(X, 2_000 if quick else 100_000), arrow)
+    single, took = _single(served, X), {name: list[float]() for name in ("rest", "batches", "training")}
+    _run(_load(served.port, single, connections=8, each=20))
+    for repeat in range(repeats):
+        took["rest"].append(_slow(_run(_load(served.port, single, connections=4, each=each))))
+        advance(1)
+        ids = b'{"delete":{"ids":' + str(list(range(10 * repeat, 10 * repeat + 10))).encode() + b"}}"
+        deletion = served.request("/v1/updates", ids).replace(b"Host: x", b"Host: x\r\nPrefer: wait=60", 1)
+        for name, other, times in (("batches", batch, 3 if quick else 8), ("training", deletion, 1)):
+            work = _beside(served.port, single, connections=4, each=each, sender=sender, other=other, times=times)
+            took[name].append(_slow(_run(work)))
+        advance(1)
+    slower = Target.ratio_at_most(3.0)
+    return [
         Line.cost(
-            "the slowest of 100 single rows beside batches of 100,000",
-            costs["batches"],
-            rest,
-            costs["rest"],
-            target=slower,
-        ),
-        Line.cost(
-            "the slowest of 100 single rows while 10 records are deleted",
-            costs["training"],
-            rest,
-            costs["rest"],
-            target=slower,
-        ),
+            f"the slowest of 100 single rows {what}, k = {shards}", took[name], "at rest", took["rest"], target=slower
+        )
+        for name, what in (
+            ("batches", "beside batches of 100,000"),
+            ("training", "while 10 records are deleted"),
+        )
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,10 @@ def compare(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to try it: figures without meaning.")] = False,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only ways with this in their names.")] = "",
-    kept: Annotated[Path | None, typer.Option(help="Keep the figures in this folder, a file a dataset.")] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(help="Keep the figures in this folder, a file a dataset; ways not measured now stay in it."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write a Markdown page of all that is kept, and pictures into the folder figures beside it."),
@@ -35,8 +39,8 @@ def compare(
 
     Each is measured in a process of its own: accuracy, AUC, recall of each class, latencies of deletions one by one and
     in batches, additions, predictions, disk and memory. All datasets together take about an hour. MNIST and
-    Fashion-MNIST must be in the folder that `EXPUNGE_DATA` names; networks need the extra jax, and the exact forest the
-    extra forest.
+    Fashion-MNIST must be in the folder that `EXPUNGE_DATA` names; networks need the extra jax, and run on a GPU where
+    JAX has one; the exact forest is left out without the extra forest.
 
     Example: `expunge compare digits table --kept lab/results/comparison --out docs/comparison.md`
     """
@@ -56,11 +60,10 @@ def compare(
         read_kept(kept)  # a damaged file is said before anything is measured
     found = []
     for name in names if measures else ():
-        found.append(measure_dataset(name, quick=quick, progress=progress, only=only))
+        keep = None if kept is None else partial(write_kept, folder=kept)
+        found.append(measure_dataset(name, quick=quick, progress=progress, only=only, keep=keep))
         if not found[-1]["methods"]:
             raise InputError(f"no way has {only!r} in its name")
-        if kept is not None:
-            write_kept(found[-1], kept)
     shown = found if kept is None else read_kept(kept)
     if out is not None:
         for data in shown:

@@ -1,7 +1,8 @@
 """Measuring one way on one dataset, in a process of its own: quality, latencies, disk and memory.
 
-Times are processor time with one thread of linear algebra, compiling not counted. Memory is the highest that the
-process needed beyond what it had with the data loaded.
+Times are processor time with one thread of linear algebra, compiling not counted; of networks on a GPU they are on the
+wall, since a processor that waits for a GPU counts nothing. Memory is the highest that the process needed beyond what
+it had with the data loaded.
 """
 
 from __future__ import annotations
@@ -70,28 +71,41 @@ class Figures:
     memory: int | None
     folder_deletion: float | None
     promise: str
+    device: str = "CPU"  # of another one the times are on the wall
     extra: dict[str, float] = field(default_factory=dict)
 
 
-def measure_dataset(name: str, *, quick: bool, progress: Progress, only: str = "") -> dict[str, Any]:
-    """Every method on a dataset, as plain data; each in a fresh process."""
+def measure_dataset(
+    name: str,
+    *,
+    quick: bool,
+    progress: Progress,
+    only: str = "",
+    keep: Callable[[dict[str, Any]], object] | None = None,
+) -> dict[str, Any]:
+    """Every method on a dataset, as plain data; each in a fresh process.
+
+    What there is so far is handed to `keep` after each of them, because some take minutes.
+    """
     dataset = DATASETS[name]
     table = dataset.make(quick)
-    methods = [each for each in methods_for(name, len(table.y), quick=quick) if only in each.name]
-    found: list[dict[str, Any]] = []
-    with progress(name, len(methods)) as advance:
-        for place in range(len(methods)):
-            found.append(_in_a_process(name, methods[place].name, quick=quick))
-            advance(1)
-    return {
+    found: dict[str, Any] = {
         "dataset": name,
         "quick": quick,
         "environment": asdict(Environment.current()),
         "records": len(table.y),
         "shape": list(table.X.shape[1:]),
         "asked": len(table.y_asked),
-        "methods": found,
+        "methods": [],
     }
+    methods = [each for each in methods_for(name, len(table.y), quick=quick) if only in each.name]
+    with progress(name, len(methods)) as advance:
+        for place in range(len(methods)):
+            found["methods"].append(_in_a_process(name, methods[place].name, quick=quick))
+            if keep is not None:
+                keep(found)
+            advance(1)
+    return found
 
 
 def _in_a_process(dataset: str, method: str, *, quick: bool) -> dict[str, Any]:
@@ -115,7 +129,7 @@ class _Trial:
     """The measurements of one method, in their order."""
 
     def __init__(self, method: Method, table: Table, *, quick: bool) -> None:
-        self.method, self.table = method, table
+        self.method, self.table, self.device = method, table, _device() if method.compiles else "CPU"
         self.most, self.seconds = (3, 0.1) if quick else (_MOST, _SECONDS)
         self.running = method.make()
         self.left = np.random.default_rng(3).permutation(len(table.y)).tolist()
@@ -127,9 +141,9 @@ class _Trial:
             few = np.concatenate([np.flatnonzero(table.y == code)[:15] for code in np.unique(table.y)])
             self.method.make().fit(table.X[few], table.y[few])  # what is imported or compiled at first does not count
         before = _reset_peak()
-        fit = _seconds(lambda: running.fit(table.X, table.y))
+        fit = self._seconds(lambda: running.fit(table.X, table.y))
         if self.method.compiles:
-            fit = _seconds(running.retrain)
+            fit = self._seconds(running.retrain)
         quality = None if self.method.is_charged else self._quality()
         is_refit = self.method.kind in ("refitted", "bagging")  # then every change costs the same
         for _ in range(0 if is_refit else _WARM):
@@ -141,7 +155,7 @@ class _Trial:
             new = iter(range(len(table.y_more)))
             addition = self._one_by_one(lambda: self._add(next(new)), at_most=min(30, len(table.y_more) - 1))
             times = {
-                size: _seconds(partial(self._delete, many))
+                size: self._seconds(partial(self._delete, many))
                 for size, many in amounts.items()
                 if many < len(self.left) // 2
             }
@@ -149,7 +163,7 @@ class _Trial:
         memory = _peak_since(before)
         if quality is None:
             quality = self._quality()
-            extra["deletion after a failed consensus"] = _seconds(lambda: self._delete(1))
+            extra["deletion after a failed consensus"] = self._seconds(lambda: self._delete(1))
         disk, from_folder = self._stored(place)
         inner = getattr(getattr(getattr(running, "running", running), "model", None), "deployment_", None)
         return Figures(
@@ -164,6 +178,7 @@ class _Trial:
             memory=memory,
             folder_deletion=from_folder,
             promise="" if inner is None else _claims(inner),
+            device=self.device,
             extra=extra,
             **quality,
         )
@@ -182,8 +197,17 @@ class _Trial:
         """Until there are enough, with those that are known, or the time is over."""
         times = [*known]
         while len(times) < min(self.most, at_most or self.most) and (sum(times) < self.seconds or not times):
-            times.append(_seconds(work, collects=False))
+            times.append(self._seconds(work, collects=False))
         return Latency.of(times)
+
+    def _seconds(self, work: Callable[[], Any], *, collects: bool = True) -> float:
+        """Processor time of this process, all threads; on a GPU the time on the wall."""
+        clock = time.process_time if self.device == "CPU" else time.perf_counter
+        if collects:
+            gc.collect()
+        started = clock()
+        work()
+        return max(clock() - started, 1e-9)
 
     def _quality(self) -> dict[str, Any]:
         table, running = self.table, self.running
@@ -191,7 +215,7 @@ class _Trial:
         if self.method.is_charged:
             rows, truth = rows[:1000], truth[:1000]
         running.predict(rows[:1])  # makes what votes for all shards together
-        thousand = _seconds(lambda: running.predict(rows[:1000])) * 1000 / min(1000, len(rows))
+        thousand = self._seconds(lambda: running.predict(rows[:1000])) * 1000 / min(1000, len(rows))
         codes = running.predict(rows)
         single = self._one_by_one(lambda: _ask_one(running, rows), at_most=50)
         opinions = running.probabilities(rows)
@@ -239,13 +263,11 @@ def _claims(deployment: Any) -> str:
     return ", ".join(each.name for each in deployment.promise if each.is_claimed)
 
 
-def _seconds(work: Callable[[], Any], *, collects: bool = True) -> float:
-    """Processor time of this process, all threads."""
-    if collects:
-        gc.collect()
-    started = time.process_time()
-    work()
-    return max(time.process_time() - started, 1e-9)
+def _device() -> str:
+    """What networks run on."""
+    import jax
+
+    return "CPU" if jax.default_backend() == "cpu" else str(jax.devices()[0].device_kind)
 
 
 def _reset_peak() -> int | None:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
@@ -152,7 +153,7 @@ def methods_for(dataset: str, num_records: int, *, quick: bool = False) -> list[
     learners = DATASETS[dataset].learners
     learners = learners[:1] if quick else learners
     if learners == ("network",):
-        return [*_networks(dataset, num_records), *_incremental(num_records, is_picture=dataset != "purchase")]
+        return [*_networks(dataset, num_records), *_incremental(num_records)]
     found: list[Method] = []
     for name in learners:
         base: Any = cast("Any", named_learner(name)).estimator
@@ -197,57 +198,14 @@ def _for_rare(name: str) -> Iterator[Method]:
             yield Method(words, "exact", partial(Deployed, named_learner(name), k, options))
 
 
-def _incremental(num_records: int, *, is_picture: bool = False) -> Iterator[Method]:
+def _incremental(num_records: int) -> Iterator[Method]:
     names = ["ridge-exact", "naive-bayes-exact"]
     if num_records <= _MOST_KEPT:
-        names += ["neighbours-exact", "forest-exact"]
+        names.append("neighbours-exact")
+        if find_spec("numba") is not None:
+            names.append("forest-exact")
     for name in names:
-        make = partial(_flat, name) if is_picture else partial(Deployed, named_learner(name), 1)
-        yield Method(name, "incremental", make)
-
-
-def _flat(name: str) -> Running:
-    """Of pictures, row by row."""
-    return _Flattened(Deployed(named_learner(name), 1))
-
-
-@dataclass
-class _Flattened:
-    """Hands every picture on as a row of numbers."""
-
-    running: Deployed
-
-    def fit(self, X: Any, y: Any) -> None:
-        """Fit it."""
-        self.running.fit(_rows(X), y)
-
-    def retrain(self) -> None:
-        """With a new key."""
-        self.running.retrain()
-
-    def delete(self, ids: list[int]) -> None:
-        """Forget rows."""
-        self.running.delete(ids)
-
-    def add(self, X: Any, y: Any, ids: list[int]) -> None:
-        """Add rows."""
-        self.running.add(_rows(X), y, ids)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """A class code for each."""
-        return self.running.predict(_rows(X))
-
-    def probabilities(self, X: Any) -> NDArray[np.float64] | None:
-        """Of each class."""
-        return self.running.probabilities(_rows(X))
-
-    def store(self, folder: Path, X: Any, y: Any) -> Any:
-        """A folder."""
-        return self.running.store(folder, _rows(X), y)
-
-
-def _rows(X: Any) -> Any:
-    return np.asarray(X, dtype=np.float64).reshape(len(X), -1)
+        yield Method(name, "incremental", partial(Deployed, named_learner(name), 1))
 
 
 def _networks(dataset: str, num_records: int) -> Iterator[Method]:

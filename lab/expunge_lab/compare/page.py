@@ -9,6 +9,7 @@ from typing import Any
 
 from expunge.core.errors import InputError
 from expunge_lab.bench.page import QUICK_WARNING, format_quantity
+from expunge_lab.compare.methods import methods_for
 from expunge_lab.compare.tables import DATASETS
 
 FORMAT = 1
@@ -69,8 +70,9 @@ unlearn without training. Everything on this page is made by
 which measures each way in a process of its own, keeps the figures of each dataset in a file, and draws the pictures.
 
 - **Times** are processor time with one thread of linear algebra (networks use all cores, and their times add them
-  up), on a machine with other work. Compiling is not counted. A deletion or addition is one request in memory,
-  through `UnlearningClassifier`; *in a folder* it is on the disk, and what it replaced is erased, when it returns.
+  up), on a machine with other work. Networks on a GPU are timed on the wall, and a line says which GPU. Compiling is
+  not counted. A deletion or addition is one request in memory, through `UnlearningClassifier`; *in a folder* it is on
+  the disk, and what it replaced is erased, when it returns.
 - **Latencies** are of up to 200 random requests, as many as 4 seconds allow; the table says how many. With few of
   them the 99th percentile is the slowest.
 - **AUC** of several classes is the mean of each against the others. *Lowest recall* is that of the class that is
@@ -97,25 +99,37 @@ NOT_COMPARABLE = """\
 
 
 def write_kept(found: Mapping[str, Any], folder: Path) -> Path:
-    """Into the file of the dataset, in place of what was measured before."""
+    """Into the file of the dataset, in place of what was measured before of these ways; other ways stay."""
     path = folder / f"{found['dataset']}.json"
-    text = json.dumps({"format": FORMAT, **found}, indent=1, ensure_ascii=False)
+    data = dict(found)
+    if path.exists():
+        before = _read(path)
+        measured = {each["name"] for each in found["methods"]}
+        if before["quick"] == found["quick"] and before["records"] == found["records"]:
+            every = [*found["methods"], *(each for each in before["methods"] if each["name"] not in measured)]
+            order = [each.name for each in methods_for(found["dataset"], found["records"], quick=found["quick"])]
+            data["methods"] = sorted(
+                (each for each in every if each["name"] in order), key=lambda each: order.index(each["name"])
+            )
+    text = json.dumps({"format": FORMAT, **data}, indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
     return path
 
 
 def read_kept(folder: Path) -> list[dict[str, Any]]:
     """What is kept, in the order of the datasets."""
-    found = []
-    for path in folder.glob("*.json"):
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT or data["dataset"] not in DATASETS or not data["methods"]:
-                raise ValueError("of another kind")
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path.name} is no file of the comparison: {error}") from error
-        found.append(data)
+    found = [_read(path) for path in folder.glob("*.json")]
     return sorted(found, key=lambda data: [*DATASETS].index(data["dataset"]))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT or data["dataset"] not in DATASETS or not data["methods"]:
+            raise ValueError("of another kind")
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path.name} is no file of the comparison: {error}") from error
+    return dict(data)
 
 
 def to_page(kept: Sequence[Mapping[str, Any]], *, pictures: str | None) -> str:
@@ -200,7 +214,8 @@ def _costs(each: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(data: Mapping[str, Any]) -> list[str]:
-    found = []
+    devices = sorted({each["device"] for each in data["methods"]} - {"CPU"})
+    found = [f"Networks ran on one {each}, their times are on the wall; the others ran on its CPU." for each in devices]
     for each in data["methods"]:
         for what, seconds in each["extra"].items():
             found.append(f"{_name(each)}, {each['num_shards']:,} shards: a {what} takes {_time(seconds)}.")

@@ -116,8 +116,8 @@ def _pictures(load: Callable[[], Any]) -> Callable[[bool], Table]:
     def make(quick: bool) -> Table:
         found = load()
         size = 300 if quick else len(found.y)
-        X, y = np.asarray(found.X)[:size, ..., np.newaxis], found.y[:size]
-        asked, codes = np.asarray(found.X_test)[..., np.newaxis], found.y_test
+        X, y = found.X[:size].reshape(size, -1), found.y[:size]
+        asked, codes = found.X_test.reshape(len(found.X_test), -1), found.y_test
         more = min(_ADDED, len(codes) // 2)
         end = 200 if quick else len(codes)
         return Table(X, y, asked[more:end], codes[more:end], asked[:more], codes[:more])

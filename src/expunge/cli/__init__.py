@@ -14,7 +14,7 @@ try:
 
     _names = (
         "demo plan create predict requests desk letter rekey status check schema certificate backup log witness export "
-        "audit serve"
+        "audit serve integrations"
     )
     for _name in _names.split():  # `expunge --help` lists the commands in this order
         import_module(f"expunge.cli.{_name}")

@@ -53,6 +53,10 @@ def serve(
     oidc_keys: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The issuer's keys (JWKS).  [default: fetched from it]")
     ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where other systems find it, if a server before it answers there."),
+    ] = None,
     log_requests: Annotated[
         bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
     ] = True,
@@ -75,8 +79,10 @@ def serve(
     try:
         from expunge.service.application import Limits, make_app
         from expunge.service.bearer import Issuer
+        from expunge.service.integrations import read_url
         from expunge.service.replica import make_replica
         from expunge.service.server import Listening, run
+        from expunge.service.signing import Signer
     except ImportError as error:
         raise MissingExtraError(f"{_NEEDS} ({error})") from None
 
@@ -86,6 +92,8 @@ def serve(
         raise InputError(f"--rate must be above 0, got {rate:g}")
     if (oidc_issuer is None) != (oidc_audience is None):
         raise InputError("--oidc-issuer and --oidc-audience need each other")
+    if public_url is not None and read_url(public_url) is None:
+        raise InputError(f"--public-url begins with https://, got {public_url!r:.80}")
     issuer = None
     if oidc_issuer is not None and oidc_audience is not None:
         pairs = [each.partition("=") for each in oidc_role or []]
@@ -102,6 +110,8 @@ def serve(
         service: Any = make_replica(folder, lease=lease, log_requests=log_requests, **common)
     else:
         settle(folder)
+        common["signer"] = None if tls_key is None or tls_cert is None else Signer.of_files(tls_key, tls_cert)
+        common["public_url"] = None if public_url is None else public_url.rstrip("/")
         service = make_app(folder, jobs=jobs, log_requests=log_requests, issuer=issuer, **common)
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")

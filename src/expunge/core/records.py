@@ -55,7 +55,18 @@ from expunge.core.features import (
 from expunge.core.index import NOWHERE, IdIndex, RecordId, SlotSet, SubjectIndex
 from expunge.core.words import plural
 
-__all__ = ["Add", "AddMany", "Change", "Delete", "DeleteMany", "DeleteSubject", "RecordId", "Records", "Update"]
+__all__ = [
+    "Add",
+    "AddMany",
+    "Change",
+    "Delete",
+    "DeleteMany",
+    "DeletePerson",
+    "DeleteSubject",
+    "RecordId",
+    "Records",
+    "Update",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +198,29 @@ class DeleteSubject:
     subject: RecordId
 
 
-Update = Add | AddMany | Delete | DeleteMany | DeleteSubject
+@dataclass(frozen=True, slots=True)
+class DeletePerson:
+    """Delete all that is there of one person, which may be nothing: for those who must not learn whether it was.
+
+    A person is the unit that is assigned to shards: the subject where records have one, else the id.
+
+    Parameters
+    ----------
+    person
+        The subject, or the id of a record that has no subject.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> records = Records.build(np.zeros((3, 2)), [0, 1, 0], subjects=["ann", None, "ann"])
+    >>> records.apply([DeletePerson("ann"), DeletePerson("zoe"), DeletePerson(1)])[0].ids()
+    []
+    """
+
+    person: RecordId
+
+
+Update = Add | AddMany | Delete | DeleteMany | DeleteSubject | DeletePerson
 
 
 def as_batch(batch: Any) -> list[Update]:
@@ -439,6 +472,17 @@ class Records:
         ]
         return np.concatenate(parts)
 
+    def slots_of_person(self, person: RecordId) -> tuple[list[int], list[int]]:
+        """The slots of a person's records: those with this subject, and the one without a subject that has this id."""
+        named = [slot for slot in self.subjects.find(person) if not self.index.is_gone(slot)]
+        own = self.index.find(person)
+        return named, [] if own is None or self.subject_of(own) is not None else [own]
+
+    def subject_of(self, slot: int) -> RecordId | None:
+        """Return the subject of the record in a slot, or None."""
+        block = self._block_of(slot)
+        return None if block.subjects is None else block.subjects[slot - block.start]
+
     def gather(
         self, slots: NDArray[Any], order: NDArray[np.int64] | None = None
     ) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
@@ -603,7 +647,7 @@ class Records:
         Parameters
         ----------
         batch
-            The updates: `Add`, `AddMany`, `Delete`, `DeleteMany` or `DeleteSubject`.
+            The updates: `Add`, `AddMany`, `Delete`, `DeleteMany`, `DeleteSubject` or `DeletePerson`.
 
         Returns
         -------
@@ -737,9 +781,16 @@ class _Batch:
             case Add() | AddMany():
                 self._add(self.records.check_addition(update))
             case DeleteSubject(subject=subject):
-                self._delete_subject(require_id(subject, "a subject"))
+                if not self._delete_subject(require_id(subject, "a subject")):
+                    raise UnknownSubjectError(f"no record belongs to the subject {quoted(subject)}", subject)
+            case DeletePerson(person=person):
+                person = require_id(person, "a person")
+                self._delete_subject(person)
+                if self._holds(person) and self._subject(person) is None:
+                    self._delete(person)
             case _:
-                raise InputError(f"an update is an Add, AddMany, Delete, DeleteMany or DeleteSubject, got {update!r}")
+                kinds = "an Add, AddMany, Delete, DeleteMany, DeleteSubject or DeletePerson"
+                raise InputError(f"an update is {kinds}, got {update!r}")
 
     def delete_all(self, records: list[Any]) -> None:
         """Delete many records at once, as batches may be large; go one by one to name what is wrong."""
@@ -773,18 +824,21 @@ class _Batch:
             raise UnknownRecordError(f"the batch deletes the id {record!r} twice", record)
         self.removed.add(slot)
 
-    def _delete_subject(self, subject: RecordId) -> None:
+    def _delete_subject(self, subject: RecordId) -> bool:
+        """Delete what is there of a subject. Return whether anything was, before the batch or in it."""
         settled = [s for s in self.records.subjects.find(subject) if not self.records.index.is_gone(s)]
         slots = [slot for slot in settled if slot not in self.removed]
         came = dict.fromkeys(self.arrivals.pop(subject, ()))
         fresh = [record for record in came if record in self.pending and self._subject(record) == subject]
-        if not settled and not fresh:
-            raise UnknownSubjectError(f"no record belongs to the subject {quoted(subject)}", subject)
         self.removed.update(slots)
         for record in fresh:
             del self.pending[record]
+        return bool(settled or fresh)
 
     def _subject(self, record: RecordId) -> RecordId | None:
+        """The subject of a record that is there, or comes with the batch."""
+        if record not in self.pending:
+            return self.records.subject_of(self.records.slot_of(record))
         source, row = self.pending[record]
         column = self.sources[source].subjects
         return None if column is None else column[row]

@@ -126,7 +126,8 @@ class RequestFacts:
     request_id
         The request's id, as in its acknowledgement.
     num_deletions, num_additions, num_corrections
-        The number of records to delete, to add, and to correct: what these say is replaced, under the same ids.
+        The number of records to delete, to add, and to correct: what these say is replaced, under the same ids. All are
+        0 if a person's records were to be deleted and there was none.
     accepted_at
         When the request was accepted.
     state
@@ -158,8 +159,6 @@ class RequestFacts:
         _set(self, "num_deletions", checks.count("num_deletions", self.num_deletions))
         _set(self, "num_additions", checks.count("num_additions", self.num_additions))
         _set(self, "num_corrections", checks.count("num_corrections", self.num_corrections))
-        if not self.num_records:
-            raise ParameterError("a request must ask for at least one record")
         checks.moment("accepted_at", self.accepted_at)
         require_choice("state", self.state, get_args(State))
         self._check_outcome()

@@ -233,7 +233,7 @@ def describe_request(request: RequestFacts) -> str:
         parts.append(f"add {plural(request.num_additions, 'record')}")
     if request.num_corrections:
         parts.append(f"correct {plural(request.num_corrections, 'record')}")
-    return f"to {' and '.join(parts)}"
+    return f"to {' and '.join(parts) or 'delete all records of a person, of whom there was none,'}"
 
 
 def describe_place(generation: int | None, round: int | None) -> str:

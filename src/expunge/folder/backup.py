@@ -55,7 +55,10 @@ _FOLDERS: Final = ("records", "models", "waiting", "design", "keys")
 #: What a back-up of the log alone leaves out: the recipe key, models, learner and the secrets of gates.
 _SECRET: Final = ("recipe", "shards", "objects", "environments", "dead", "lake", "parts")
 #: The tables that tell of requests. A restored folder takes them from what is newer.
-_TABLES: Final = ("ledger", "openings", "times", "checkpoints", "hashes", "forgotten", "requests")
+_TABLES: Final = (
+    *("ledger", "openings", "times", "checkpoints", "hashes", "forgotten", "requests"),
+    *("petitions", "callbacks"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from expunge.core.corrections import Correct
 from expunge.core.errors import RequestError
 from expunge.core.features import Features
 from expunge.core.guarantee import Guarantee
-from expunge.core.records import AddMany, RecordId, Records, Update, as_batch, deletions
+from expunge.core.records import AddMany, DeletePerson, RecordId, Records, Update, as_batch, deletions
 from expunge.core.words import read_period, utc
 from expunge.evidence import Certificate, Checkpoint, Entry, KeyDraw, NoteKey, hash_leaf
 from expunge.evidence.nonce import NonceSource
@@ -36,6 +36,7 @@ from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
+from expunge.folder.store.petitions import Petition, PetitionBook
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
 from expunge.serving.card import make_card
@@ -477,6 +478,64 @@ class DurableDeployment:
         return self._inbox.submit(updates, read_current, key=key, readmit=readmit, now=now)
 
     @property
+    def petitions(self) -> PetitionBook:
+        """The requests that other systems sent, and whom to tell when one is done."""
+        return self._evidence.petitions
+
+    def receive(
+        self, sender: str, id: str, people: Iterable[RecordId], *, asked: bytes, form: str, urls: Iterable[str] = ()
+    ) -> Petition:
+        """Accept an erasure request that another system sends. The same id again gives the petition that there is.
+
+        Parameters
+        ----------
+        sender, id
+            The integration, and its name for the request.
+        people
+            Whose records are to be deleted. There may be none: the request is then accepted and applied all the same.
+        asked
+            What was sent, to tell a repeated petition from another one with the same id.
+        form
+            The form of the messages about it: "opendsr" or "webhook".
+        urls
+            Whom to tell when it is applied or cancelled.
+
+        Returns
+        -------
+        Petition
+            The petition, which names its request.
+
+        Raises
+        ------
+        RequestError
+            If the sender used the id for something else.
+        """
+        known = self.petitions.find(sender, id)
+        if known is None:
+            now = self._evidence.clock.now()
+            key = f"petition\0{sender}\0{id}"  # no other key has zeros
+            before = self._evidence.requests.by_key(key)  # of a process that ended before it kept the petition
+            made = before or self.submit(map(DeletePerson, dict.fromkeys(people)), key=key)
+            known = self.petitions.keep(sender, id, asked, request=made.request, now=now, form=form, urls=urls)
+        if not self.petitions.asks(known, asked):
+            raise RequestError("the idempotency key was used for another request")
+        return known
+
+    def people(self) -> set[RecordId]:
+        """Everybody who has records, now or once the pending requests are applied: subjects, or ids without one."""
+        self._keeper.require_open()
+        with self._inbox.lock:
+            self._inbox.catch_up(self.records)
+            datasets = self.records, self._inbox.expected
+        found = set[RecordId]()
+        for each in datasets:
+            slots = each.live_slots()
+            ids, subjects = each.ids_of(slots).tolist(), each.subjects_of(slots)
+            own = ids if subjects is None else subjects.tolist()
+            found.update(id if subject is None else subject for id, subject in zip(ids, own, strict=True))
+        return found
+
+    @property
     def _applies_at_once(self) -> bool:
         return self._clock is None and self.is_due
 
@@ -628,6 +687,7 @@ class DurableDeployment:
             with self._store.database.transaction():
                 forgotten = self._evidence.requests.forget(before=utc(time.time() - seconds))
                 self._evidence.ledger.forget(forgotten)
+                self.petitions.forget(forgotten)
             self._store.database.checkpoint()
         return len(forgotten)
 

@@ -26,6 +26,7 @@ from expunge.folder.configuration import load_settings
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, read_key, read_key_draw, read_witnessed_draw
 from expunge.folder.store.files import explain_damage
+from expunge.folder.store.petitions import PetitionBook
 from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
 from expunge.training.environment import describe_environments
@@ -531,6 +532,7 @@ class Evidence:
         with store.explain_errors():
             hash_key = read_key_file(store, _HASH_KEY)
         self.requests = RequestBook(store, hash_key)
+        self.petitions = PetitionBook(store, hash_key)
 
     @property
     def _num_shards(self) -> int:

@@ -187,7 +187,9 @@ class Inbox:
             why = self._why_gone(what)
             raise type(error)(f"{error}: it {why}" if why else str(error), error.record) from None
         asked = Batch.dump(updates, expected)
-        if not asked.records:
+        if asked.may_be_empty:
+            asked = asked.with_leaving(current)
+        elif not asked.records:
             raise InputError(_NOTHING)
         if asked.block is not None and len(asked.block):
             self._front.refuse(asked.block, current.classes)

@@ -98,6 +98,12 @@ class DeploymentView:
 
     @property
     @_explained
+    def petition_counts(self) -> dict[str, tuple[int, int, int]]:
+        """For each integration: its petitions, its callbacks that wait, and those that were given up."""
+        return self._evidence.petitions.counts()
+
+    @property
+    @_explained
     def status(self) -> DurableStatus:
         """The current round, number of records and of pending requests; generation and budget where they are public."""
         with self._store.database.snapshot():

@@ -28,8 +28,9 @@ from expunge.core.errors import FormatError, InputError
 from expunge.core.place import Place
 from expunge.core.words import read_period, seconds_of, utc
 
-Role = Literal["predict", "update", "auditor", "operator"]
-ROLES: Final = get_args(Role)
+Role = Literal["predict", "update", "auditor", "operator", "integration"]
+#: The roles that a key can be made for. A key of an integration is made with it (`expunge.service.integrations`).
+ROLES: Final[tuple[Role, ...]] = ("predict", "update", "auditor", "operator")
 
 NAME: Final = "access.json"
 _PREFIX: Final = "expunge"
@@ -48,7 +49,7 @@ class AccessKey:
     id
         Names the key in lists and logs.
     role
-        "predict", "update", "auditor" or "operator".
+        "predict", "update", "auditor", "operator" or "integration".
     digest
         The SHA-256 of its secret.
     created_at
@@ -102,6 +103,59 @@ class Caller:
     rate: float | None = None
 
 
+class SharedFile:
+    """A small file of a deployment's folder, readable by its owner only, that several processes may change.
+
+    Parameters
+    ----------
+    folder
+        The deployment's folder.
+    name
+        The file's name.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
+        self.folder, self.name = Path(folder), name
+
+    def mark(self) -> tuple[int, int, int] | None:
+        """Something that changes whenever the file does; None if there is none."""
+        try:
+            found = os.stat(self.folder / self.name, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def read(self, place: Place | None = None) -> Any:
+        """What the file says, as plain data; None if there is none."""
+        file = (place or Place.hold(self.folder, only_reads=True)) / self.name
+        try:
+            return json.loads(file.read_bytes(most=_MOST_BYTES)) if file.exists() else None
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(error) from None
+
+    def damaged(self, error: Exception) -> FormatError:
+        """The error that says that the file cannot be understood."""
+        return FormatError(f"{self.folder / self.name} is damaged: {' '.join(str(error).split()):.80}")
+
+    @contextmanager
+    def changing(self) -> Iterator[Place]:
+        """Hold off other processes that change such files."""
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield Place.hold(self.folder)
+        finally:
+            os.close(descriptor)
+
+    def write(self, place: Place, data: Any) -> None:
+        """Replace the file, inside `changing`."""
+        draft = place / f"{self.name}.new"
+        draft.unlink(missing_ok=True)
+        draft.write_new(json.dumps(data, indent=1).encode())
+        draft.rename(place / self.name)
+        place.flush()
+
+
 class KeyFile:
     """The keys of one deployment's folder. Other processes may change them at the same time.
 
@@ -122,19 +176,15 @@ class KeyFile:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder)
+        self._file = SharedFile(folder, NAME)
 
     def read(self) -> tuple[AccessKey, ...]:
         """All keys, oldest first."""
-        return self._read(Place.hold(self._folder, only_reads=True))
+        return self._read(None)
 
     def mark(self) -> tuple[int, int, int] | None:
         """Something that changes whenever the keys do; None if there are none."""
-        try:
-            found = os.stat(self._folder / NAME, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return self._file.mark()
 
     def create(
         self, role: str, *, expires: str | float | None = None, rate: float | None = None, note: str = ""
@@ -164,7 +214,7 @@ class KeyFile:
         ParameterError
             If an option is wrong.
         """
-        require_choice("role", role, ROLES)
+        require_choice("role", role, get_args(Role))
         if rate is not None:
             require_number("rate", rate, above=0)
         if note:
@@ -203,39 +253,30 @@ class KeyFile:
                     self._write(place, (*keys[:at], ended, *keys[at + 1 :]))
                     return ended
         raise InputError(
-            f"there is no key {wanted[:12]!r}; `expunge keys list {self._folder}` shows those that there are"
+            f"there is no key {wanted[:12]!r}; `expunge keys list {self._file.folder}` shows those that there are"
         )
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[Place, tuple[AccessKey, ...]]]:
         """Hold off other processes that change the keys."""
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            place = Place.hold(self._folder)
+        with self._file.changing() as place:
             yield place, self._read(place)
-        finally:
-            os.close(descriptor)
 
-    def _read(self, place: Place) -> tuple[AccessKey, ...]:
-        if not (place / NAME).exists():
-            return ()
+    def _read(self, place: Place | None) -> tuple[AccessKey, ...]:
         try:
-            told = json.loads((place / NAME).read_bytes(most=_MOST_BYTES))
+            told = self._file.read(place)
+            if told is None:
+                return ()
             known = {each.name for each in fields(AccessKey)}
             keys = tuple(AccessKey(**{name: each[name] for name in known}) for each in told["keys"])
-            if any(each.role not in ROLES or len(each.digest) != len(_NO_DIGEST) for each in keys):
+            if any(each.role not in get_args(Role) or len(each.digest) != len(_NO_DIGEST) for each in keys):
                 raise ValueError("a key has no role")
             return keys
         except (ValueError, TypeError, KeyError) as error:
-            raise FormatError(f"{self._folder / NAME} is damaged: {' '.join(str(error).split()):.80}") from None
+            raise self._file.damaged(error) from None
 
     def _write(self, place: Place, keys: tuple[AccessKey, ...]) -> None:
-        draft = place / f"{NAME}.new"
-        draft.unlink(missing_ok=True)
-        draft.write_new(json.dumps({"keys": [asdict(each) for each in keys]}, indent=1).encode())
-        draft.rename(place / NAME)
-        place.flush()
+        self._file.write(place, {"keys": [asdict(each) for each in keys]})
 
 
 def _digest(secret: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -23,14 +24,15 @@ _TYPES: Final[dict[Form, str]] = {
     "arrow": "application/vnd.apache.arrow.stream",
     "npy": "application/x-npy",
 }
-_encode = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def form_of_body(request: Request) -> Form:
     """The form of the body: JSON if nothing is said."""
     said = request.headers.get("content-type")
-    if said is None:
-        return "json"
+    form = "json" if said is None else FORMS.get(said)
+    if form is not None:
+        return form
     kind, _, rest = said.partition(";")
     form = FORMS.get(kind.strip().lower())
     charset = rest.strip().lower().removeprefix("charset=").strip('"')
@@ -88,6 +90,11 @@ class Labels:
         """The labels of a deployment."""
         return cls(tuple(classes.tolist()))
 
+    @cached_property
+    def encoded(self) -> tuple[bytes, ...]:
+        """Each label in JSON; the last one stands for no answer."""
+        return tuple(_encode(each) for each in (*self.values, None))
+
     def named(self, codes: NDArray[np.int64]) -> list[Any]:
         """The label of each code; None where there is no answer."""
         known = (*self.values, None)  # the code -1 is the last one
@@ -109,7 +116,7 @@ class Labels:
 
 def write(found: Published, labels: Labels, form: Form) -> Answer:
     """The answer, in this form."""
-    body = {"json": _json, "csv": _csv, "arrow": _arrow, "npy": _npy}[form](found, labels)
+    body = _WRITERS[form](found, labels)
     given = found.codes if found.codes is not None else found.values
     assert given is not None
     return Answer(body, _TYPES[form], 200, [NO_STORE, ("expunge-round", str(found.round))], rows=len(given))
@@ -132,7 +139,10 @@ def _json(found: Published, labels: Labels) -> bytes:
         values = found.values
         return b'{"values":[' + b",".join(_listed(values[part].tolist()) for part in _pieces(len(values))) + b"]" + end
     codes = found.codes
-    told = b'{"labels":[' + b",".join(_listed(labels.named(codes[part])) for part in _pieces(len(codes))) + b"]"
+    if len(codes) == 1:
+        told = b'{"labels":[%b]' % labels.encoded[codes[0]]
+    else:
+        told = b'{"labels":[' + b",".join(_listed(labels.named(codes[part])) for part in _pieces(len(codes))) + b"]"
     if found.probabilities is not None:
         rows = found.probabilities
         shares = b",".join(_listed(rows[part].tolist()) for part in _pieces(len(rows)))
@@ -191,3 +201,11 @@ def _npy(found: Published, labels: Labels) -> bytes:
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
     return stream.getvalue()
+
+
+_WRITERS: Final[dict[Form, Callable[[Published, Labels], bytes]]] = {
+    "json": _json,
+    "csv": _csv,
+    "arrow": _arrow,
+    "npy": _npy,
+}

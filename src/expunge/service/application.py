@@ -23,9 +23,23 @@ from typing import Any, Final
 from expunge.core.errors import ExpungeError, StoreError
 from expunge.folder import DurableDeployment, Replica
 from expunge.folder.opening import open_to_serve
-from expunge.service import about, audits, dashboard, inside, metrics, openapi, planning, predictions, proofs, updates
+from expunge.service import (
+    about,
+    audits,
+    dashboard,
+    inside,
+    metrics,
+    openapi,
+    opendsr,
+    planning,
+    predictions,
+    proofs,
+    updates,
+    webhooks,
+)
 from expunge.service.access import Caller, KeyFile, KeyRing, Rates
 from expunge.service.bearer import Issuer, Tokens
+from expunge.service.callbacks import Callbacks
 from expunge.service.columns import Columns
 from expunge.service.exchange import (
     JSON,
@@ -40,10 +54,13 @@ from expunge.service.exchange import (
     Routes,
     as_json,
 )
+from expunge.service.integrations import IntegrationFile, IntegrationRing
 from expunge.service.jobs import Jobs
 from expunge.service.lines import Lines
+from expunge.service.petitions import Desk
 from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
+from expunge.service.signing import Signer
 from expunge.service.traffic import Traffic
 from expunge.service.trainer import Trainer, num_workers
 from expunge.training.execution import KeptProcesses
@@ -156,14 +173,18 @@ class Host:
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
             self.lines.flush()
-            try:
-                self.keys.follow()
-            except (ExpungeError, OSError) as error:  # a file that cannot be read opens nothing
-                self.lines.error(error, where="the keys cannot be read")
+            self._follow()
             late = time.monotonic() - _BODY_SECONDS
             for task in [task for task, begun in self._arriving.items() if begun < late]:
                 del self._arriving[task]
                 task.cancel()
+
+    def _follow(self) -> None:
+        """Follow what other processes change in the folder."""
+        try:
+            self.keys.follow()
+        except (ExpungeError, OSError) as error:  # a file that cannot be read opens nothing
+            self.lines.error(error, where="the keys cannot be read")
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one request of the server."""
@@ -181,7 +202,7 @@ class Host:
             if route.roles is not None:
                 self._admit(request, route)
             if request.method not in ("GET", "HEAD"):
-                request.body = await self._body(request, protocol)
+                request.body = await self._body(request, protocol, route.most)
             answer = await route.handle(request)
             if answer.rows:
                 self.traffic.count(answer.rows)
@@ -236,9 +257,10 @@ class Host:
             return found
         return replace(found, rate=self.limits.rate)
 
-    async def _body(self, request: Request, protocol: Any) -> bytes:
+    async def _body(self, request: Request, protocol: Any, most: int | None) -> bytes:
         """Read the body, as far as the limit."""
-        most, length = self.limits.body, request.headers.get("content-length")
+        most = self.limits.body if most is None else min(most, self.limits.body)
+        length = request.headers.get("content-length")
         if length is not None and (not length.isdigit() or int(length) > most):
             raise _too_large(most)
         task = asyncio.current_task()
@@ -296,6 +318,10 @@ class Service(Host):
         The operator's log; standard error if None.
     tokens
         Checks OIDC tokens; None if keys alone open anything.
+    signer
+        Signs what other systems are told; None for the folder's own key.
+    public_url
+        Where other systems find the service; None for where it listens.
 
     Raises
     ------
@@ -313,6 +339,8 @@ class Service(Host):
         workers: KeptProcesses | None = None,
         lines: Lines | None = None,
         tokens: Tokens | None = None,
+        signer: Signer | None = None,
+        public_url: str | None = None,
     ) -> None:
         workers = workers or KeptProcesses(num_workers(None))
         super().__init__(deployment, limits=limits, allow_unguarded=allow_unguarded, lines=lines, tokens=tokens)
@@ -320,7 +348,10 @@ class Service(Host):
         self.rounds = inside.Rounds(deployment.inside)
         self.desk, self.arrivals = ThreadPoolExecutor(_CLERKS, "desk"), updates.Arrivals()
         self.trainer = Trainer(deployment, workers, tell=self._tell)
-        modules = (updates, proofs, metrics, openapi, dashboard, audits, planning, inside)
+        self.integrations = IntegrationRing(IntegrationFile(deployment.path))
+        self._signer, self._public_url, self._listens_at = signer, public_url, ""
+        self.petitions, self.callbacks = Desk(self), Callbacks(self)
+        modules = (updates, proofs, metrics, openapi, dashboard, audits, planning, inside, opendsr, webhooks)
         self.routes = Routes(
             [
                 Route("GET", "/healthz", None, self._health),
@@ -341,6 +372,7 @@ class Service(Host):
 
         self.trainer.start(applied)
         self._following.append(asyncio.create_task(self.rounds.follow(self)))
+        self._following.append(asyncio.create_task(self.callbacks.run()))
 
     async def stop(self) -> None:
         """End what goes on beside the requests."""
@@ -356,7 +388,29 @@ class Service(Host):
 
     def listens_at(self, url: str) -> None:
         """Say so in the folder, where replicas look."""
+        self._listens_at = url
         self.deployment.note_address(url)
+
+    @property
+    def public_url(self) -> str:
+        """Where other systems find the service."""
+        return self._public_url or self._listens_at
+
+    @property
+    def signer(self) -> Signer:
+        """Signs what other systems are told."""
+        if self._signer is None:
+            if self.integrations.signing_key is None:
+                raise Problem(404, "not-found", "there is no integration yet")
+            self._signer = Signer(self.integrations.signing_key)
+        return self._signer
+
+    def _follow(self) -> None:
+        super()._follow()
+        try:
+            self.integrations.follow()
+        except (ExpungeError, OSError) as error:
+            self.lines.error(error, where="the integrations cannot be read")
 
     def _tell(self, error: Exception) -> None:
         """Tell the operator's log of an error inside."""
@@ -379,6 +433,8 @@ def make_app(
     jobs: int | None = None,
     log_requests: bool = True,
     issuer: Issuer | None = None,
+    signer: Signer | None = None,
+    public_url: str | None = None,
 ) -> Service:
     """Open a folder to be served.
 
@@ -398,6 +454,10 @@ def make_app(
         Whether each request has a line in the operator's log.
     issuer
         Whose OIDC tokens are accepted beside keys.
+    signer
+        Signs what other systems are told; None for the folder's own key.
+    public_url
+        Where other systems find the service; None for where it listens.
 
     Returns
     -------
@@ -418,8 +478,9 @@ def make_app(
     deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
         lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
-        options = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
-        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
+        options |= {"signer": signer, "public_url": public_url}
+        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)
     except BaseException:
         deployment.close()
         raise

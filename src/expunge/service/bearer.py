@@ -43,14 +43,14 @@ class Issuer:
     roles
         The role that each name in the claim stands for.
     keys
-        A file with the issuer's keys (a JSON Web Key Set); None fetches them from the issuer.
+        The issuer's keys (a JSON Web Key Set), or a file with them; None fetches them from the issuer.
     """
 
     url: str
     audience: str
     claim: str = "role"
     roles: Mapping[str, str] | None = None
-    keys: Path | None = None
+    keys: Path | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -87,7 +87,8 @@ class Tokens:
         """
         self._fetched = time.monotonic()
         try:
-            found = json.loads(self._issuer.keys.read_bytes() if self._issuer.keys else self._fetch())
+            known = self._issuer.keys
+            found = known if isinstance(known, Mapping) else json.loads(known.read_bytes() if known else self._fetch())
             keys = [jwt.PyJWK(each) for each in found["keys"] if each.get("use", "sig") == "sig"]
             self._keys = {each.key_id: each for each in keys}
         except (OSError, ValueError, KeyError, TypeError, jwt.PyJWTError) as error:
@@ -101,25 +102,30 @@ class Tokens:
 
     def caller_of(self, token: str) -> Caller | None:
         """Whose token this is; None if it opens nothing."""
+        claims = self.claims_of(token, "sub")
+        role = None if claims is None else self._role(claims.get(self._issuer.claim))
+        return None if role is None or claims is None else Caller(f"oidc:{claims['sub']!s:.64}", role)  # type: ignore[arg-type]
+
+    def claims_of(self, token: str, *required: str) -> dict[str, Any] | None:
+        """What a token of the issuer claims, these claims among it; None if it is not valid now."""
         try:
             header = jwt.get_unverified_header(token)
             key = self._keys.get(header.get("kid"))
             if key is None:
                 self._look_again()
                 return None
-            claims = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
                 algorithms=list(_ALGORITHMS),
                 audience=self._issuer.audience,
                 issuer=self._issuer.url,
                 leeway=_LEEWAY,
-                options={"require": ["exp", "iss", "aud", "sub"]},
+                options={"require": ["exp", "iss", "aud", *required]},
             )
         except (jwt.PyJWTError, ValueError, TypeError, KeyError):
             return None
-        role = self._role(claims.get(self._issuer.claim))
-        return None if role is None else Caller(f"oidc:{claims['sub']!s:.64}", role)  # type: ignore[arg-type]
+        return claims
 
     def _role(self, said: Any) -> str | None:
         names = said if isinstance(said, list) else [said]

@@ -136,7 +136,7 @@ def asked(request: Request, kind: type[_Asked]) -> _Asked:
         raise Problem(
             400, "invalid", f"{where}: {said}" if where else said, errors=[_at(where, said)] if where else []
         ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(400, "invalid", "the body is not JSON") from None
 
 
@@ -207,6 +207,8 @@ class Route:
         Gives the answer.
     described
         The operation in the OpenAPI document.
+    most
+        The most bytes of a body; None for the service's limit.
     """
 
     method: str
@@ -214,6 +216,7 @@ class Route:
     roles: frozenset[Role] | None
     handle: Handler
     described: Mapping[str, Any] = field(default_factory=dict)
+    most: int | None = None
 
     @cached_property
     def pattern(self) -> tuple[str, ...]:

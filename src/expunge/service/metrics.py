@@ -70,6 +70,10 @@ class _Collector:
         for event in ("accepted", "applied", "cancelled"):
             updates.add_metric((event,), self._log.get(event, 0))
         yield updates
+        told = CounterMetricFamily("expunge_callbacks", "Attempts to tell other systems", labels=("outcome",))
+        for outcome, number in sorted(self._service.callbacks.counts.items()):
+            told.add_metric((outcome,), number)
+        yield told
         yield GaugeMetricFamily("expunge_updates_pending", "Requests that are not applied yet", value=status.pending)
         yield GaugeMetricFamily("expunge_records", "Records in the dataset", value=status.num_records)
         yield GaugeMetricFamily("expunge_shards", "Shards", value=status.num_shards)

@@ -11,11 +11,12 @@ import json
 import re
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from expunge.core.version import __version__
 from expunge.service.columns import FORMS
 from expunge.service.exchange import EVERYBODY, PROBLEM, Answer, Request, Route, as_json, tagged
+from expunge.service.petitions import ID, MOST_IDENTITIES, Status
 from expunge.service.problems import KINDS, Problem
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ _UPDATE: Final = {
 }
 
 
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": [*properties], "properties": properties}
+
+
 def _json(schema: dict[str, Any], description: str = "The answer") -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
@@ -248,7 +253,69 @@ def _details(service: Service) -> dict[tuple[str, str], dict[str, Any]]:
             },
         }
     }
+    identity = {
+        "type": "object",
+        "required": ["identity_type", "identity_value"],
+        "properties": {
+            "identity_type": {"type": "string"},
+            "identity_value": {"type": "string"},
+            "identity_format": {"enum": ["raw", "sha256", "sha1", "md5"]},
+        },
+    }
+    petition = {
+        "type": "object",
+        "required": ["subject_request_id", "subject_request_type", "subject_identities"],
+        "properties": {
+            "subject_request_id": {"type": "string", "pattern": ID},
+            "subject_request_type": {"enum": ["erasure"]},
+            "subject_identities": {"type": "array", "minItems": 1, "maxItems": MOST_IDENTITIES, "items": identity},
+            "submitted_time": {"type": "string"},
+            "regulation": {"type": "string"},
+            "status_callback_urls": {"type": "array", "items": {"type": "string"}},
+        },
+    }
+    event = {
+        "type": "object",
+        "required": ["type", "data"],
+        "properties": {
+            "type": {"enum": ["erasure.requested"]},
+            "data": {
+                "type": "object",
+                "required": ["identities"],
+                "properties": {
+                    "identities": {
+                        "type": "array",
+                        "minItems": 1,
+                        "maxItems": MOST_IDENTITIES,
+                        "items": {
+                            "type": "object",
+                            "required": ["type", "value"],
+                            "properties": {name: {"type": "string"} for name in ("type", "value", "format")},
+                        },
+                    }
+                },
+            },
+        },
+    }
+    texts = ("controller_id", "subject_request_id", "expected_completion_time")
+    received = {name: {"type": "string"} for name in (*texts, "received_time", "encoded_request")}
+    standing = {**{name: {"type": "string"} for name in texts}, "request_status": {"enum": [*get_args(Status)]}}
+    cancelled = {name: {"type": "string"} for name in ("controller_id", "subject_request_id", "received_time")}
+    taken = {"id": {"type": "string"}, "status": {"enum": [*get_args(Status)]}, "received_at": {"type": "string"}}
+    signed = [_option(f"webhook-{name}", {"type": "string"}, "header") for name in ("id", "timestamp", "signature")]
     return {
+        ("POST", "/opendsr/requests"): {
+            "requestBody": {"required": True, "content": {"application/json": {"schema": petition}}},
+            "responses": {"201": _json(_object(received), "It was received")},
+        },
+        ("GET", "/opendsr/requests/{id}"): {"responses": {"200": _json(_object(standing))}},
+        ("DELETE", "/opendsr/requests/{id}"): {"responses": {"202": _json(_object(cancelled), "It is cancelled")}},
+        ("GET", "/opendsr/certificate"): {"responses": {"200": _text("X.509, PEM", "application/x-pem-file")}},
+        ("POST", "/v1/webhooks/{integration}"): {
+            "parameters": signed,
+            "requestBody": {"required": True, "content": {"application/json": {"schema": event}}},
+            "responses": {"202": _json(_object(taken), "It was taken")},
+        },
         ("POST", "/v1/predictions"): {
             "summary": "Labels, or numbers; probabilities where the promise allows",
             "parameters": [_option("probabilities", {"type": "boolean"})],

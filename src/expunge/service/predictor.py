@@ -8,6 +8,9 @@ nothing up.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +37,7 @@ _MOST_WAITING: Final = 16_384  # rows that wait for their turn; more are refused
 _MOST_BATCHES: Final = 16  # batches that wait for theirs
 _QUICK: Final = 0.002  # seconds of a turn that the loop itself may take
 _ATTEMPTS: Final = 3
+_NICENESS: Final = 10  # of the thread that answers large batches: single rows and other programs go first
 
 Write = Callable[[Published], Answer]
 
@@ -66,7 +70,8 @@ class Predictor:
         # Where answers are paid for on the disk, a turn is never taken by the loop.
         self._cost = 0.0 if deployment.is_exact else float("inf")
         self._turns, self._middle, self._large = (
-            ThreadPoolExecutor(1, name, initializer=vote_for_good) for name in ("turns", "middle", "large")
+            ThreadPoolExecutor(1, name, initializer=_get_ready, initargs=(niceness,))
+            for name, niceness in (("turns", 0), ("middle", 0), ("large", _NICENESS))
         )
         self._reading = Reading(columns)
 
@@ -109,6 +114,10 @@ class Predictor:
             rows = self._columns.rows(body)
             if len(rows) <= min(FEW_ROWS, most):
                 return write(await self._together(rows, probabilities))
+        return await self._beside(form, body, write, probabilities=probabilities, most=most)
+
+    async def _beside(self, form: Form, body: bytes, write: Write, *, probabilities: bool, most: int) -> Answer:
+        """Answer a batch in a thread beside the loop."""
 
         def read() -> Features:
             is_slow = form in ("json", "csv") and len(body) >= _LARGE  # Arrow and NPY are read without decoding
@@ -140,7 +149,7 @@ class Predictor:
                 return _joined(found)
         return ask(features, probabilities=probabilities)
 
-    async def _together(self, rows: list[Row], probabilities: bool) -> Published:
+    def _together(self, rows: list[Row], probabilities: bool) -> asyncio.Future[Published]:
         """Answer a few rows together with those of other callers."""
         if self._num_waiting + len(rows) > _MOST_WAITING:
             raise Problem(503, "unavailable", "too many rows are waiting", headers=[("retry-after", "1")])
@@ -150,7 +159,7 @@ class Predictor:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._begin_turn)
-        return await waiting.future
+        return waiting.future
 
     def _begin_turn(self) -> None:
         """Answer what waits: here if that is quick, else in a thread."""
@@ -207,8 +216,22 @@ class Predictor:
             self._loop.call_soon(self._begin_turn)
 
 
+def _get_ready(niceness: int) -> None:
+    """Prepare a thread of a lane."""
+    vote_for_good()
+    if niceness and sys.platform == "linux":  # where a thread has a priority of its own
+        own = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, own, min(19, os.getpriority(os.PRIO_PROCESS, own) + niceness))
+
+
 def _part(found: Published, rows: slice) -> Published:
-    return Published(found.round, *(None if each is None else each[rows] for each in _arrays(found)))
+    codes, values, probabilities = found.codes, found.values, found.probabilities
+    return Published(
+        found.round,
+        None if codes is None else codes[rows],
+        None if values is None else values[rows],
+        None if probabilities is None else probabilities[rows],
+    )
 
 
 def _joined(parts: list[Published]) -> Published:

@@ -44,6 +44,8 @@ class Traffic:
     def _now(self) -> int:
         """The present second, after the places of seconds that went by without a row were emptied."""
         now = int(self._clock())
+        if now == self._last:
+            return now
         for each in range(max(self._last + 1, now - SECONDS), now + 1):
             self._rows[each % len(self._rows)] = 0
         self._last = max(now, self._last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,12 @@ from typer.testing import CliRunner
 
 from expunge.core.errors import InputError
 from expunge_lab.cli.compare import compare
-from expunge_lab.compare import DATASETS, measure_dataset, read_kept, to_page
+from expunge_lab.compare import DATASETS, measure_dataset, read_kept, tables, to_page, write_kept
 from expunge_lab.compare.measure import Latency
 from expunge_lab.compare.methods import Refitted, methods_for
 from expunge_lab.compare.page import PROMISES, picture_name
 from expunge_lab.compare.tables import cover, divide
+from expunge_lab.datasets import Images
 
 ROOT = Path(__file__).parents[3]
 PAGE, KEPT = ROOT / "docs" / "comparison.md", ROOT / "lab" / "results" / "comparison"
@@ -63,6 +65,38 @@ def test_figures_are_kept_and_the_page_is_made_of_them(invoke, tmp_path):
     out.unlink()
     invoke("--no-measure", "--kept", kept, "--out", out)
     assert out.read_text(encoding="utf-8") == text
+
+
+def test_one_way_measured_again_leaves_the_others(tmp_path):
+    pytest.importorskip("numba")
+    methods = [{"name": name, "seconds": 1} for name in ("ridge-exact", "logistic, 1 shard", "no longer there")]
+    data = {"dataset": "digits", "quick": False, "records": 1200}
+    write_kept({**data, "methods": methods}, tmp_path)
+    write_kept({**data, "methods": [{"name": "ridge-exact", "seconds": 2}]}, tmp_path)
+    (found,) = read_kept(tmp_path)
+    assert [(each["name"], each["seconds"]) for each in found["methods"]] == [
+        ("logistic, 1 shard", 1),
+        ("ridge-exact", 2),
+    ]
+    write_kept({**data, "quick": True, "methods": [{"name": "ridge-exact", "seconds": 3}]}, tmp_path)
+    (found,) = read_kept(tmp_path)
+    assert [each["seconds"] for each in found["methods"]] == [3]
+
+
+@pytest.mark.parametrize("way", ["ridge-exact", pytest.param("one model", marks=pytest.mark.long)])
+def test_pictures_are_compared_as_rows(monkeypatch, way):
+    pytest.importorskip("jax")
+    rng = np.random.default_rng(0)
+    pictures, codes = rng.integers(0, 255, (400, 28, 28), dtype=np.uint8), np.arange(400) % 10
+    pictures[np.arange(400), 2 * codes] = 255
+    monkeypatch.setattr(tables, "load_mnist", lambda: Images(pictures, codes, pictures[:250], codes[:250]))
+    made = tables._pictures(tables.load_mnist)
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], make=made))
+    data = measure_dataset("mnist", quick=True, progress=_silent, only=way)
+    (one,) = data["methods"]
+    assert one["device"] == "CPU" or one["device"] in to_page([data], pictures=None)
+    assert data["shape"] == [784]
+    assert one["batches"]["18"] > 0
 
 
 def test_mistakes_are_said_before_anything_is_measured(invoke, tmp_path):

@@ -249,3 +249,14 @@ def test_the_kept_plan_was_right():
     for case, found in kept["cases"].items():
         assert found["is within"], case
         assert found["factor"] <= 1.5, case
+
+
+@pytest.mark.long
+def test_one_of_many_says_a_line_a_framework(monkeypatch, capsys):
+    pytest.importorskip("jax")
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, "one_of_many", "--shards", 2, "--points", 40, "--epochs", 1)
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("JAX")
+    assert all("training all 2 shards" in line and line.endswith("% of all") for line in lines)

@@ -75,6 +75,15 @@ _SCHEMA = (
     # Keyed hashes of what was deleted on request, so that it does not come back unnoticed; and by which request, as
     # long as that is kept.
     "CREATE TABLE forgotten (hash BLOB PRIMARY KEY, request INTEGER) WITHOUT ROWID",
+    # Requests as other systems sent them, under names of the senders' own; and whom to tell when one is done. What was
+    # asked for is a keyed hash. A callback is removed when its address was told.
+    "CREATE TABLE petitions (number INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, id TEXT NOT NULL, "
+    "fingerprint BLOB NOT NULL, request TEXT NOT NULL, received_at TEXT NOT NULL, UNIQUE (sender, id))",
+    "CREATE INDEX petitions_by_request ON petitions (request)",
+    "CREATE TABLE callbacks (number INTEGER PRIMARY KEY AUTOINCREMENT, petition INTEGER NOT NULL, "
+    "message TEXT NOT NULL, form TEXT NOT NULL, url TEXT NOT NULL, attempts INTEGER NOT NULL, "
+    "next_at INTEGER NOT NULL, given_up INTEGER NOT NULL DEFAULT 0)",
+    "CREATE INDEX callbacks_by_petition ON callbacks (petition)",
     # The log of public facts: its entries, and the hash of each as a leaf of the tree.
     "CREATE TABLE ledger (sequence INTEGER PRIMARY KEY, entry TEXT NOT NULL, leaf BLOB NOT NULL)",
     # What the log's entries about requests commit to. Without its salt an entry says nothing about any request.

@@ -35,7 +35,8 @@ from expunge.folder.store.tally import MOMENT
 
 _LAST = (NAME, "lock")  # what is removed last: it says what the folder was
 _PARTS = frozenset({"records", "models", "waiting", "design", "keys", REPLICAS})
-_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", "access.json", MOMENT})
+_SHARED = ("access.json", "integrations.json")  # of the service
+_FILES = frozenset({NAME, f"{NAME}-wal", f"{NAME}-shm", f"{NAME}-journal", "lock", "dirty", MOMENT, *_SHARED})
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{8}\.partial")
 _FIRST_MINUTE = 60.0  # seconds
 _BUNDLE = frozenset({"manifest.json", "signature.json", "learner", "records"})

@@ -27,12 +27,13 @@ from numpy.typing import NDArray
 
 from expunge.core.blocks import Block, join_blocks, pick_rows
 from expunge.core.checks import canonical
-from expunge.core.errors import FormatError, RecordError, RequestError
+from expunge.core.errors import FormatError, InputError, RecordError, RequestError
 from expunge.core.index import NOWHERE
 from expunge.core.records import (
     Add,
     AddMany,
     DeleteMany,
+    DeletePerson,
     DeleteSubject,
     RecordId,
     Records,
@@ -47,6 +48,7 @@ from expunge.folder.store.store import Store
 from expunge.folder.store.waiting import Span
 
 Name = tuple[Literal["record", "subject"], RecordId]
+_FOUND = ("holds", "named")  # what is found in the dataset, and not asked for
 Part = dict[str, Any]
 
 
@@ -55,7 +57,9 @@ class Batch:
     """The updates of one request, as plain data and one block of records.
 
     `content` lists, in order, runs of {"ids": deleted records}, {"subject": a deleted subject, "holds": its records at
-    the time, also those that came in the same batch} and {"rows": [first, how many]} of `block`.
+    the time, also those that came in the same batch}, {"person": a deleted person, "holds": their records at the time,
+    if any, "named": whether one of them has the person as its subject} and {"rows": [first, how many]} of `block`. With
+    people there are no rows.
     """
 
     content: list[Part]
@@ -79,10 +83,14 @@ class Batch:
                 match update:
                     case DeleteSubject(subject=subject):
                         content.append({"subject": _plain(subject)})
+                    case DeletePerson(person=person):
+                        content.append({"person": _plain(person)})
                     case Add() | AddMany():
                         blocks.append(records.check_addition(update))
                         content.append({"rows": [num_rows, len(blocks[-1])]})
                         num_rows += len(blocks[-1])
+        if blocks and any("person" in part for part in content):
+            raise InputError("deleting people and adding records are requests of their own")
         return cls(content, join_blocks(blocks, start=0) if blocks else None).found_in(records)
 
     def found_in(self, records: Records) -> Batch:
@@ -91,6 +99,9 @@ class Batch:
             return self
         here, content = _Arrivals(self.block), list[Part]()
         for part in self.content:
+            if "person" in part:
+                content.append(_person_in(records, part["person"]))
+                continue
             if "subject" not in part:
                 here.pass_by(part)
                 content.append(part)
@@ -99,6 +110,17 @@ class Batch:
             before = [slot for slot in records.subjects.find(subject) if not records.index.is_gone(slot)]
             held = [*(records.id_of(slot) for slot in before), *here.leave(subject)]
             content.append({"subject": subject, "holds": list(dict.fromkeys(held))})
+        return replace(self, content=content)
+
+    def with_leaving(self, current: Records) -> Batch:
+        """Return the batch with the records of its people that requests before it delete, unless cancelled."""
+        content = list[Part]()
+        for part in self.content:
+            if "person" in part:
+                now = _person_in(current, part["person"])
+                held = dict.fromkeys([*part["holds"], *now["holds"]])
+                part = {**part, "holds": list(held), "named": part["named"] or now["named"]}
+            content.append(part)
         return replace(self, content=content)
 
     def updates(self, classes: NDArray[Any]) -> list[Update]:
@@ -110,6 +132,8 @@ class Batch:
                 updates.append(DeleteMany(part["ids"]))
             elif "subject" in part:
                 updates.append(DeleteSubject(part["subject"]))
+            elif "person" in part:
+                updates.append(DeletePerson(part["person"]))
             else:
                 assert block is not None
                 first, count = part["rows"]
@@ -118,8 +142,13 @@ class Batch:
 
     @property
     def names_subjects(self) -> bool:
-        """Whether all records of a subject are deleted."""
-        return any("subject" in part for part in self.content)
+        """Whether all records of a subject, or of a person, are deleted."""
+        return any("subject" in part or "person" in part for part in self.content)
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether people are named of whom there may be no record."""
+        return any("person" in part for part in self.content)
 
     @property
     def num_deleted(self) -> int:
@@ -147,9 +176,11 @@ class Batch:
 
     @property
     def deleted(self) -> list[Name]:
-        """All records that are deleted, with those of subjects, and the subjects."""
+        """All records that are deleted, with those of subjects, and the subjects. A person without records is none."""
         records: list[Name] = [("record", record) for record in self._leaving]
-        return records + [("subject", part["subject"]) for part in self.content if "subject" in part]
+        subjects = [part["subject"] for part in self.content if "subject" in part]
+        subjects += [part["person"] for part in self.content if part.get("named")]
+        return records + [("subject", each) for each in subjects]
 
     @property
     def added(self) -> list[Name]:
@@ -201,6 +232,12 @@ class Batch:
     def _leaving(self) -> list[RecordId]:
         named = (part.get(name, ()) for part in self.content for name in ("ids", "holds"))
         return list(dict.fromkeys(chain.from_iterable(named)))
+
+
+def _person_in(records: Records, person: RecordId) -> Part:
+    """What a dataset holds of a person."""
+    named, own = records.slots_of_person(person)
+    return {"person": person, "holds": [records.id_of(slot) for slot in (*named, *own)], "named": bool(named)}
 
 
 class _Arrivals:
@@ -470,7 +507,7 @@ class RequestBook:
         return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
 
     def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
-        asked = [{name: part[name] for name in part if name != "holds"} for part in content]
+        asked = [{name: part[name] for name in part if name not in _FOUND} for part in content]
         return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
 
     def _sealed(self, request: str, content: bytes) -> bytes:

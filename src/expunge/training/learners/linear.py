@@ -124,7 +124,8 @@ class LinearVoter:
         if self._link is None:
             return None
         table = X if is_sparse(X) else np.asarray(X, dtype=np.float64)
-        has_opinion = np.ones((num_rows(X), int(self._is_voting.sum())), dtype=np.bool_)
+        everywhere = is_valid is None or is_fixed is None
+        has_opinion = np.ones((num_rows(X), self._is_known.shape[1]), dtype=np.bool_)
         if is_valid is not None and is_fixed is not None:
             has_opinion = is_valid[:, np.newaxis] | is_fixed[self._is_voting]
         found = np.empty((num_rows(X), self._num_classes))
@@ -133,20 +134,27 @@ class LinearVoter:
             rows = table[first : first + size]
             last = first + num_rows(rows)
             with np.errstate(all="ignore"):
-                opinions = self._opinions(rows if is_sparse(rows) else _padded(rows, size))[:, : last - first]
+                opinions = self._opinions(rows if is_sparse(rows) else _padded(rows, size), last - first)
+                totals = opinions.sum(axis=2).T
+                if everywhere and not np.isnan(totals).any():  # nothing is left out, as is usual
+                    found[first:last] = totals / opinions.shape[2]
+                    continue
                 counted = has_opinion[first:last] & ~np.isnan(opinions).any(axis=0)
                 totals = np.where(counted, opinions, 0.0).sum(axis=2).T
                 found[first:last] = totals / counted.sum(axis=1)[:, np.newaxis]
         return found
 
-    def _opinions(self, rows: Any) -> Floats:
-        """The probabilities of every shard that votes: shape (classes, rows, shards)."""
-        is_constant = self._is_known.sum(axis=0) == 1
+    def _opinions(self, rows: Any, count: int) -> Floats:
+        """The probabilities of every shard that votes, for the first rows: shape (classes, rows, shards)."""
         if self._num_classes == 2:
-            ones = expit(self._scores(rows, 0))
-            ones[:, is_constant] = self._is_known[1, is_constant]
-            return np.stack([1 - ones, ones])
-        scores = np.stack([self._scores(rows, code) for code in range(self._num_classes)])
+            both = np.empty((2, count, self._is_known.shape[1]))
+            expit(self._scores(rows, 0)[:count], out=both[1])
+            is_constant = ~self._is_known.all(axis=0)
+            if is_constant.any():
+                both[1][:, is_constant] = self._is_known[1, is_constant]
+            np.subtract(1.0, both[1], out=both[0])
+            return both
+        scores = np.stack([self._scores(rows, code)[:count] for code in range(self._num_classes)])
         table = np.exp(scores - scores.max(axis=0))
         if self._link != "softmax":
             has_many = self._is_known.sum(axis=0) > 2
