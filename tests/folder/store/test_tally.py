@@ -34,7 +34,9 @@ def make(folder: Path) -> Path:
     X = np.arange(2.0 * SIZE).reshape(SIZE, 2)
     options = OPTIONS | {"records_at": folder.with_name("lake")}
     with expunge.create(folder, LookupTableLearner(), X, np.arange(SIZE) % 2, **options) as deployment:
-        deployment.receive("crm", "ticket 1", [], asked=b"asked", form="webhook", urls=["https://example.org/"])
+        deployment.receive(
+            "crm", "ticket 1", ["a person"], asked=b"asked", form="webhook", urls=["https://example.org/"]
+        )
         deployment.delete([1, 2])
         deployment.apply()
         deployment.delete([3], key="a key")
