@@ -164,7 +164,7 @@ def test_other_tables_triggers_and_views_are_refused(home: Path, tmp_path: Path)
 ACTS: dict[str, Callable[[Any], Any]] = {
     "accept": lambda deployment: deployment.delete([5]),
     "apply": lambda deployment: deployment.apply(),
-    "cancel": lambda deployment: deployment.cancel(deployment.requests()[1].request),
+    "cancel": lambda deployment: deployment.cancel(deployment.requests(state="pending")[0].request),
     "predict": lambda deployment: deployment._store.database.execute("UPDATE generations SET reserved = reserved + 1"),
 }
 
