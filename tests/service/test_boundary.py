@@ -7,9 +7,12 @@ and published on purpose (ids, times, hashes, signatures) is replaced by its kin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ import expunge
 from expunge import Consensus
 from expunge.core.words import seconds_of
 from expunge.service.access import ROLES
+from expunge.service.signing import sign
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(300, 2))
@@ -26,6 +30,9 @@ Y = np.where(X[:, 0] > 0, "yes", "no")
 FAR = [[4.0, 0.0], [-4.0, 0.0]]  # where all shards agree
 TICK = 2
 DRAWN = [
+    (r"-----BEGIN CERTIFICATE-----[\s\S]*-----END CERTIFICATE-----", "<certificate>"),
+    (r'"[xy]":\s?"[\w-]{43}"', "<point>"),
+    (r"http://127\.0\.0\.1:\d+", "<address>"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>"),
     (r"expunge/[0-9a-f]{32}", "<log>"),
     (r"(?:[0-9a-f]{4} ){3,}[0-9a-f]{4}", "<fingerprint>"),
@@ -59,18 +66,66 @@ def pair(tmp_path_factory, serve):
         # The promise is vacuous for so few shards, which every answer then says; the boundary is the same.
         folders = [made(folder / each, "shop") for each in ("first", "second")]
         with (
-            serve(folders[0], "--allow-unguarded", errors=first) as a,
-            serve(folders[1], "--allow-unguarded", errors=second) as b,
+            receiving() as receiver,
+            serve(folders[0], "--allow-unguarded", errors=first, integration=sending(receiver, "a")) as a,
+            serve(folders[1], "--allow-unguarded", errors=second, integration=sending(receiver, "b")) as b,
         ):
+            a.told, b.told = ([] for _ in range(2))
+            receiver.told = {"/a": a.told, "/b": b.told}
             yield a, b, logs
+
+
+@contextlib.contextmanager
+def receiving():
+    """Another system, which is told of its petitions."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            fields = {name.lower(): value for name, value in self.headers.items()}
+            self.server.told[self.path].append((time.time(), fields, body))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def sending(receiver, name):
+    """The options of an integration that is told by this system."""
+    return {"callbacks": [f"http://127.0.0.1:{receiver.server_address[1]}/{name}"]}
+
+
+def petition(service, id, person):
+    """An erasure request in the form of OpenDSR."""
+    return {
+        "subject_request_id": id,
+        "subject_request_type": "erasure",
+        "subject_identities": [{"identity_type": "controller_customer_id", "identity_value": person}],
+        "status_callback_urls": list(service.integration.callbacks),
+    }
+
+
+def signed(service, id, person):
+    """An event, and its header fields."""
+    identities = [{"type": "controller_customer_id", "value": person}]
+    body = json.dumps({"type": "erasure.requested", "data": {"identities": identities}}).encode()
+    at = int(time.time())
+    made = sign(service.integration.secret, id, at, body)
+    return body, {"webhook-id": id, "webhook-timestamp": str(at), "webhook-signature": made}
 
 
 def drive(service):
     """Ask for everything, as everybody."""
     told = []
 
-    def ask(role, method, path, data=None, **headers):
-        found = service.ask(method, path, data, role=role, **headers)
+    def ask(role, method, path, data=None, **more):
+        found = service.ask(method, path, data, role=role, **more)
         kept = {name: value for name, value in found.headers.items() if name not in ("content-length", "etag")}
         told.append((role, method, plain(path), found.status, plain(json.dumps(kept)), body_of(found)))
         return found
@@ -78,9 +133,20 @@ def drive(service):
     first = ask("update", "POST", "/v1/updates", {"delete": {"ids": [1]}}, Prefer="wait=30").json["request"]
     many = {"delete": {"ids": list(range(10, 60))}}
     second = ask("update", "POST", "/v1/updates", many, Prefer="wait=30").json["request"]
+    for id, person in (("p-1", "250"), ("p-2", "nobody"), ("p-1", "250"), ("p-1", "251")):
+        ask("integration", "POST", "/opendsr/requests", petition(service, id, person))
+        ask("integration", "GET", f"/opendsr/requests/{id}")
+    for id, person in (("w-1", "252"), ("w-2", "nobody")):
+        body, fields = signed(service, id, person)
+        ask(None, "POST", "/v1/webhooks/crm", body=body, **fields)
+    while len(service.told) < 4:
+        time.sleep(0.05)
+    for id in ("p-1", "p-2", "p-3"):
+        ask("integration", "GET", f"/opendsr/requests/{id}")
+        ask("integration", "DELETE", f"/opendsr/requests/{id}")
     document = service.ask("GET", "/openapi.json").json
     paths = [(path, method) for path, methods in document["paths"].items() for method in methods]
-    for role in (*ROLES, None):
+    for role in (*ROLES, "integration", None):
         if role == "operator":
             continue
         for rows in (FAR[:1], FAR, FAR * 50):
@@ -123,14 +189,34 @@ def test_nothing_that_leaves_depends_on_the_key(pair):
     assert len(first) > 150
     inside = [service.ask("GET", "/v1/inside").json for service in (a, b)]
     assert inside[0]["sizes"] != inside[1]["sizes"]  # the keys differ, and the operator sees it
-    lines = []
+    lines, callbacks = [], []
     for log in logs:
         told = [json.loads(line) for line in log.read_text().splitlines()]
-        lines.append([each | {"id": "", "at": "", "caller": ""} for each in told if not each.get("inside")])
+        outside = [each | {"id": "", "at": "", "caller": "", "message": ""} for each in told if not each.get("inside")]
+        lines.append([each for each in outside if each["event"] != "callback"])
+        callbacks.append(sorted(map(plain, map(json.dumps, (each for each in outside if each["event"] == "callback")))))
     shortest = min(map(len, lines))
     assert shortest > 100
     assert lines[0][:shortest] == lines[1][:shortest]
     assert not [each for each in lines[0] if "ms" in each]
+    assert len(callbacks[0]) == 4
+    assert callbacks[0] == callbacks[1]
+    require_same_messages(a, b)
+
+
+def require_same_messages(a, b):
+    """Both tell the other system the same, not before the tick of the application, with or without records."""
+    messages = [sorted(plain(body.decode()).replace("/b", "/a") for _, _, body in each.told) for each in (a, b)]
+    assert messages[0] == messages[1]
+    names = [sorted({name for _, fields, _ in each.told for name in fields}) for each in (a, b)]
+    assert names[0] == names[1]
+    for at, _, body in (*a.told, *b.told):
+        told = json.loads(body)
+        assert (told.get("subject_request_id") or told["data"]["id"]) in ("p-1", "p-2", "w-1", "w-2")
+        if "timestamp" in told:
+            applied = seconds_of(told["timestamp"])
+            assert applied % TICK == 0
+            assert at >= applied
 
 
 def test_every_answer_says_that_nothing_guards_it(pair):
