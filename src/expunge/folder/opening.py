@@ -44,7 +44,7 @@ from expunge.folder.store.ensembles import (
     write_key,
 )
 from expunge.folder.store.files import explain_damage, explain_errors
-from expunge.folder.store.packs import read_model
+from expunge.folder.store.packs import parted, read_model
 from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
@@ -490,7 +490,7 @@ def _first_model(store: Store) -> list[bytes]:
         data = store.unseal(read_model(store.place / "models" / row[0], 0), row[2]) or b""
     except (StoreError, OSError):
         return []
-    return [data] if hashlib.sha256(data).digest() == bytes(row[1]) else []
+    return [parted(row[0], data, b"")[0]] if hashlib.sha256(data).digest() == bytes(row[1]) else []
 
 
 def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:

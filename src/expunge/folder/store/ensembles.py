@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -30,7 +30,7 @@ from expunge.folder.store.checksums import add_totals
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
 from expunge.folder.store.models import StoredModels
-from expunge.folder.store.packs import PACK, is_pack, write_pack
+from expunge.folder.store.packs import PACK, SALT_BYTES, is_pack, write_pack
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
@@ -44,10 +44,11 @@ from expunge.training.sampling import Sampler
 _NONE = np.empty(0, dtype=np.int64)
 _BYTES_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 1 << 26, 1 << 8, 1 << 16  # of records that are written together
 _THREADS = 8  # the disk does this many flushes together
-_SALT_BYTES = 32
+_FEW = 2  # models of a round that are written without a thread: to start one takes longer
+Begin = Callable[..., "Future[WrittenModel]"]  # begins to write a model
 WrittenModel = tuple[
     str, str, bytes, bytes, int | None
-]  # name, format, digest, salt of its commitment, cell of its key
+]  # name, format, digest, salt of its commitment if it lies in a file of all, cell of its key
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class EnsembleWriter:
         self._threads = ThreadGroup(_THREADS)
         self._is_cut_short = False
         self._is_packed = store.is_packed
+        self._few: list[tuple[int, Model]] = []  # models that are written by the caller's thread, if no more come
         self._files: dict[int, Future[WrittenModel]] = {}
         self._packed: dict[int, Encoded] = {}
         self._learner: Learner | SlicedLearner
@@ -102,12 +104,20 @@ class EnsembleWriter:
         if self._is_packed:  # not in a thread for each: any user of the machine can count them
             self._packed[shard] = _encode_model(self._learner, model, self._trusted)
             return
-        self._files[shard] = self._threads.start(_write_model, self._store, self._learner, shard, model, self._trusted)
+        self._few.append((shard, model))
+        if self._files or len(self._few) > _FEW:
+            self._write_few(self._threads.start)
+
+    def _write_few(self, begin: Begin) -> None:
+        few, self._few = self._few, []
+        for each in few:
+            self._files[each[0]] = begin(_write_model, self._store, self._learner, *each, self._trusted)
 
     def collect(self, state: EnsembleState) -> StagedEnsemble:
         """Wait until all is on the disk. Go on with the returned state, which has the models of the one given."""
         with self._store.explain_errors():
             try:
+                self._write_few(self._threads.run)
                 records = self._records.result()
                 files = {shard: written.result() for shard, written in self._files.items()}
             except CancelledError:
@@ -257,10 +267,11 @@ def _write_model(
 ) -> WrittenModel:
     encoded = encode_model(learner, model, trusted=trusted)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-    content, cell = store.seal(encoded.data)
+    told = encoded.data + secrets.token_bytes(SALT_BYTES)
+    content, cell = store.seal(told)
     (store.place / "models" / name).write_new(content)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES), cell
+    return name, encoded.format, hashlib.sha256(told).digest(), b"", cell
 
 
 def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
@@ -287,7 +298,7 @@ def _write_all_models(store: Store, made: Mapping[int, Encoded], num_shards: int
         form, digest, cell = known[shard][1:] if shard in known else ("", b"", None)
         if shard in made:
             form, digest, cell = made[shard].format, hashlib.sha256(made[shard].data).digest(), sealed[shard][1]
-        found[shard] = (name, form, digest, secrets.token_bytes(_SALT_BYTES), cell)
+        found[shard] = (name, form, digest, secrets.token_bytes(SALT_BYTES), cell)
     return found
 
 
@@ -375,13 +386,13 @@ def replaced_files(store: Store, staged: StagedEnsemble) -> list[Place] | None:
     return [store.place / "models" / name for name in names if name is not None] if None not in names else None
 
 
-def erase(store: Store, replaced: Sequence[Place] | None = None) -> None:
+def erase(store: Store, replaced: Sequence[Place] | None = None, *, empties_log: bool = True) -> None:
     """Overwrite deleted records, remove replaced files and empty the log. This may be repeated.
 
     `replaced` are the files of models that are no longer in force, if that is known; else they are looked for.
     """
     with store.explain_errors():
-        store.erase(replaced)
+        store.erase(replaced, empties_log=empties_log)
 
 
 def read_records(store: Store) -> Records:

@@ -19,7 +19,7 @@ from expunge.core.place import Place
 from expunge.folder.codec import decode_model
 from expunge.folder.store.files import explain_errors
 from expunge.folder.store.keyfile import KeyFile
-from expunge.folder.store.packs import read_model
+from expunge.folder.store.packs import parted, read_model
 from expunge.training.learners import Learner, Model, SlicedLearner
 
 ModelFile = tuple[str, str, bytes]  # name, format, digest
@@ -206,7 +206,7 @@ class _StoredModel:
                 raise _missing(self._place) from None
         if hashlib.sha256(data).digest() != self._digest:
             raise FormatError(f"the model file {self._place} is not what was written: its content has another digest")
-        return decode_model(self._learner, self._form, data, trusted=self._trusted)
+        return decode_model(self._learner, self._form, parted(self._place.name, data, b"")[0], trusted=self._trusted)
 
 
 def _unsealed(keys: KeyFile, cell: int | None, content: bytes) -> bytes:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from expunge.core.blocks import Block
 from expunge.core.errors import FormatError, StoreError
 from expunge.core.features import Features
-from expunge.core.files import write_all
+from expunge.core.files import flush_data, write_all
 from expunge.core.place import Place
 from expunge.folder.store.checksums import FEATURES, NAMES, Sums, heap_sums, place_sums, row_sums, total
 from expunge.folder.store.columns import Column, Form
@@ -394,7 +394,7 @@ class RecordFolder:
             if column.dtype is None:
                 self._erase_rows(column, slots)
             _overwrite_rows(descriptor, slots, column.width)
-            os.fsync(descriptor)
+            flush_data(descriptor)
         finally:
             os.close(descriptor)
 
@@ -410,7 +410,7 @@ class RecordFolder:
                 for start, end in _joined(spans):
                     for low in range(start, end, _PIECE):
                         write_all(heap, bytes(min(_PIECE, end - low)), low)
-            os.fsync(heap)
+            flush_data(heap)
         finally:
             os.close(heap)
         report_step("erase.heap")
