@@ -412,13 +412,12 @@ def send_as_fides(service, key, *ids):
     statuses = [service.ask(told["test_request"]["method"], told["test_request"]["path"], key=key).status]
     for id in ids:
         values = {**fixed, "privacy_request_id": id, "iso_8601_datetime": f"2026-10-02T15:00:{len(statuses):02}Z"}
-        body = re.sub(r"<([^<>]+)>", lambda found: values[found[1]], erase["body"])
-        json.loads(body)
+        body = re.sub(r"<([^<>]+)>", lambda found, values=values: values[found[1]], erase["body"])
         statuses.append(service.ask(erase["method"], erase["path"], data=json.loads(body), key=key).status)
     return statuses
 
 
-#: The members that Fides 2.78.2 wants in a connector's file, of which some are optional; others in a request are refused.
+#: The members that Fides 2.78.2 wants in a connector, and those that a request in it may have: it refuses others.
 SAAS_CONFIG = {
     *("fides_key", "name", "type", "description", "version"),
     *("connector_params", "client_config", "test_request", "endpoints"),
