@@ -77,6 +77,7 @@ def serve(
     Example: `expunge serve churn/ --port 8437`
     """
     try:
+        from expunge.service.about import longer_than_a_tick
         from expunge.service.application import Limits, make_app
         from expunge.service.bearer import Issuer
         from expunge.service.integrations import read_url
@@ -115,6 +116,8 @@ def serve(
         service = make_app(folder, jobs=jobs, log_requests=log_requests, issuer=issuer, **common)
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")
+    if not replica and (slow := longer_than_a_tick(service.deployment)) is not None:
+        complain(slow)
     if not len(service.keys):
         complain(f"no key opens anything yet: `expunge keys create {folder} --role predict` makes one")
 

@@ -96,9 +96,8 @@ class Clock:
 
     def wait_for_tick(self, ended: threading.Event) -> None:
         """Wait for the first tick after this thread's work began, or for the next one if it is past."""
-        now = time.time()
-        first = round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds)
-        self.wait_until(first if seconds_of(first) >= now else self.tick(), ended)
+        first = self._first_tick()
+        self.wait_until(utc(first) if first >= time.time() else self.tick(), ended)
 
     def wait_until(self, at: str, ended: threading.Event) -> None:
         """Wait until this time, unless the event comes first; not for long if the clock was set back."""
@@ -106,9 +105,12 @@ class Clock:
 
     def done(self) -> str:
         """Return the date of the end of this thread's work, which ends now."""
-        now = time.time()
-        first = seconds_of(round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds))
-        return max(utc(first + self.tick_seconds), self.tick())
+        return max(utc(self._first_tick() + self.tick_seconds), self.tick())
+
+    def _first_tick(self) -> int:
+        """The first tick after this thread's work began: never the one that it began on, however short the work is."""
+        begun = getattr(self._work, "begun", time.time())
+        return (int(begun // self.tick_seconds) + 1) * self.tick_seconds
 
 
 @dataclass(frozen=True, slots=True)

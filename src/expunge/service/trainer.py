@@ -121,8 +121,10 @@ class Trainer:
             return False
 
     def _wait_for_tick(self) -> None:
-        tick = self._deployment.tick_seconds
-        self._ended.wait(tick - time.time() % tick)
+        tick, now = self._deployment.tick_seconds, time.time()
+        begin = now + tick - now % tick
+        while now < begin and not self._ended.wait(begin - now):  # the clock may lag a little behind the wait
+            now = time.time()
 
     def _apply(self) -> None:
         if self._ended.is_set():
