@@ -31,6 +31,7 @@ from expunge.folder.disclosure import disclose
 from expunge.folder.store import Store
 from expunge.folder.store.database import Database
 from expunge.folder.store.ensembles import read_records
+from expunge.folder.store.packs import parted
 from expunge.training import ensemble
 from expunge.training.learners import LookupTableLearner, SlicedScikitLearner
 
@@ -57,6 +58,7 @@ def write_model(folder, shard, data):
     """Replace a model's file, and the digest that the folder keeps of it."""
     with closing(Database(folder)) as database:
         (name,) = database.row("SELECT file FROM shards WHERE shard = ?", (shard,))
+        data += parted(name, (folder / "models" / name).read_bytes(), b"")[1]
         database.execute("UPDATE shards SET digest = ? WHERE shard = ?", (hashlib.sha256(data).digest(), shard))
     (folder / "models" / name).write_bytes(data)
 
@@ -65,7 +67,7 @@ def model_bytes(folder, shard):
     store = Store.open(folder, read_only=True)
     (name,) = store.database.row("SELECT file FROM shards WHERE shard = ?", (shard,))
     store.close()
-    return (folder / "models" / name).read_bytes()
+    return parted(name, (folder / "models" / name).read_bytes(), b"")[0]
 
 
 def shard_of(folder, record):

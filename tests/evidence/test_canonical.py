@@ -5,6 +5,7 @@ import math
 import struct
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,11 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=20,
 )
+
+
+@given(VALUES)
+def test_the_bytes_are_those_of_the_standard(value):
+    assert write_canonical(value) == rfc8785.dumps(value)
 
 
 def test_the_bytes_are_exactly_these():

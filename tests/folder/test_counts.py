@@ -58,15 +58,16 @@ def test_a_deletion_asks_no_more_of_the_disk_where_there_are_more_shards(
 ) -> None:
     few, _ = count_deletions(tmp_path / "few", 3, monkeypatch)
     calls, statements = count_deletions(tmp_path / "many", 120, monkeypatch)
-    for kind in ("syncs", "writes", "listings", "sweeps"):
+    for kind in ("syncs", "writes", "listings", "sweeps", "threads"):
         assert few[kind] == calls[kind]
-    assert calls["syncs"] <= 9 * DELETIONS
-    assert calls["writes"] <= 12 * DELETIONS
-    assert calls["threads"] <= 4 * DELETIONS
+    assert calls["syncs"] <= 7 * DELETIONS  # the new model and its name, the rows in four files, the old model
+    assert calls["writes"] <= 8 * DELETIONS
+    assert calls["threads"] == 0
     assert calls["listings"] <= DELETIONS  # of what is waiting; models are not looked through
     assert calls["sweeps"] == 0
-    assert statements["COMMIT"] == 3 * DELETIONS  # accepted, switched, applied
-    assert statements["SELECT"] <= 46 * DELETIONS
+    assert statements["COMMIT"] == 2 * DELETIONS  # accepted and switched; applied
+    assert statements["SELECT"] <= 26 * DELETIONS
+    assert statements["PRAGMA"] == 0  # the log is not emptied
 
 
 def test_a_file_that_no_database_names_goes_at_the_next_opening(tmp_path: Path) -> None:

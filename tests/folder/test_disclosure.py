@@ -24,6 +24,7 @@ from expunge.folder import ModelCommitment, disclose, disclosure, export_for_aud
 from expunge.folder.codec import Encoded
 from expunge.folder.store import Store
 from expunge.folder.store.columns import Form
+from expunge.folder.store.packs import parted
 from expunge.folder.store.slabs import RecordFolder
 from expunge.training.learners.named import named_learner
 
@@ -279,7 +280,7 @@ def _everything(folder: Path) -> bytes:
 
 
 def _stored_models(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in (folder / "models").iterdir()]
+    return [parted(path.name, path.read_bytes(), b"")[0] for path in (folder / "models").iterdir()]
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])

@@ -5,6 +5,7 @@ The bucket is moto's server: a stand-in for S3, which it imitates.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import shutil
@@ -36,6 +37,7 @@ from expunge.folder.checkup import check
 from expunge.folder.store import Store, objects, steps
 from expunge.folder.store.lake import LakeRows
 from expunge.folder.store.objects import BucketObjects, FolderObjects, open_objects
+from expunge.folder.store.packs import SALT_BYTES
 from expunge.training.learners import LookupTableLearner
 
 SIZE, SHARDS = 120, 4
@@ -76,9 +78,10 @@ def create(path: Path, kind: str = "numbers", **options: Any) -> Any:
 
 
 def digests(path: Path) -> list[str]:
-    """Those of the models in service."""
+    """Those of the models in service, without their salts."""
     with sqlite3.connect(f"file:{path}/state.db?mode=ro", uri=True) as database:
-        return [digest.hex() for (digest,) in database.execute("SELECT digest FROM shards ORDER BY shard")]
+        names = [name for (name,) in database.execute("SELECT file FROM shards ORDER BY shard")]
+    return [hashlib.sha256((path / "models" / name).read_bytes()[:-SALT_BYTES]).hexdigest() for name in names]
 
 
 def parts(path: Path) -> dict[str, int]:
@@ -149,7 +152,7 @@ def test_a_deletion_touches_the_parts_of_its_shards_alone(folder: Path) -> None:
         assert len(gone) == 1
         assert gone == {after[name] for name in after.keys() - before.keys()}
         state = deployment.inside.state
-        assert isinstance(state.records.blocks[0].source, LakeRows)
+        assert isinstance(state.records.blocks[0].elsewhere, LakeRows)
         assert len(state.records.blocks[0].features) == 0
 
 

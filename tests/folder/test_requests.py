@@ -535,6 +535,71 @@ def test_who_waits_when_the_folder_is_closed_is_told_so(
         assert again.status.pending == 1
 
 
+# Applied at once: accepted by the transaction that switches.
+
+
+def states(deployment: DurableDeployment) -> list[str]:
+    return [one.state for one in deployment.requests()]
+
+
+def test_what_is_applied_at_once_waits_in_no_file(
+    deployment: DurableDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = list[str]()
+    monkeypatch.setattr(steps, "on_step", passed.append)
+    receipt = deployment.update([Delete(1), added("new")], key="k", apply=True)
+    assert (receipt.state, receipt.round) == ("applied", 1)
+    assert not {"accept.begin", "accept.staged", "accept.done"} & set(passed)
+    assert deployment.update([Delete(1), added("new")], key="k", apply=True) == receipt
+    assert states(deployment) == ["applied"]
+    assert verify(deployment.certificate(receipt.request).to_json()).holds
+    with reopened(deployment) as again:
+        assert again.request(receipt.request).state == "applied"
+        assert "new" in again.records
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_comes_in_the_middle_comes_after_it(deployment: DurableDeployment, fails: bool) -> None:
+    """The first one is written as pending before the second, whether its training ends well or not."""
+    told = list[Any]()
+
+    def advance(_: int) -> None:
+        if not told:
+            told.extend(all_at_once(deployment, [lambda: deployment.delete([1, 2]), lambda: deployment.delete([3])])[0])
+            if fails:
+                raise OSError("the disk failed")
+
+    if fails:
+        with pytest.raises(OSError, match="failed"):
+            deployment.delete([1], apply=True, advance=advance)
+    else:
+        assert deployment.delete([1], apply=True, advance=advance).state == "applied"
+    assert isinstance(told[0], UnknownRecordError)
+    assert told[1].state == "pending"
+    assert states(deployment) == ["pending" if fails else "applied", "pending"]
+    assert deployment.apply() == (1 if fails else 2)
+    assert sorted(deployment.records.ids()) == [0, 2, *range(4, 20)]
+
+
+def test_what_fails_is_pending_afterwards(deployment: DurableDeployment) -> None:
+    def advance(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deployment.delete([1], key="k", apply=True, advance=advance)
+    assert states(deployment) == ["pending"]
+    with reopened(deployment) as again:
+        assert again.delete([1], key="k", apply=True).state == "applied"
+        assert states(again) == ["applied"]
+
+
+def test_what_is_pending_already_is_applied_first(deployment: DurableDeployment) -> None:
+    deployment.delete([1])
+    assert deployment.add([[1.0, 2.0]], [1], [1], readmit=True, apply=True).state == "applied"
+    assert states(deployment) == ["applied", "applied"]
+    assert 1 in deployment.records
+
+
 @pytest.mark.parametrize("key", [1, 1.0, True, ["k"], {}, b"k", ""])
 def test_a_key_is_a_text(deployment: DurableDeployment, key: Any) -> None:
     with pytest.raises(InputError, match="key must be text"):

@@ -18,7 +18,7 @@ from expunge.core.index import RecordId
 RowCheck = Callable[[NDArray[np.int64], Features], None]
 
 
-class RowSource(Protocol):
+class FeatureSource(Protocol):
     """Features that are kept elsewhere, and read when they are needed: in a lake, or in files that are being read."""
 
     def take(self, rows: NDArray[np.int64]) -> Features:
@@ -35,8 +35,8 @@ class Block:
     `labels` holds class codes (int32), or the numbers to predict (float64): one a record, or a row of them.
 
     Features that stay on a disk have a `check`. It is called with the rows that were gathered and what was found there,
-    and raises an error if that is not what was written. Features that are kept elsewhere have a `source`, and
-    `features` then has their types, and no row.
+    and raises an error if that is not what was written. Features that are kept `elsewhere` are read from
+    there, and `features` then has their types, and no row.
     """
 
     start: int
@@ -46,15 +46,15 @@ class Block:
     subjects: NDArray[Any] | None
     weights: NDArray[np.float64] | None
     check: RowCheck | None = None
-    source: RowSource | None = None
+    elsewhere: FeatureSource | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, rows: NDArray[np.int64]) -> Features:
         """The features of some rows, checked."""
-        if self.source is not None:
-            return self.source.take(rows)
+        if self.elsewhere is not None:
+            return self.elsewhere.take(rows)
         found = take(self.features, rows)
         if self.check is not None:
             self.check(rows, found)
@@ -62,8 +62,8 @@ class Block:
 
     def runs(self, size: int) -> Iterator[tuple[NDArray[np.int64], Features]]:
         """All rows with their features, about `size` rows at a time, each row once."""
-        if self.source is not None:
-            yield from self.source.runs()
+        if self.elsewhere is not None:
+            yield from self.elsewhere.runs()
             return
         for first in range(0, len(self), size):
             rows = np.arange(first, min(first + size, len(self)), dtype=np.int64)

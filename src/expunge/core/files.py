@@ -22,7 +22,6 @@ _PATIENCE = 10.0  # seconds to wait for a pipe
 _PIECE = 1 << 20
 _ROOT = 0  # the user number of the system's administrator
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_flush_data = getattr(os, "fdatasync", os.fsync)  # some systems have no fdatasync
 
 
 class Draft:
@@ -334,6 +333,17 @@ def write_all(descriptor: int, content: Any, offset: int | None = None) -> None:
         offset = None if offset is None else offset + done
 
 
+def flush_data(descriptor: int) -> None:
+    """Flush what a file holds, and its length, to the disk, but not the time of its last change if that can be left.
+
+    Parameters
+    ----------
+    descriptor
+        The open file.
+    """
+    getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
 def overwrite(descriptor: int, start: int = 0) -> None:
     """Overwrite an open file with zeros in place, from a number of bytes to its end, and wait for the disk.
 
@@ -365,7 +375,7 @@ def overwrite(descriptor: int, start: int = 0) -> None:
     try:
         for low in range(start, size, _PIECE):
             write_all(descriptor, zeros[: size - low], low)
-        _flush_data(descriptor)
+        flush_data(descriptor)
     except OSError as error:
         if error.errno not in _FULL:
             raise

@@ -29,7 +29,6 @@ class Claim(Protocol):
 
 
 _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_PATTERN: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def utc(moment: datetime | float) -> str:
@@ -46,7 +45,7 @@ def seconds_of(at: str) -> int:
     if not isinstance(at, str) or not _FORM.fullmatch(at):
         raise ParameterError(f"a time must be written like 2026-11-16T02:00:00Z, got {at!r:.80}")
     try:
-        return int(datetime.strptime(at, _PATTERN).replace(tzinfo=UTC).timestamp())
+        return int(datetime.fromisoformat(at).timestamp())
     except ValueError:
         raise ParameterError(f"there is no such time as {at!r}") from None
 

@@ -31,7 +31,7 @@ from expunge.evidence.nonce import NonceSource
 from expunge.folder.codec import encode
 from expunge.folder.configuration import load_settings
 from expunge.folder.evidence import CurrentFacts, Evidence, LogState
-from expunge.folder.inbox import Inbox
+from expunge.folder.inbox import Asked, Held, Inbox
 from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.schema import Redeclared, Schema
@@ -330,11 +330,34 @@ class DurableDeployment:
         StoreError
             If the folder cannot be written to or has been closed.
         """
-        request = self.submit(batch, key=key, readmit=readmit)
+        asked = batch if isinstance(batch, Correct) else as_batch(batch)
+        if apply or (apply is None and self._policy.mode == "now"):
+            done = self._update_at_once(asked, key, readmit, advance)
+            if done is not None:
+                return done
+        request = self.submit(asked, key=key, readmit=readmit)
         if request.public_state == "pending" and (self._applies_at_once if apply is None else apply):
             self.apply(advance=advance)
-        found = self._evidence.requests.get(request.request)
-        return Receipt(found.request, found.public_state, found.round if found.public_state == "applied" else None)
+        return _receipt(self._evidence.requests.get(request.request))
+
+    def _update_at_once(self, asked: Asked, key: str | None, readmit: bool, advance: Advance) -> Receipt | None:
+        """Accept and apply a request in one transaction, if nothing else is under way or pending; else return None."""
+        if key is not None:
+            require_text("key", key)
+        self._keeper.require_open()
+        now = self._evidence.clock.now()
+        with self._deployment.hold_if_free() as is_free:
+            if not is_free or self._keeper.is_paced:
+                return None
+            with self._working():
+                self._keeper.complete_erasure(self.inside)
+                with self._inbox.holding(asked, self.records, key=key, readmit=readmit, now=now) as found:
+                    if not isinstance(found, Held):
+                        return None if found is None or found.public_state == "pending" else _receipt(found)
+                    with self._keeper.applying(found):
+                        self._raise_clock_error()
+                        done = self._deployment.update(found.batch.updates(self.classes), advance=advance)
+                return Receipt(found.request.request, "applied", done.round)
 
     def delete(
         self,
@@ -928,6 +951,7 @@ class DurableDeployment:
             if self._keeper.closed.is_set():
                 return
             try:
+                self._inbox.close()
                 self._deployment.close()
             finally:
                 self._store.close()
@@ -958,3 +982,8 @@ class DurableDeployment:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a deployment on disk is not pickled: open its folder instead")
+
+
+def _receipt(request: Request) -> Receipt:
+    state = request.public_state
+    return Receipt(request.request, state, request.round if state == "applied" else None)

@@ -9,7 +9,7 @@ the folder. A bundle is a folder:
     records/         the records as columns, as in a deployment's folder
 
 A commitment to a model is SHA-256 of 32 random bytes (the salt) and of the model's bytes. Without the salt it tells
-nothing about the model. The salt is drawn when the model is written, kept beside it, and erased with it: a commitment
+nothing about the model. The salt is drawn when the model is written, kept with it, and erased with it: a commitment
 can be opened exactly as long as its model is in service. Reading a bundle runs no code that is not trusted by name, and
 reads no file outside it.
 """
@@ -54,7 +54,7 @@ from expunge.folder.store.ensembles import (
     read_witnessed_draw,
 )
 from expunge.folder.store.files import explain_errors
-from expunge.folder.store.packs import read_model
+from expunge.folder.store.packs import parted, read_model
 from expunge.folder.store.replacement import remove_abandoned
 from expunge.folder.store.slabs import RecordFolder, file_names
 from expunge.training.ensemble import EnsembleState
@@ -354,7 +354,10 @@ def _committed(store: Store, shard: int) -> ModelCommitment | None:
         data = b"" if row is None else store.unseal(data, row[3]) or b""
     except FileNotFoundError:
         row = None
-    return None if row is None else ModelCommitment.of(Encoded(row[1], data), salt=bytes(row[2]))
+    if row is None:
+        return None
+    data, salt = parted(row[0], data, bytes(row[2]))
+    return ModelCommitment.of(Encoded(row[1], data), salt=salt)
 
 
 def _recorded_commitment(store: Store) -> str | None:

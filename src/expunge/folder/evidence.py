@@ -96,9 +96,8 @@ class Clock:
 
     def wait_for_tick(self, ended: threading.Event) -> None:
         """Wait for the first tick after this thread's work began, or for the next one if it is past."""
-        now = time.time()
-        first = round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds)
-        self.wait_until(first if seconds_of(first) >= now else self.tick(), ended)
+        first = self._first_tick()
+        self.wait_until(utc(first) if first >= time.time() else self.tick(), ended)
 
     def wait_until(self, at: str, ended: threading.Event) -> None:
         """Wait until this time, unless the event comes first; not for long if the clock was set back."""
@@ -106,9 +105,12 @@ class Clock:
 
     def done(self) -> str:
         """Return the date of the end of this thread's work, which ends now."""
-        now = time.time()
-        first = seconds_of(round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds))
-        return max(utc(first + self.tick_seconds), self.tick())
+        return max(utc(self._first_tick() + self.tick_seconds), self.tick())
+
+    def _first_tick(self) -> int:
+        """The first tick after this thread's work began: never the one that it began on, however short the work is."""
+        begun = getattr(self._work, "begun", time.time())
+        return (int(begun // self.tick_seconds) + 1) * self.tick_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class LedgerBook:
         self._store = store
         self._deployment = deployment
         self._known_state: tuple[list[Any], LogState] | None = None
+        self._known: tuple[int, Peaks, dict[str, str]] | None = None  # what this object wrote last; see `_going_on`
 
     @property
     def origin(self) -> str:
@@ -170,7 +173,7 @@ class LedgerBook:
 
     def dates(self, event: str, times: Iterable[str]) -> list[str]:
         """The times that entries of this event get one after the other, as `date` gives them."""
-        latest = self._latest()
+        latest = dict(self._going_on()[1])
         return [self._date(event, at, latest) for at in times]
 
     def _date(self, event: str, at: str, latest: dict[str, str]) -> str:
@@ -206,8 +209,9 @@ class LedgerBook:
         Of a request an entry holds a salted commitment, and the salt is kept beside the log. A time before that of
         earlier entries is clamped, and marked.
         """
-        database, peaks = self._store.database, self._peaks()
-        rows, openings, latest = [], [], self._latest()
+        database, (peaks, before) = self._store.database, self._going_on()
+        self._known = None  # until all of this is written
+        rows, openings, latest = [], [], dict(before)
         for event, said, facts in happened:
             at = self._date(event, said, latest)
             clamped = {evidence.CLAMPED: True} if at != said else {}
@@ -223,9 +227,21 @@ class LedgerBook:
         if rows:
             database.execute_many("INSERT INTO ledger VALUES (?, ?, ?)", rows)
             database.execute_many("INSERT INTO openings VALUES (?, ?, ?, ?)", openings)
-            database.execute_many("INSERT OR REPLACE INTO times VALUES (?, ?)", list(latest.items()))
+            later = [each for each in latest.items() if each not in before.items()]
+            database.execute_many("INSERT OR REPLACE INTO times VALUES (?, ?)", later)
             signed = Checkpoint(self.origin, peaks.size, peaks.root()).signed(self._key)
             database.execute("INSERT OR REPLACE INTO checkpoints VALUES ('signed', ?, ?)", (str(signed), peaks.nodes))
+        self._known = database.num_failed, peaks, latest
+
+    def _going_on(self) -> tuple[Peaks, dict[str, str]]:
+        """The tree and the latest times that the next entries go on from, inside the caller's transaction.
+
+        They are read and checked once. After that they are what this object wrote: the folder belongs to its process.
+        """
+        failed = self._store.database.num_failed
+        if self._known is None or self._known[0] != failed:
+            self._known = failed, self._peaks(), self._latest()
+        return self._known[1:]
 
     def _peaks(self) -> Peaks:
         """The tree as it was signed last. An error says that something was changed since."""

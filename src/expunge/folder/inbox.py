@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 from expunge.core.blocks import listed
 from expunge.core.corrections import Correct
@@ -48,6 +49,26 @@ class _Submission:
         return self.request is None and self.error is None
 
 
+@dataclass(eq=False)
+class Held:
+    """A request that is applied at once, and is not on the disk before the round that applies it.
+
+    Parameters
+    ----------
+    request, batch
+        The request, which has no time yet, and what it asks for.
+    key
+        Its idempotency key.
+    now
+        When it came.
+    """
+
+    request: Request
+    batch: Batch
+    key: str | None
+    now: str
+
+
 class Inbox:
     """The pending requests of a folder, and the dataset as it will be after them.
 
@@ -63,6 +84,7 @@ class Inbox:
         self._leaving: set[Name] = set()
         self._named: Counter[Name] | None = None  # by how many pending requests; None while that is not known
         self._waiting: deque[_Submission] = deque()
+        self._held: Held | None = None
         self._is_current = False  # False while the disk may have a request that memory lacks
 
     @property
@@ -74,6 +96,7 @@ class Inbox:
     def start_from(self, records: Records) -> None:
         """Start from this dataset, and read the pending requests again."""
         with self.lock:
+            assert self._held is None, "what is held is in force or pending before anything is read again"
             pending = self._evidence.requests.in_state("pending")
             self._expected, self._leaving, self._named = self._with_all(records, pending)
             self._is_current = True
@@ -83,9 +106,89 @@ class Inbox:
         if not self._is_current:
             self.start_from(records)
 
+    @contextmanager
+    def holding(
+        self, asked: Asked, current: Records, *, key: str | None, readmit: bool, now: str
+    ) -> Iterator[Request | Held | None]:
+        """Check a request that is applied in the block, and tell nobody of it before the round that applies it.
+
+        So its acceptance needs no transaction of its own. If another request comes meanwhile, this one is written as
+        pending before it; and so it is if the block fails. A crash in the block forgets it: it was not acknowledged.
+
+        Yields
+        ------
+        Held, Request or None
+            What is to be applied; the request that has the key already; None if other requests are to be applied
+            before this one.
+        """
+        with self.lock:
+            found = self._hold(asked, current, key=key, readmit=readmit, now=now)
+        try:
+            yield found
+        except BaseException:
+            with suppress(ExpungeError):  # the disk may be full; then the request was not accepted
+                self._settle()
+            raise
+        finally:
+            with self.lock:
+                if self._held is not None:  # an interruption, or a disk that failed
+                    self._held, self._is_current = None, False
+
+    def _hold(
+        self, asked: Asked, current: Records, *, key: str | None, readmit: bool, now: str
+    ) -> Request | Held | None:
+        requests, one = self._evidence.requests, _Submission(asked, key, readmit, now)
+        self.catch_up(current)
+        if self._waiting or self._named or self._named is None:
+            return None
+        known = None if key is None else requests.by_key(key)
+        if known is not None:
+            return self._repeated(known, asked, current)
+        batch, following = self._check(one, self.expected, current, set())
+        self._interrupted()
+        self._expected = following
+        self._leaving = set(batch.deleted)
+        self._named = Counter(_names(batch))
+        self._held = Held(Request.new(batch), batch, key, now)
+        self._is_current = True
+        return self._held
+
+    def close(self) -> None:
+        """Write what is held as pending: the folder is closed in the middle of its round, as by a signal handler."""
+        with suppress(ExpungeError):
+            if self._held is not None:
+                self._store.database.roll_back()  # that of the switch
+                self._settle()
+
+    def _settle(self) -> None:
+        """Write what is held to the disk as pending, because another request comes after it or it was not applied."""
+        with self.lock:
+            held = self._held
+            if held is not None:
+                self._write([held])
+                self._held = None
+
+    def put_in_force(self, request: Request, *, generation: int, round: int) -> None:
+        """Mark a request as in force, inside the transaction of the switch and under the lock."""
+        requests, held = self._evidence.requests, self._held
+        if held is None or held.request is not request:
+            requests.mark_switched(request.request, generation=generation, round=round)
+            return
+        ledger = self._evidence.ledger
+        (at,) = ledger.dates("accepted", [held.now])
+        accepted = replace(request, accepted_at=at)
+        requests.accept_switched(accepted, held.batch, held.key, generation=generation, round=round)
+        ledger.write_all([self._accepted(held)])
+
+    def is_in_force(self, requests: Iterable[Request]) -> None:
+        """These requests are in force, on the disk."""
+        if self._held is not None and any(one is self._held.request for one in requests):
+            self._held = None
+
     def read_pending(self) -> list[tuple[Request, Batch]]:
         """Read all pending requests, to apply them. What is accepted from now on goes to another file."""
         with self.lock:
+            self._settle()
             requests = self._evidence.requests
             self._store.waiting.begin_anew()
             return [(one, requests.batch_of(one.request)) for one in requests.in_state("pending")]
@@ -121,6 +224,7 @@ class Inbox:
             keys |= {group[-1].key} - {None}
         try:
             current = read_current()
+            self._settle()
             self.catch_up(current)
         except BaseException:  # each of the others finds that out for itself
             self._waiting.extendleft(reversed(group))
@@ -153,8 +257,9 @@ class Inbox:
         if not passed:
             return
         named = self._interrupted()
+        accepted = [Held(Request.new(batch), batch, one.key, one.now) for one, batch in passed]
         try:
-            requests = self._write(passed)
+            requests = self._write(accepted)
         except Exception as error:
             if len(passed) == 1:
                 passed[0][0].error = error
@@ -200,6 +305,7 @@ class Inbox:
     def check(self, asked: Asked, current: Records, *, readmit: bool) -> list[Update]:
         """Check a request as `submit` does, and write nothing. Return all updates that would be applied with it."""
         with self.lock:
+            self._settle()
             self.catch_up(current)
             one = _Submission(asked, None, readmit, "")
             mine, _ = self._check(one, self.expected, current, set())
@@ -208,6 +314,7 @@ class Inbox:
     def pending_updates(self, current: Records) -> list[Update]:
         """All updates of the pending requests, in order."""
         with self.lock:
+            self._settle()
             self.catch_up(current)
             return self._pending_updates(current)
 
@@ -219,6 +326,7 @@ class Inbox:
     def unknown(self, names: Iterable[Name], current: Records) -> dict[Name, str]:
         """Which of these will not be there after the pending requests, and why as far as that is known."""
         with self.lock:
+            self._settle()
             self.catch_up(current)
             here = self.expected
             return {name: self._why_gone(name) for name in dict.fromkeys(names) if not _is_there(name, here)}
@@ -235,31 +343,32 @@ class Inbox:
             return f"was already deleted by request {by.request} on {by.applied_by or by.accepted_at}"
         return "was already deleted by a request that was forgotten since" if was_deleted else ""
 
-    def _write(self, passed: list[tuple[_Submission, Batch]]) -> list[Request]:
-        """Write requests to the disk, all or none."""
+    def _write(self, asked: list[Held]) -> list[Request]:
+        """Write requests to the disk as pending, all or none."""
         try:
             with self._store.database.transaction():
-                ledger, requests = self._evidence.ledger, self._evidence.requests
-                dates = ledger.dates("accepted", [one.now for one, _ in passed])
-                made = requests.accept([(asked, one.key, at) for (one, asked), at in zip(passed, dates, strict=True)])
-                ledger.write_all(
-                    (
-                        "accepted",
-                        one.now,
-                        {
-                            "request": each.request,
-                            "num_deletions": each.deletions,
-                            "num_additions": each.additions,
-                            "num_corrections": each.corrections,
-                            "records": requests.digest_of(each.request),
-                        },
-                    )
-                    for (one, _), each in zip(passed, made, strict=True)
+                ledger = self._evidence.ledger
+                dates = ledger.dates("accepted", [one.now for one in asked])
+                made = [replace(one.request, accepted_at=at) for one, at in zip(asked, dates, strict=True)]
+                self._evidence.requests.accept(
+                    [(request, one.batch, one.key) for request, one in zip(made, asked, strict=True)]
                 )
+                ledger.write_all(map(self._accepted, asked))
         except BaseException:
             self._store.drop_refused()
             raise
         return made
+
+    def _accepted(self, one: Held) -> tuple[str, str, dict[str, Any]]:
+        """What the log tells of a request that was written."""
+        facts = {
+            "request": one.request.request,
+            "num_deletions": one.request.deletions,
+            "num_additions": one.request.additions,
+            "num_corrections": one.request.corrections,
+            "records": self._evidence.requests.digest_of(one.request.request),
+        }
+        return "accepted", one.now, facts
 
     def _repeated(self, known: Request, asked: Asked, current: Records) -> Request:
         """Return the request that already has the key, if it asked for the same."""
@@ -298,6 +407,7 @@ class Inbox:
 
         `sweeps` says that nothing is staged, so that what an attempt to apply it left behind can be removed too.
         """
+        self._settle()
         requests = self._evidence.requests
         requests.get(request)  # refuses an unknown one before anything is compared with it
         cell = requests.cell_of(request)

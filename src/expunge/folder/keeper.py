@@ -4,7 +4,7 @@ A round takes these steps. Their names are those of `expunge.folder.store.steps`
 
     stage    write new models and records, as they are made, into files that nothing refers to yet
     switch   one transaction: shards, round, budgets, requests
-    erase    overwrite deleted rows, remove replaced files and empty the log, all at the same time
+    erase    overwrite deleted rows, remove replaced files, and empty the log if it holds what has to be erased
     follow   wait for replicas: each acknowledges the round, ends, or has no lease any more (`store.leases`)
     applied  one transaction: the requests count as applied
 
@@ -25,7 +25,7 @@ from expunge.core.randomness import Randomness
 from expunge.evidence import write_canonical
 from expunge.folder.evidence import Evidence, KeyDrawing
 from expunge.folder.fronts import encode_round, put_round
-from expunge.folder.inbox import Inbox
+from expunge.folder.inbox import Held, Inbox
 from expunge.folder.schema import Redeclared
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import (
@@ -34,6 +34,7 @@ from expunge.folder.store.ensembles import (
     activate,
     erase,
     keep_readable,
+    let_be_read,
     move_models,
     replaced_files,
     write_key,
@@ -107,6 +108,7 @@ class FolderKeeper:
         self._redeclared: Redeclared | None = None
         self._drawing: KeyDrawing | None = None
         self._replaced: list[Place] | None = None  # files that the last switch replaced; None if that is not known
+        self._owes_log = True  # whether the log may hold what has to be erased, such as an old key
 
     def require_open(self) -> None:
         """Raise an error if the folder is closed, belongs to another process, or was left half-way in a switch."""
@@ -116,10 +118,11 @@ class FolderKeeper:
         self._alignment.check()
 
     @contextmanager
-    def applying(self) -> Iterator[tuple[tuple[Request, Batch], ...]]:
-        """The next round is the one that applies the requests that are pending now."""
+    def applying(self, held: Held | None = None) -> Iterator[tuple[tuple[Request, Batch], ...]]:
+        """The next round is the one that applies the requests that are pending now, or one that the inbox holds."""
         with self._inbox.lock:  # none of them is cancelled from here on
-            self.under_way = tuple(self._inbox.read_pending())
+            found = self._inbox.read_pending() if held is None else [(held.request, held.batch)]
+            self.under_way = tuple(found)
         try:
             yield self.under_way
         finally:
@@ -188,6 +191,8 @@ class FolderKeeper:
         draw = None if self._drawing is None else self._drawing.made
         is_first = not requests.in_state("switched")  # else files of a switch before are still to be removed
         self._replaced, replaced = None, replaced_files(store, staged) if is_first else None
+        is_renewed = generation != present.generation or self._redeclared is not None
+        self._owes_log |= is_renewed or staged.rewritten or learned is not None or store.is_packed
         with store.database.transaction():
             report_step("switch.open")
             put_round(store, learned, following.serving.figures)
@@ -203,13 +208,15 @@ class FolderKeeper:
             if self._redeclared is not None:
                 self._redeclared.write(store, evidence, following)
             for one, _ in self.under_way:
-                requests.mark_switched(one.request, generation=generation, round=round_)
+                self._inbox.put_in_force(one, generation=generation, round=round_)
             requests.readmit(back)
             for (one, _), names in zip(
                 self.under_way, gone, strict=True
             ):  # last: a record may come and go in one round
                 requests.remember(names, one.request)
+        self._inbox.is_in_force(one for one, _ in self.under_way)
         move_models(store, present.state, staged)
+        let_be_read(state, store.folder)
         self._replaced = replaced
         report_step("switch.done")
 
@@ -220,7 +227,8 @@ class FolderKeeper:
             with self._store.explain_errors():
                 self._store.sweep()
             with suppress(StoreError):  # a reader may hold the log; the next update, or closing, empties it
-                self._store.database.checkpoint()  # of old salts, and of the old key
+                self._store.database.checkpoint()  # of the old key
+                self._owes_log = False
 
     def complete_erasure(self, present: RoundState) -> bool:
         """Finish what earlier switches left to be erased, also after a crash. Return whether there was anything."""
@@ -231,7 +239,8 @@ class FolderKeeper:
             return False
         replaced, self._replaced = self._replaced, None  # once: after an error all files are looked at
         self._followers.announce((present.generation, present.round))  # they follow while this process erases
-        erase(store, replaced)
+        erase(store, replaced, empties_log=self._owes_log)
+        self._owes_log = False
         self._followers.wait(self.halted.wait)
         tick = self._evidence.clock.done()
         if self.is_paced:

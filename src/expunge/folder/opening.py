@@ -39,13 +39,14 @@ from expunge.folder.store.ensembles import (
     FirstEnsembleWriter,
     activate,
     dump_classes,
+    let_be_read,
     read_key_draw,
     read_state,
     write_key,
 )
 from expunge.folder.store.files import explain_damage, explain_errors
 from expunge.folder.store.objects import open_objects
-from expunge.folder.store.packs import read_model
+from expunge.folder.store.packs import parted, read_model
 from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
 from expunge.serving.deployment import Deployment
@@ -53,9 +54,10 @@ from expunge.serving.keeper import RoundState
 from expunge.serving.promises import ONLY_CLASSES, ONLY_MEANS, Consensus, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
+from expunge.training.engines import make_executor
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import NUMERICS, Numerics
-from expunge.training.execution import Executor, make_executor
+from expunge.training.execution import Executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
 from expunge.training.recipe import Recipe
@@ -83,6 +85,7 @@ def create(
     clock_seconds: int = 60,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    executor: str | Executor | None = None,
     encrypt: bool = False,
     records_at: str | os.PathLike[str] | None = None,
     rng: Randomness | None = None,
@@ -133,6 +136,9 @@ def create(
         Modules or classes of your own whose objects may be pickled.
     n_jobs
         The number of worker processes for training.
+    executor
+        Where models are trained: "serial", "processes", "ray", "ray://HOST:PORT" or an `Executor`. None is the backend
+        of joblib's `parallel_config` if one is in force, else worker processes by `n_jobs`. It does not change a model.
     encrypt
         Whether records, models and pending requests are kept under a key each, so that to delete one is to overwrite
         its key.
@@ -196,7 +202,7 @@ def create(
         _require_lake_fits(
             folder, str(records_at), promised, promised.sampling_name(sampling, inclusion_probability), encrypt
         )
-    chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
+    chance, engine = rng or Randomness.from_system(), make_executor(n_jobs, executor)
     with (
         ExitStack() as undo,
         _under_construction(folder) as partial,
@@ -247,7 +253,7 @@ def create(
             rng=chance,
             front=front,
             max_generations=promised.max_generations,
-            executor=executor,
+            executor=engine,
             advance=advance,
             key=key,
             numerics=numerics,
@@ -279,13 +285,14 @@ def create(
     store = Store.open(folder)
     try:
         store.keep_lake(lake)
+        let_be_read(deployment.inside.state, folder)
         return DurableDeployment(
             store,
             deployment.inside,
             base,
             front=front,
             max_generations=promised.max_generations,
-            executor=executor,
+            executor=engine,
             trusted=trusted,
         )
     except BaseException:
@@ -375,6 +382,7 @@ def open(
     *,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    executor: str | Executor | None = None,
     apply_pending: bool = True,
 ) -> DurableDeployment:
     """Open a deployment's folder for predicting and updating. One process at a time may have it open.
@@ -390,6 +398,8 @@ def open(
         The modules or classes of your own that the folder was created with.
     n_jobs
         The number of worker processes for training.
+    executor
+        Where models are trained, as in `create`.
     apply_pending
         Whether to apply the requests that are due.
 
@@ -419,7 +429,7 @@ def open(
     ...     deployment.status.num_records
     20
     """
-    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs))
+    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs, executor))
     try:
         if apply_pending and deployment.is_due:
             deployment.apply()
@@ -534,7 +544,7 @@ def _first_model(store: Store) -> list[bytes]:
         data = store.unseal(read_model(store.place / "models" / row[0], 0), row[2]) or b""
     except (StoreError, OSError):
         return []
-    return [data] if hashlib.sha256(data).digest() == bytes(row[1]) else []
+    return [parted(row[0], data, b"")[0]] if hashlib.sha256(data).digest() == bytes(row[1]) else []
 
 
 def read_learner(store: Store, trusted: tuple[str, ...]) -> Learner | SlicedLearner:
@@ -633,4 +643,4 @@ def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) 
             model = bound.fit(take(X, slots), y, 0, weights=weights)
     except Exception:  # too few records for this learner; that says nothing about its models
         return
-    encode_model(bound, model, trusted=trusted)
+    encode_model(bound, model, trusted=trusted, beside_records=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from expunge.core.errors import InputError
+from expunge.core.words import spell_time
 from expunge.folder import DurableDeployment, Replica
 from expunge.service.exchange import EVERYBODY, Answer, Request, Route, as_json, tagged
 
@@ -55,6 +56,24 @@ def told(deployment: DurableDeployment | Replica, *, allow_unguarded: bool) -> T
             "--allow-unguarded; every answer then says so"
         )
     return Told(name, f"unguarded; no (alpha, beta, gamma) is claimed for {name}", False, False)
+
+
+def longer_than_a_tick(deployment: DurableDeployment) -> str | None:
+    """A sentence for the operator if a full retraining takes longer than a tick of the clock, as far as is known.
+
+    Under (α,β,γ) the tick at which a request is applied would then tell how many shards were trained.
+    """
+    costs = None if deployment.is_exact else (deployment.provenance or {}).get("costs")
+    if not costs or not costs["models_retrained"]:
+        return None
+    everything = costs["deletion"] / costs["models_retrained"] * deployment.status.num_shards
+    if everything < deployment.tick_seconds:
+        return None
+    return (
+        f"a full retraining takes about {spell_time(everything)} of processor time, and the clock ticks every "
+        f"{deployment.tick_seconds} s: how late a request counts as applied may tell how many shards were trained. "
+        "Create the deployment with a longer tick"
+    )
 
 
 def routes(service: Host, deployment: DurableDeployment | Replica) -> list[Route]:

@@ -57,7 +57,7 @@ def leave_bytes() -> None:
 
 def leave_zeros_in_memory() -> None:
     """What is overwritten is not flushed before it is removed."""
-    expunge.core.files._flush_data = _nothing  # type: ignore[assignment]
+    expunge.core.files.flush_data = _nothing  # type: ignore[assignment]
 
 
 def keep_names_in_the_database() -> None:

@@ -16,6 +16,7 @@ from expunge.core.errors import FormatError
 from expunge.folder.codec import encode_model
 from expunge.folder.store import models as models_module
 from expunge.folder.store.models import ModelFile, StoredModels
+from expunge.folder.store.packs import SALT_BYTES
 from expunge.training.learners import ConstantModel, LookupTableLearner
 
 LEARNER = LookupTableLearner()
@@ -28,8 +29,9 @@ def files(tmp_path: Path) -> list[ModelFile]:
     made = []
     for number, model in enumerate(MODELS):
         encoded = encode_model(LEARNER, model)
-        (tmp_path / "models" / f"m{number}").write_bytes(encoded.data)
-        made.append((f"m{number}", encoded.format, hashlib.sha256(encoded.data).digest()))
+        content = encoded.data + bytes([number]) * SALT_BYTES
+        (tmp_path / "models" / f"m{number}").write_bytes(content)
+        made.append((f"m{number}", encoded.format, hashlib.sha256(content).digest()))
     return made
 
 

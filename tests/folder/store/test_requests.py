@@ -42,12 +42,18 @@ def addition(number: int = 7) -> Batch:
     return Batch.dump([AddMany(ids=[number], features=[[1.0, 2.0]], labels=[1], subjects=["u"])], RECORDS)
 
 
+def accept_all(book: RequestBook, asked: list[tuple[Batch, str | None, str]]) -> list[Request]:
+    made = [Request.new(batch, now) for batch, _, now in asked]
+    book.accept([(request, batch, key) for request, (batch, key, _) in zip(made, asked, strict=True)])
+    return made
+
+
 def accept(book: RequestBook, *updates: Any, key: str | None = None) -> Request:
-    return book.accept([(Batch.dump(list(updates), RECORDS), key, NOW)])[0]
+    return accept_all(book, [(Batch.dump(list(updates), RECORDS), key, NOW)])[0]
 
 
 def test_an_accepted_request_waits_with_what_it_asks_for(store: Store, book: RequestBook) -> None:
-    request = book.accept([(addition(), None, NOW)])[0]
+    request = accept_all(book, [(addition(), None, NOW)])[0]
     assert (request.state, request.public_state, request.kind) == ("pending", "pending", "addition")
     assert (request.deletions, request.additions, request.accepted_at) == (0, 1, NOW)
     assert request.applied_by is request.generation is request.round is None
@@ -101,7 +107,7 @@ def test_nothing_in_clear_is_left_of_a_request_that_was_switched(store: Store, b
 
 
 def test_nothing_at_all_is_left_of_a_request_that_was_cancelled(store: Store, book: RequestBook) -> None:
-    request = book.accept([(addition(), None, NOW)])[0].request
+    request = accept_all(book, [(addition(), None, NOW)])[0].request
     book.mark_cancelled(request, now=NOW)
     row = store.database.row("SELECT file, start, length, fingerprint FROM requests")
     assert row == (None, None, None, b"")
@@ -164,8 +170,8 @@ def test_hashes_depend_on_the_request_and_not_on_the_order(book: RequestBook) ->
 
 @pytest.mark.parametrize("where", ["file", "place", "missing"])
 def test_a_waiting_request_that_was_changed_is_noticed(store: Store, book: RequestBook, where: str) -> None:
-    book.accept([(addition(8), None, NOW)])
-    request = book.accept([(addition(), None, NOW)])[0].request
+    accept_all(book, [(addition(8), None, NOW)])
+    request = accept_all(book, [(addition(), None, NOW)])[0].request
     (path,) = (store.folder / "waiting").iterdir()
     if where == "file":
         data = bytearray(path.read_bytes())
@@ -182,7 +188,8 @@ def test_a_waiting_request_that_was_changed_is_noticed(store: Store, book: Reque
 
 def test_requests_share_a_file_until_they_are_applied(store: Store, book: RequestBook) -> None:
     waiting = store.folder / "waiting"
-    made = book.accept([(addition(7), None, NOW), (addition(8), None, NOW)]) + book.accept([(addition(9), None, NOW)])
+    made = accept_all(book, [(addition(7), None, NOW), (addition(8), None, NOW)])
+    made += accept_all(book, [(addition(9), None, NOW)])
     first, second, third = (request.request for request in made)
     (path,) = waiting.iterdir()
     before = path.read_bytes()
@@ -194,7 +201,7 @@ def test_requests_share_a_file_until_they_are_applied(store: Store, book: Reques
     assert changed == before[:length] + bytes(length) + before[2 * length :]
     assert [book.batch_of(request).block.ids.tolist() for request in (first, third)] == [[7], [9]]  # type: ignore
     store.waiting.begin_anew()
-    fourth = book.accept([(addition(10), None, NOW)])[0].request
+    fourth = accept_all(book, [(addition(10), None, NOW)])[0].request
     assert len(list(waiting.iterdir())) == 2
     for request in (first, third):
         book.mark_switched(request, generation=1, round=1)
@@ -227,7 +234,8 @@ def test_the_guard_keeps_no_name_in_clear(store: Store, book: RequestBook) -> No
 
 def test_waiting_requests_are_counted_as_far_as_is_needed(book: RequestBook) -> None:
     assert book.num_waiting(at_most=3, after=None) == (0, None)
-    accepted = [book.accept([(addition(number), None, f"2030-01-0{number}T00:00:00Z")])[0] for number in range(1, 6)]
+    times = [f"2030-01-0{number}T00:00:00Z" for number in range(1, 6)]
+    accepted = [accept_all(book, [(addition(number), None, at)])[0] for number, at in enumerate(times)]
     assert book.num_waiting(at_most=3, after=None) == (3, accepted[0].accepted_at)
     assert book.num_waiting(at_most=9, after=None) == (5, accepted[0].accepted_at)
     assert book.num_waiting(at_most=9, after=accepted[1].request) == (3, accepted[2].accepted_at)

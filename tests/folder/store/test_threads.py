@@ -75,7 +75,7 @@ def test_what_has_not_begun_is_not_begun_after_an_interruption() -> None:
 
 def test_side_by_side_is_no_less_patient() -> None:
     work = Sluggish()
-    interrupted(lambda: for_each(work, [1, 2]))
+    interrupted(lambda: for_each(work, [1] * 6))
     assert work.ended.is_set()
 
 

@@ -45,8 +45,9 @@ _SCHEMA = (
     # it was drawn, and why the key before it was replaced. How a witness had a part in it, as JSON, or nothing.
     "CREATE TABLE recipe (only INTEGER PRIMARY KEY CHECK (only = 1), secret BLOB NOT NULL, is_system INTEGER NOT NULL, "
     "drawn_at TEXT NOT NULL, reason TEXT NOT NULL, draw TEXT NOT NULL)",
-    # The file of each shard's model, the salt of the commitment to it that auditors are given, and the environment that
-    # it was trained in. A salt is erased with its model: then the commitment cannot be opened any more.
+    # The file of each shard's model, the SHA-256 of what the file holds of it, and the environment that it was trained
+    # in. The salt of the commitment that auditors are given is here if one file has all models; else it is in the
+    # model's own file (`packs`). It is erased with its model: then the commitment cannot be opened any more.
     "CREATE TABLE shards (shard INTEGER PRIMARY KEY, file TEXT NOT NULL, format TEXT NOT NULL, digest BLOB NOT NULL, "
     "salt BLOB NOT NULL, environment INTEGER NOT NULL, "
     "cell INTEGER)",
@@ -55,6 +56,7 @@ _SCHEMA = (
     # Slots whose record was deleted, 8 bytes each, in a row for each round; and whether they have been overwritten.
     "CREATE TABLE dead (round INTEGER PRIMARY KEY, slots BLOB NOT NULL, count INTEGER NOT NULL, "
     "erased INTEGER NOT NULL)",
+    "CREATE INDEX dead_to_erase ON dead (round) WHERE erased = 0",
     # Where the records' features lie, if not in the folder; and what shows that they are this folder's.
     "CREATE TABLE lake (only INTEGER PRIMARY KEY CHECK (only = 1), url TEXT NOT NULL, secret BLOB NOT NULL)",
     # The objects that they lie in there: runs of slots, 16 bytes each, and a digest. One that is gone is named until it
@@ -112,6 +114,7 @@ _PRAGMAS = (
 )
 _PATIENCE = 30.0  # seconds to wait for a reader to end
 _PAGE, _LOG_HEAD, _FRAME_HEAD = 8192, 32, 24  # bytes
+_NESTED = contextlib.nullcontext()
 
 
 class Database:
@@ -132,7 +135,8 @@ class Database:
         folder = self._folder
         require_not_inherited(folder, self._path.resolve())
         self._lock = threading.RLock()
-        self._depth = 0
+        self._inside: int | None = None  # the thread whose transaction is open
+        self._ended = self._failed = 0
         self._reserved = 0  # bytes of the log
         self._is_closed = False
         with explain_errors(folder):
@@ -217,17 +221,13 @@ class Database:
         except (sqlite3.DatabaseError, ValueError) as error:
             yield f"{self._path} is damaged: {error}. Put the folder back from a copy, as a whole; nothing was changed"
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
         """Commit the whole block or nothing. Inside another transaction the block belongs to that one."""
-        with self._begun("BEGIN IMMEDIATE"):
-            yield
+        return _NESTED if self.is_inside else self._begun("BEGIN IMMEDIATE")
 
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
         """Read everything in the block as of one moment, even if another process commits in the meantime."""
-        with self._begun("BEGIN"):
-            yield
+        return _NESTED if self.is_inside else self._begun("BEGIN")
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -235,18 +235,31 @@ class Database:
         with self._held():
             yield
 
+    @property
+    def num_ended(self) -> int:
+        """How many transactions have ended. What was read outside one is true for as long as this stays the same."""
+        return self._ended
+
+    @property
+    def num_failed(self) -> int:
+        """How many transactions were rolled back. What one wrote is true for as long as this stays the same."""
+        return self._failed
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this thread is in the middle of a transaction."""
+        return self._inside == threading.get_ident()
+
     @contextlib.contextmanager
     def _begun(self, statement: str) -> Iterator[None]:
         with self._held():
-            if self._depth:
-                yield
-                return
             self._connection.execute(statement)
-            self._depth = 1
+            self._inside = threading.get_ident()
             try:
                 yield
                 self._tally.write()
             except BaseException:
+                self._failed += 1
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
@@ -255,38 +268,53 @@ class Database:
                 self._tally.committed()
             finally:
                 self._tally.forget()
-                self._depth = 0
+                self._ended += 1
+                self._inside = None
+
+    def roll_back(self) -> None:
+        """Undo the transaction that this thread is in the middle of, if it is. The folder is about to be closed."""
+        if self.is_inside:
+            self._failed += 1
+            self._connection.execute("ROLLBACK")
+            self._tally.forget()
+            self._inside = None
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         """Hold the connection for one thread, and turn errors into one line."""
         require_own(self._process, self._folder)  # before the lock: a thread of the parent may hold it
         with self._lock, explain_errors(self._folder):
-            if self._is_closed:
-                raise StoreError(f"{self._folder} has been closed")
+            self._require_open()
             yield
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise StoreError(f"{self._folder} has been closed")
 
     def _commit(self) -> None:
         try:
             self._connection.execute("COMMIT")
         except BaseException:
+            self._failed += 1
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             raise
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Run a statement and return the number of rows that it changed."""
-        with self.transaction():
+        with self.transaction(), explain_errors(self._folder):
             return self._connection.execute(statement, values).rowcount
 
     def execute_many(self, statement: str, rows: Any) -> None:
         """Run a statement for each row."""
-        with self.transaction():
+        with self.transaction(), explain_errors(self._folder):
             self._connection.executemany(statement, rows)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
-        with self._held():
+        require_own(self._process, self._folder)
+        with self._lock, explain_errors(self._folder):
+            self._require_open()
             return self._connection.execute(statement, values).fetchall()
 
     def row(self, statement: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:

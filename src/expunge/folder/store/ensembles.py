@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -40,8 +41,8 @@ from expunge.folder.store.lake import (
     write_table,
 )
 from expunge.folder.store.models import StoredModels
-from expunge.folder.store.packs import PACK, is_pack, write_pack
-from expunge.folder.store.slabs import RecordFolder, feature_sums
+from expunge.folder.store.packs import PACK, SALT_BYTES, is_pack, write_pack
+from expunge.folder.store.slabs import RecordFolder, SlabRows, feature_sums
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
 from expunge.folder.store.threads import ThreadGroup
@@ -54,10 +55,11 @@ from expunge.training.sampling import Sampler
 _NONE = np.empty(0, dtype=np.int64)
 _BYTES_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 1 << 26, 1 << 8, 1 << 16  # of records that are written together
 _THREADS = 8  # the disk does this many flushes together
-_SALT_BYTES = 32
+_FEW = 2  # models of a round that are written without a thread: to start one takes longer
+Begin = Callable[..., "Future[WrittenModel]"]  # begins to write a model
 WrittenModel = tuple[
     str, str, bytes, bytes, int | None
-]  # name, format, digest, salt of its commitment, cell of its key
+]  # name, format, digest, salt of its commitment if it lies in a file of all, cell of its key
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class EnsembleWriter:
         self._threads = ThreadGroup(_THREADS)
         self._is_cut_short = False
         self._is_packed = store.is_packed
+        self._few: list[tuple[int, Model]] = []  # models that are written by the caller's thread, if no more come
         self._files: dict[int, Future[WrittenModel]] = {}
         self._packed: dict[int, Encoded] = {}
         self._learner: Learner | SlicedLearner
@@ -115,12 +118,20 @@ class EnsembleWriter:
         if self._is_packed:  # not in a thread for each: any user of the machine can count them
             self._packed[shard] = _encode_model(self._learner, model, self._trusted)
             return
-        self._files[shard] = self._threads.start(_write_model, self._store, self._learner, shard, model, self._trusted)
+        self._few.append((shard, model))
+        if self._files or len(self._few) > _FEW:
+            self._write_few(self._threads.start)
+
+    def _write_few(self, begin: Begin) -> None:
+        few, self._few = self._few, []
+        for each in few:
+            self._files[each[0]] = begin(_write_model, self._store, self._learner, *each, self._trusted)
 
     def collect(self, state: EnsembleState) -> StagedEnsemble:
         """Wait until all is on the disk. Go on with the returned state, which has the models of the one given."""
         with self._store.explain_errors():
             try:
+                self._write_few(self._threads.run)
                 records = self._records.result()
                 files = {shard: written.result() for shard, written in self._files.items()}
             except CancelledError:
@@ -283,8 +294,8 @@ def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterato
 def _with_rows(records: Records, parts: PartChange) -> Records:
     """The same records, with their features in the parts that are in force after a change."""
     first, *rest = records.blocks
-    assert isinstance(first.source, LakeRows)
-    return replace(records, blocks=(replace(first, source=changed_rows(first.source, parts)), *rest))
+    assert isinstance(first.elsewhere, LakeRows)
+    return replace(records, blocks=(replace(first, elsewhere=changed_rows(first.elsewhere, parts)), *rest))
 
 
 def _restored(
@@ -293,29 +304,31 @@ def _restored(
     block = folder.read(num_slots)
     if store.lake is not None:
         sums = folder.stored_sums(num_slots)
-        block = replace(block, source=LakeRows(store.lake, folder.form, tuple(parts), sums))
+        block = replace(block, elsewhere=LakeRows(store.lake, folder.form, tuple(parts), sums))
     return Records.restored(
         block,
         dead=(),
         classes=pattern.classes,
         allow_missing=pattern.allow_missing,
         layout=pattern.layout,
+        source=None if store.lake is not None else SlabRows(store.folder, folder, num_slots),
     )
 
 
 def _write_model(
     store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
 ) -> WrittenModel:
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-    content, cell = store.seal(encoded.data)
+    told = encoded.data + secrets.token_bytes(SALT_BYTES)
+    content, cell = store.seal(told)
     (store.place / "models" / name).write_new(content)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(encoded.data).digest(), secrets.token_bytes(_SALT_BYTES), cell
+    return name, encoded.format, hashlib.sha256(told).digest(), b"", cell
 
 
 def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     report_step("stage.model")
     return encoded
 
@@ -338,7 +351,7 @@ def _write_all_models(store: Store, made: Mapping[int, Encoded], num_shards: int
         form, digest, cell = known[shard][1:] if shard in known else ("", b"", None)
         if shard in made:
             form, digest, cell = made[shard].format, hashlib.sha256(made[shard].data).digest(), sealed[shard][1]
-        found[shard] = (name, form, digest, secrets.token_bytes(_SALT_BYTES), cell)
+        found[shard] = (name, form, digest, secrets.token_bytes(SALT_BYTES), cell)
     return found
 
 
@@ -429,13 +442,13 @@ def replaced_files(store: Store, staged: StagedEnsemble) -> list[Place] | None:
     return [store.place / "models" / name for name in names if name is not None] if None not in names else None
 
 
-def erase(store: Store, replaced: Sequence[Place] | None = None) -> None:
+def erase(store: Store, replaced: Sequence[Place] | None = None, *, empties_log: bool = True) -> None:
     """Overwrite deleted records, remove replaced files and empty the log. This may be repeated.
 
     `replaced` are the files of models that are no longer in force, if that is known; else they are looked for.
     """
     with store.explain_errors():
-        store.erase(replaced)
+        store.erase(replaced, empties_log=empties_log)
 
 
 def read_records(store: Store) -> Records:
@@ -444,17 +457,26 @@ def read_records(store: Store) -> Records:
     form = store.form
     dead, erased = store.deleted_slots()
     store.require_total()
-    num_slots = store.position.num_slots
-    block = store.records.read(num_slots, dead, erased)
+    folder, num_slots = store.records, store.position.num_slots
+    block = folder.read(num_slots, dead, erased)
     if store.lake is not None:
-        block = replace(block, source=store.lake_rows(num_slots))
+        block = replace(block, elsewhere=store.lake_rows(num_slots))
     return Records.restored(
         block,
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),
         layout=form.layout,
+        source=None if store.lake is not None else SlabRows(store.folder, folder, num_slots),
     )
+
+
+def let_be_read(state: EnsembleState, folder: Path) -> None:
+    """Let other processes read the records of a state that is in force: all of its rows are in this folder now."""
+    source = state.records.source
+    if isinstance(source, SlabRows):
+        source.folder = folder
+        source.num_rows = max(source.num_rows, state.records.num_slots if state.records.places is None else 0)
 
 
 def read_state(
@@ -473,16 +495,28 @@ def read_state(
         numerics, known = store.fact("numerics"), read_environments(store)
         recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
         cells = [row[5] for row in rows]
+        members = recipe.members(records)
         models = StoredModels.find(
-            store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted, keys=store.keys, cells=cells
+            store.place,
+            [row[1:4] for row in rows],
+            recipe.learner,
+            trusted=trusted,
+            keys=store.keys,
+            cells=cells,
+            rows=lambda shard: recipe.changed_rows(shard, records, members[shard]),
         )
         environments = tuple(_known(store, known, row[4]) for row in rows)
-        return EnsembleState(records, recipe, recipe.members(records), models, environments)
+        return EnsembleState(records, recipe, members, models, environments)
 
 
 def keep_readable(state: EnsembleState, staged: StagedEnsemble) -> None:
-    """Read the models whose files are replaced before they are: a prediction under way may still need them."""
+    """Read the models whose files are replaced before they are: a prediction under way may still need them.
+
+    Models of records that are written anew are read too, where they were stored beside their records.
+    """
     if isinstance(state.models, StoredModels):
+        if staged.rewritten:
+            state.models.keep(state.models.beside_records)
         is_same = state.num_shards == staged.state.num_shards  # else everything is trained anew
         state.models.keep(staged.trained if is_same else range(state.num_shards))
 

@@ -73,23 +73,35 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 _MODELS = "models"  # the folder with one file a model
 
 
-@contextlib.contextmanager
-def explain_errors(folder: Path) -> Iterator[None]:
+class explain_errors:
     """Turn errors of the disk and the database into one line that names the folder."""
-    try:
-        yield
-    except FileNotFoundError as error:
+
+    __slots__ = ("_folder",)
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        if isinstance(error, OSError | sqlite3.DatabaseError):
+            raise explained(self._folder, error) from error
+
+
+def explained(folder: Path, error: OSError | sqlite3.DatabaseError) -> ExpungeError:
+    """An error of the disk or the database in one line that names the folder."""
+    if isinstance(error, FileNotFoundError):
         path = Path(error.filename)
         if path == folder:
-            raise StoreError(f"{folder} is not there, and cannot be made") from error
+            return StoreError(f"{folder} is not there, and cannot be made")
         what = f"the file {path}" if _without_shard(path) == path else f"a file in {path.parent}"
-        raise FormatError(f"{folder} is damaged: {what} is missing") from error
-    except OSError as error:
-        raise StoreError(f"{folder}: {_reason(error)}; nothing was lost") from error
-    except sqlite3.DatabaseError as error:
-        if "malformed" in str(error) or "not a database" in str(error):
-            raise FormatError(f"{folder} is damaged: {error} (state.db)") from error
-        raise StoreError(f"{folder}: {_database_reason(error)}; nothing was lost") from error
+        return FormatError(f"{folder} is damaged: {what} is missing")
+    if isinstance(error, OSError):
+        return StoreError(f"{folder}: {_reason(error)}; nothing was lost")
+    if "malformed" in str(error) or "not a database" in str(error):
+        return FormatError(f"{folder} is damaged: {error} (state.db)")
+    return StoreError(f"{folder}: {_database_reason(error)}; nothing was lost")
 
 
 @contextlib.contextmanager
@@ -155,10 +167,11 @@ def take_blocks(place: Place, size: int) -> None:
 
 
 def remove_places(places: Iterable[Place]) -> None:
-    """Remove files, and folders with their contents, and flush the lists of the folders that held them."""
-    places = list(places)
-    for_each(remove_place, places)  # freeing space on the disk takes time
-    flush_files({place.parent for place in places})
+    """Remove files, and folders with their contents.
+
+    They are zeros by then: it does no harm if a name comes back after a loss of power, and the next opening removes it.
+    """
+    for_each(remove_place, list(places))  # freeing space on the disk takes time
 
 
 def remove_place(place: Place) -> None:

@@ -192,7 +192,7 @@ class Lake:
 
 @dataclass(frozen=True, eq=False)
 class LakeRows:
-    """The features of a table, as the `RowSource` of a dataset's first block.
+    """The features of a table, as the `FeatureSource` of a dataset's first block.
 
     Parameters
     ----------

@@ -10,7 +10,8 @@ of the room is taken from the disk at once: its size stays the same while models
     …          the models, and zeros to the end
 
 Under the exact promise the number of files tells nothing that is secret. There each model has a file of its own, and an
-update writes only the models that it trained.
+update writes only the models that it trained. Such a file ends with the salt of the commitment to the model. So the
+digest of the file, which `state.db` and its log keep, says nothing about the model once the file is erased.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _HEAD: Final = struct.Struct("<8sQ")
 _SPAN: Final = struct.Struct("<QQ")
 _LEAST: Final = 1 << 16
 _PIECE: Final = 1 << 20
+SALT_BYTES: Final = 32
 
 
 def is_pack(name: str) -> bool:
@@ -37,8 +39,23 @@ def is_pack(name: str) -> bool:
     return name.endswith(f".{PACK}")
 
 
+def parted(name: str, content: bytes, salt: bytes) -> tuple[bytes, bytes]:
+    """A model's bytes, and the salt of the commitment to it.
+
+    Parameters
+    ----------
+    name
+        The name of its file.
+    content
+        What `read_model` gave, decrypted.
+    salt
+        The salt that the database has: that of a model in the file of all.
+    """
+    return (content, salt) if is_pack(name) else (content[:-SALT_BYTES], content[-SALT_BYTES:])
+
+
 def read_model(place: Place, shard: int) -> bytes:
-    """The bytes of a shard's model: its own file, or its part of the file of all.
+    """The content of a shard's model: its own file, or its part of the file of all. See `parted`.
 
     They are not checked: compare them with their digest.
 

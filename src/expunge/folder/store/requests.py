@@ -17,7 +17,7 @@ import json
 import secrets
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby
 from typing import Any, Literal
@@ -328,9 +328,13 @@ _HEAD = struct.Struct("<Q")
 _SEAL = 32  # bytes
 
 
-def _dumped(batch: Batch, rows: bytes) -> bytes:
+def _dumped(batch: Batch) -> bytes:
     told = json.dumps(batch.content).encode()
-    return b"".join([_HEAD.pack(len(told)), told, rows])
+    return b"".join([_HEAD.pack(len(told)), told, _packed(batch)])
+
+
+def _packed(batch: Batch) -> bytes:
+    return b"" if batch.block is None else pack(batch.block)
 
 
 def _loaded(content: bytes) -> Batch:
@@ -424,6 +428,12 @@ class Request:
     additions: int
     corrections: int = 0
 
+    @classmethod
+    def new(cls, batch: Batch, at: str = "") -> Request:
+        """A new request that asks for a batch. It may get its time later."""
+        counts = batch.num_deleted, batch.num_added, batch.num_corrected
+        return cls(secrets.token_hex(16), batch.kind, "pending", at, None, None, None, *counts)
+
     @property
     def public_state(self) -> str:
         """The state that the requester sees: a request counts as applied when what it deleted is erased."""
@@ -431,6 +441,10 @@ class Request:
 
 
 _COLUMNS = "request, kind, state, accepted_at, applied_by, generation, round, deletions, additions, corrections"
+_INSERT = (
+    "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, applied_by, generation, round, "
+    "deletions, additions, corrections, file, start, length, cell) VALUES (" + "?, " * 15 + "?)"
+)
 # One statement with one value for all hashes: there may be many.
 _REMEMBER = (
     "WITH RECURSIVE place(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM place WHERE i + 1 < ?2) "
@@ -453,43 +467,30 @@ class RequestBook:
             return self._digest(b"%b:i:%d" % (what.encode(), name))
         return self._digest(f"{what}:s:{canonical(name)}".encode())
 
-    def accept(self, batches: Iterable[tuple[Batch, str | None, str]]) -> list[Request]:
-        """Write requests to the disk, inside the caller's transaction: what each asks for, its key and its time."""
+    def accept(self, asked: Sequence[tuple[Request, Batch, str | None]]) -> None:
+        """Write new requests to the disk as pending, inside the caller's transaction, with their keys."""
         report_step("accept.begin")
-        batches = list(batches)
-        names = [secrets.token_hex(16) for _ in batches]
         with self._store.explain_errors():
-            rows = [b"" if batch.block is None else pack(batch.block) for batch, _, _ in batches]
-            asked = zip(names, batches, rows, strict=True)
-            told = [self._store.seal(self._sealed(name, _dumped(each[0], of))) for name, each, of in asked]
+            told = [self._store.seal(self._sealed(one.request, _dumped(batch))) for one, batch, _ in asked]
             self._store.flush_keys()
             spans = self._store.waiting.append([content for content, _ in told])
         report_step("accept.staged")
-        accepted = zip(names, spans, told, rows, batches, strict=True)
-        return [self._write(name, span, cell, of, *each) for name, span, (_, cell), of, each in accepted]
+        for each, span, (_, cell) in zip(asked, spans, told, strict=True):
+            self._insert(*each, *span, cell)
 
-    def _write(
-        self, name: str, span: Span, cell: int | None, rows: bytes, batch: Batch, key: str | None, now: str
+    def accept_switched(
+        self, request: Request, batch: Batch, key: str | None, *, generation: int, round: int
     ) -> Request:
-        """Write one request, which lies in a file already."""
-        counts = batch.num_deleted, batch.num_added, batch.num_corrected
-        request = Request(name, batch.kind, "pending", now, None, None, None, *counts)
-        self._store.database.execute(
-            "INSERT INTO requests (request, key, fingerprint, kind, state, accepted_at, deletions, additions, "
-            "corrections, file, start, length, cell) VALUES (?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                name,
-                self._key(key),
-                self._fingerprint(batch.content, rows),
-                request.kind,
-                now,
-                *counts,
-                *span,
-                cell,
-            ),
-        )
-        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (name, self._hashes(name, batch.records)))
-        return request
+        """Write a new request that is in force from the same transaction on: what it asks for is in no file."""
+        switched = replace(request, state="switched", generation=generation, round=round)
+        self._insert(switched, batch, key, None, None, None, None)
+        return switched
+
+    def _insert(self, request: Request, batch: Batch, key: str | None, *where: Any) -> None:
+        values = [request.request, self._key(key), self._kept_fingerprint(batch, key), *astuple(request)[1:], *where]
+        self._store.database.execute(_INSERT, values)
+        hashes = self._hashes(request.request, batch.records)
+        self._store.database.execute("INSERT INTO hashes VALUES (?, ?)", (request.request, hashes))
 
     def _hashes(self, request: str, records: Iterable[RecordId]) -> bytes:
         """The keyed hashes of records, under a key of the request's own."""
@@ -503,12 +504,14 @@ class RequestBook:
         )
 
     def fingerprint(self, batch: Batch) -> bytes:
-        """Return a keyed hash of the whole batch, to tell a repeated request from another one with the same key."""
-        return self._fingerprint(batch.content, b"" if batch.block is None else pack(batch.block))
+        """Return a keyed hash of what is asked for, to tell a repeated request from another one with the same key."""
+        asked = [{name: part[name] for name in part if name not in _FOUND} for part in batch.content]
+        content = b"request:" + json.dumps(asked).encode() + b"\0" + _packed(batch)
+        return hmac.digest(self._hash_key, content, "sha256")
 
-    def _fingerprint(self, content: list[Part], rows: bytes) -> bytes:
-        asked = [{name: part[name] for name in part if name not in _FOUND} for part in content]
-        return hmac.digest(self._hash_key, b"request:" + json.dumps(asked).encode() + b"\0" + rows, "sha256")
+    def _kept_fingerprint(self, batch: Batch, key: str | None) -> bytes:
+        """None is kept of what adds or corrects records: the features of one that is deleted later could be guessed."""
+        return b"" if key is None or batch.block is not None else self.fingerprint(batch)
 
     def _sealed(self, request: str, content: bytes) -> bytes:
         """The content of a request's file: with a keyed hash that belongs to this request."""
@@ -516,11 +519,12 @@ class RequestBook:
 
     def is_same(self, request: str, batch: Batch) -> bool:
         """Return whether the request asked for this batch. Once records were added, only their ids are compared."""
-        row = self._store.database.row("SELECT fingerprint FROM requests WHERE request = ?", (request,))
+        row = self._store.database.row("SELECT fingerprint, state FROM requests WHERE request = ?", (request,))
         if row is None:
             return False
-        if row[0]:
-            return hmac.compare_digest(bytes(row[0]), self.fingerprint(batch))
+        if row[0] or row[1] == "pending":
+            kept = bytes(row[0]) or self.fingerprint(self.batch_of(request))
+            return hmac.compare_digest(kept, self.fingerprint(batch))
         known = self.get(request)
         if (known.kind, known.additions, known.corrections) != (batch.kind, batch.num_added, batch.num_corrected):
             return False
@@ -619,16 +623,10 @@ class RequestBook:
         return None if row is None else row[0]
 
     def mark_switched(self, request: str, *, generation: int, round: int) -> None:
-        """Mark a request as in force, and forget its file; inside the caller's transaction.
-
-        The fingerprint of what adds or corrects records is erased too: the features of records that are deleted later
-        could be guessed with it.
-        """
+        """Mark a request as in force, and forget its file; inside the caller's transaction."""
         self._store.database.execute(
             "UPDATE requests SET state = 'switched', generation = ?, round = ?, "
-            "file = NULL, start = NULL, length = NULL, cell = NULL, "
-            "fingerprint = CASE WHEN additions + corrections > 0 THEN x'' ELSE fingerprint END "
-            "WHERE request = ? AND state = 'pending'",
+            "file = NULL, start = NULL, length = NULL, cell = NULL WHERE request = ? AND state = 'pending'",
             (generation, round, request),
         )
 
@@ -739,7 +737,7 @@ class RequestBook:
         """Make the content of a pending deletion anew, inside the caller's transaction: it was lost."""
         batch = Batch([{"ids": records}] if records else [], None)
         with self._store.explain_errors():
-            content, cell = self._store.seal(self._sealed(request, _dumped(batch, b"")))
+            content, cell = self._store.seal(self._sealed(request, _dumped(batch)))
             self._store.flush_keys()
             (span,) = self._store.waiting.append([content])
         self._store.database.execute(

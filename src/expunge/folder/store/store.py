@@ -71,6 +71,7 @@ _MODEL = re.compile(r"[0-9]{5,}-[0-9a-f]{16}\.[a-z]+")
 _EPOCH = re.compile(r"[0-9]{6,}")
 _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
+_FEW = 8  # files and rows that are erased one after another: to start threads would take longer
 _LOG_ROOM, _LOG_ROOM_A_SHARD = 1 << 21, 1 << 9  # bytes: the log of a round, whatever it holds
 
 
@@ -118,6 +119,8 @@ class Store:
         self.waiting = Waiting(place / "waiting")
         self.keys: KeyFile | None = None
         self.lake: Lake | None = None
+        self._form: tuple[Any, Form] | None = None  # as it is kept, and as it was read from that
+        self._position: tuple[int, Position] | None = None  # after how many transactions it was read
         self._lock = lock
         self._process = os.getpid()
 
@@ -323,6 +326,14 @@ class Store:
     @property
     def position(self) -> Position:
         """Which generation, round and files are in force."""
+        if self._lock is None or self.database.is_inside:  # another process may write, or this thread has just done so
+            return self._read_position()
+        ended = self.database.num_ended
+        if self._position is None or self._position[0] != ended:
+            self._position = ended, self._read_position()
+        return self._position[1]
+
+    def _read_position(self) -> Position:
         row = self.database.row(
             "SELECT generation, round, epoch, num_slots, total, models_trained FROM position WHERE only = 1"
         )
@@ -355,7 +366,10 @@ class Store:
     @property
     def form(self) -> Form:
         """How records become columns in this folder."""
-        return Form.from_json(self.fact("form"))
+        told = self.fact("form")
+        if self._form is None or self._form[0] != told:
+            self._form = told, Form.from_json(told)
+        return self._form[1]
 
     @property
     def records(self) -> RecordFolder:
@@ -467,16 +481,20 @@ class Store:
         """Remove these files and epochs for good."""
         remove_places(strays)
 
-    def erase(self, replaced: Sequence[Place] | None = None) -> None:
-        """Overwrite deleted records, remove replaced files and applied requests, and empty the log, at the same time.
+    def erase(self, replaced: Sequence[Place] | None = None, *, empties_log: bool = True) -> None:
+        """Overwrite deleted records, remove replaced files and applied requests, and empty the log.
 
-        These do not depend on one another, and each may be repeated.
+        These do not depend on one another, and each may be repeated. They are done at the same time where that is
+        worth a thread.
 
         Parameters
         ----------
         replaced
             The files that were replaced, if that is known. Otherwise all files are listed, to find those that the
-            database does not name.
+            database does not name, and rows of an update that failed are cut off.
+        empties_log
+            Whether the log may hold what has to be erased. It does not after an update that only deletes or adds
+            records under the exact promise: rows of `state.db` say nothing once the files that they name are erased.
         """
         num_slots, records = self.position.num_slots, self.records
         strays = self._strays() if replaced is None else list(replaced)
@@ -485,7 +503,8 @@ class Store:
 
         def overwrite() -> None:
             records.erase(slots)
-            records.cut(num_slots)  # afterwards, so that rows are erased before they are cut off
+            if replaced is None:
+                records.cut(num_slots)  # afterwards, so that rows are erased before they are cut off
             report_step("erase.slots")
 
         def sweep() -> None:
@@ -499,7 +518,8 @@ class Store:
             self.database.checkpoint()
             report_step("erase.checkpoint")
 
-        for_each(lambda act: act(), [overwrite, sweep, empty_log])
+        parts = [overwrite, sweep, *([empty_log] if empties_log else [])]
+        for_each(lambda act: act(), parts, fewest=1 + (len(parts) if len(strays) + len(slots) <= _FEW else 0))
 
     def overwrite(self) -> None:
         """Write zeros over each deleted record that is not known to be overwritten. This may be repeated."""

@@ -18,6 +18,7 @@ import os
 import sqlite3
 import struct
 import time
+import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -60,6 +61,9 @@ class Tally:
         self._changes: dict[str, list[int]] = {}
         self._hashes: dict[tuple[int, int | None], list[bytes]] = {}  # rows of HASHES that were not added up yet
         self._number = 0
+        self._known: tuple[int, dict[str, list[Any]]] | None = None  # what this connection wrote last
+        self._sums: dict[str, list[Any]] = {}
+        self._descriptor = -1  # of the file beside the database
 
     def start(self) -> None:
         """Begin the tally of an empty database, inside the caller's transaction."""
@@ -106,11 +110,11 @@ class Tally:
         self._changes = {table: change for table, change in self._changes.items() if any(change)}
         if not self._changes:  # rows were written as they were
             return
-        number, sums = self._read()
+        (number, sums), self._known = self._known or self._read(), None  # not to be trusted until this is committed
         for table, (rows, total) in self._changes.items():
             before = sums.get(table, [0, "0"])
             sums[table] = [before[0] + rows, f"{(int(before[1], 16) + total) % _MODULUS:x}"]
-        self._number = number + 1
+        self._number, self._sums = number + 1, sums
         text = json.dumps({**sums, _OWN: [self._number, "0"]}, sort_keys=True)
         self._connection.execute("UPDATE tally SET number = ?, sums = ? WHERE only = 1", (self._number, text))
 
@@ -119,12 +123,12 @@ class Tally:
         if not self._changes:
             return
         self._changes.clear()
+        self._known = self._number, self._sums
         with contextlib.suppress(OSError):  # then an older number stays there
-            descriptor = self._place.open(os.O_WRONLY)
-            try:
-                write_all(descriptor, _packed(self._number), 0)  # a part of it would count as damage
-            finally:
-                os.close(descriptor)
+            if self._descriptor < 0:
+                self._descriptor = self._place.open(os.O_WRONLY)
+                weakref.finalize(self, os.close, self._descriptor)
+            write_all(self._descriptor, _packed(self._number), 0)  # a part of it would count as damage
 
     def forget(self) -> None:
         """Forget what was changed: it was rolled back."""

@@ -18,11 +18,14 @@ class ThreadGroup:
     """
 
     def __init__(self, size: int) -> None:
-        self._pool = ThreadPoolExecutor(size, "store")
+        self._size = size
+        self._pool: ThreadPoolExecutor | None = None  # until there is something for it
         self._jobs: list[Future[Any]] = []
 
     def start(self, act: Callable[..., T], *args: Any) -> Future[T]:
         """Run a function as soon as a thread is free."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._size, "store")
         job = self._pool.submit(act, *args)
         self._jobs.append(job)
         return job
@@ -41,7 +44,9 @@ class ThreadGroup:
 
         It waits for jobs and not for threads: a thread whose `join` is interrupted may count as ended before it has.
         """
-        wait([job for job in self._jobs if not job.cancel()])
+        running = [job for job in self._jobs if not job.cancel()]
+        if running:
+            wait(running)
 
     def close(self) -> None:
         """Start no more jobs. When this returns or raises, no thread is at work."""
@@ -49,7 +54,8 @@ class ThreadGroup:
         while True:
             try:
                 self.halt()
-                self._pool.shutdown()
+                if self._pool is not None:
+                    self._pool.shutdown()
                 break
             except BaseException as error:  # from a signal: nothing else fails here
                 interruption = error
@@ -63,12 +69,13 @@ class ThreadGroup:
         self.close()
 
 
-def for_each(act: Callable[[T], None], things: list[T], *, most: int = 8) -> None:
+def for_each(act: Callable[[T], None], things: list[T], *, most: int = 8, fewest: int = 6) -> None:
     """Call a function for each thing, in several threads: the disk serves many requests in the time of one.
 
-    All calls are made. The first error is raised when all have ended.
+    All calls are made. The first error is raised when all have ended. Fewer things than `fewest` are done one after
+    another, up to the first error: to start threads would take longer.
     """
-    if len(things) < 2:
+    if len(things) < fewest:
         for thing in things:
             act(thing)
         return
