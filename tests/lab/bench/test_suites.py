@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from expunge.core.errors import ParameterError
 from expunge.privacy.mechanisms import MECHANISM_NAMES
 from expunge.training.learners import ScikitModel
-from expunge_lab.bench import SUITES, Line, Target, run_suites
+from expunge_lab.bench import SUITES, Target, run_suites
 from expunge_lab.bench.predict import majority_of
 from expunge_lab.bench.sampling import draw, many_records, peak_bytes, toss_coins
 from expunge_lab.bench.workload import fit_table_voters, fit_voters, make_queries, make_records, make_table
