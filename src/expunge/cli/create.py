@@ -17,6 +17,7 @@ from expunge.cli.output import (
     AsJson,
     ClassWeight,
     Data,
+    Engine,
     Folder,
     Jobs,
     Threshold,
@@ -291,6 +292,7 @@ def create(
         Path | None, typer.Option(metavar="FILE", help="The witness's key: its file `witness.key`.")
     ] = None,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the deployment that is in the folder.")] = False,
     as_json: AsJson = False,
@@ -410,6 +412,7 @@ def create(
                 clock_seconds=clock,
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
+                executor=executor,
                 encrypt=encrypt,
                 rng=_randomness(seed),
                 witness=source,

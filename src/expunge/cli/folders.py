@@ -203,7 +203,9 @@ def _has_gaps(features: Any) -> bool:
 
 
 @contextmanager
-def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None = None) -> Iterator[DurableDeployment]:
+def opened(
+    folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None = None, executor: str | None = None
+) -> Iterator[DurableDeployment]:
     """Open a deployment for writing, and close it at the end. What is pending stays so until a command applies it."""
     import expunge
 
@@ -211,7 +213,8 @@ def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None
         importable_from_here()
     settle(folder)
     try:
-        with expunge.open(folder, trust=tuple(trust or ()), n_jobs=jobs, apply_pending=False) as deployment:
+        options: dict[str, Any] = {"n_jobs": jobs, "executor": executor, "apply_pending": False}
+        with expunge.open(folder, trust=tuple(trust or ()), **options) as deployment:
             yield deployment
     except KeyboardInterrupt:
         raise Interrupted("interrupted; what was accepted is kept") from None

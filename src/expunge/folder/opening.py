@@ -39,6 +39,7 @@ from expunge.folder.store.ensembles import (
     FirstEnsembleWriter,
     activate,
     dump_classes,
+    let_be_read,
     read_key_draw,
     read_state,
     write_key,
@@ -52,9 +53,10 @@ from expunge.serving.keeper import RoundState
 from expunge.serving.promises import ONLY_CLASSES, ONLY_MEANS, Consensus, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
+from expunge.training.engines import make_executor
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import NUMERICS, Numerics
-from expunge.training.execution import Executor, make_executor
+from expunge.training.execution import Executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
 from expunge.training.recipe import Recipe
@@ -82,6 +84,7 @@ def create(
     clock_seconds: int = 60,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    executor: str | Executor | None = None,
     encrypt: bool = False,
     rng: Randomness | None = None,
     witness: NonceSource | None = None,
@@ -131,6 +134,9 @@ def create(
         Modules or classes of your own whose objects may be pickled.
     n_jobs
         The number of worker processes for training.
+    executor
+        Where models are trained: "serial", "processes", "ray", "ray://HOST:PORT" or an `Executor`. None is the backend
+        of joblib's `parallel_config` if one is in force, else worker processes by `n_jobs`. It does not change a model.
     encrypt
         Whether records, models and pending requests are kept under a key each, so that to delete one is to overwrite
         its key.
@@ -187,7 +193,7 @@ def create(
         raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     if witness is not None and (rng is not None or isinstance(promised, Consensus)):
         raise ParameterError("a witness has no part in a key that follows from a seed" if rng else NO_WITNESS)
-    chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
+    chance, engine = rng or Randomness.from_system(), make_executor(n_jobs, executor)
     with (
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
@@ -234,7 +240,7 @@ def create(
             rng=chance,
             front=front,
             max_generations=promised.max_generations,
-            executor=executor,
+            executor=engine,
             advance=advance,
             key=key,
             numerics=numerics,
@@ -264,13 +270,14 @@ def create(
         _write_down(store, deployment.inside, front, made, facts, told, draw, trusted)
     store = Store.open(folder)
     try:
+        let_be_read(deployment.inside.state, folder)
         return DurableDeployment(
             store,
             deployment.inside,
             base,
             front=front,
             max_generations=promised.max_generations,
-            executor=executor,
+            executor=engine,
             trusted=trusted,
         )
     except BaseException:
@@ -331,6 +338,7 @@ def open(
     *,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    executor: str | Executor | None = None,
     apply_pending: bool = True,
 ) -> DurableDeployment:
     """Open a deployment's folder for predicting and updating. One process at a time may have it open.
@@ -346,6 +354,8 @@ def open(
         The modules or classes of your own that the folder was created with.
     n_jobs
         The number of worker processes for training.
+    executor
+        Where models are trained, as in `create`.
     apply_pending
         Whether to apply the requests that are due.
 
@@ -375,7 +385,7 @@ def open(
     ...     deployment.status.num_records
     20
     """
-    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs))
+    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs, executor))
     try:
         if apply_pending and deployment.is_due:
             deployment.apply()
@@ -589,4 +599,4 @@ def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) 
             model = bound.fit(take(X, slots), y, 0, weights=weights)
     except Exception:  # too few records for this learner; that says nothing about its models
         return
-    encode_model(bound, model, trusted=trusted)
+    encode_model(bound, model, trusted=trusted, beside_records=True)

@@ -63,7 +63,8 @@ from expunge.service.problems import Problem, problem_of
 from expunge.service.signing import Signer
 from expunge.service.traffic import Traffic
 from expunge.service.trainer import Trainer, num_workers
-from expunge.training.execution import KeptProcesses
+from expunge.training.engines import make_executor
+from expunge.training.execution import Executor, KeptProcesses
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DATA: Final = frozenset({JSON, PROBLEM})  # which have no content policy of their own
@@ -336,7 +337,7 @@ class Service(Host):
         limits: Limits | None = None,
         allow_unguarded: bool = False,
         trust: Sequence[str] = (),
-        workers: KeptProcesses | None = None,
+        workers: Executor | None = None,
         lines: Lines | None = None,
         tokens: Tokens | None = None,
         signer: Signer | None = None,
@@ -431,6 +432,7 @@ def make_app(
     limits: Limits | None = None,
     allow_unguarded: bool = False,
     jobs: int | None = None,
+    executor: str | None = None,
     log_requests: bool = True,
     issuer: Issuer | None = None,
     signer: Signer | None = None,
@@ -450,6 +452,8 @@ def make_app(
         Serve also if an (α,β,γ) promise was asked for and is vacuous, or if none is claimed.
     jobs
         How many processes train; all cores but one if None.
+    executor
+        Where they train, as `expunge.create` takes it; in processes that give way to the answers if None.
     log_requests
         Whether each request has a line in the operator's log.
     issuer
@@ -474,7 +478,7 @@ def make_app(
     tokens = None if issuer is None else Tokens(issuer)
     if tokens is not None:
         tokens.load()
-    workers = KeptProcesses(num_workers(jobs))
+    workers = KeptProcesses(num_workers(jobs)) if executor is None else make_executor(jobs, executor)
     deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
         lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from expunge.core.errors import ExpungeError
 from expunge.core.words import utc
 from expunge.folder import DurableDeployment
-from expunge.training.execution import KeptProcesses
+from expunge.training.execution import Executor
 
 _PATIENCE: Final = (1.0, 5.0, 15.0, 60.0)  # seconds before a round that failed is tried again
 _LONGEST: Final = 3600.0  # seconds that the thread sleeps at most
@@ -39,14 +39,12 @@ class Trainer:
     deployment
         The deployment, opened by `open_to_serve`.
     workers
-        The processes that it trains in.
+        Where it trains.
     tell
         Called with each error, for the operator's log.
     """
 
-    def __init__(
-        self, deployment: DurableDeployment, workers: KeptProcesses, *, tell: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, deployment: DurableDeployment, workers: Executor, *, tell: Callable[[Exception], None]) -> None:
         self._deployment, self._workers, self._tell = deployment, workers, tell
         self._wanted, self._ended = threading.Event(), threading.Event()
         self._must_apply = False

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
 from expunge.folder.store.models import StoredModels
 from expunge.folder.store.packs import PACK, SALT_BYTES, is_pack, write_pack
-from expunge.folder.store.slabs import RecordFolder
+from expunge.folder.store.slabs import RecordFolder, SlabRows
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
 from expunge.folder.store.threads import ThreadGroup
@@ -177,7 +178,7 @@ class FirstEnsembleWriter:
             self._flushing = self._threads.start(folder.flush)
             self._total = folder.total(len(order))
             self._store.write_fact("form", form.to_json())
-            return _restored(folder, records, len(order))
+            return _restored(self._store, folder, records, len(order))
 
     def write_models(self, state: EnsembleState) -> StagedEnsemble:
         """Write all models, and wait until everything is on the disk."""
@@ -236,7 +237,7 @@ def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     folder = RecordFolder.write(place, form, _in_order(state.records, order, form), store.keys)
     flush_files([place.parent])
     report_step("rewrite.done")
-    records = _restored(folder, state.records, len(order))
+    records = _restored(store, folder, state.records, len(order))
     places = np.empty(state.records.num_slots, dtype=np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
     moved = replace(state, records=records, members=tuple(np.sort(places[slots]) for slots in state.members))
@@ -252,20 +253,21 @@ def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterato
         yield arranged(records.extract(slots), places)
 
 
-def _restored(folder: RecordFolder, pattern: Records, num_slots: int) -> Records:
+def _restored(store: Store, folder: RecordFolder, pattern: Records, num_slots: int) -> Records:
     return Records.restored(
         folder.read(num_slots),
         dead=(),
         classes=pattern.classes,
         allow_missing=pattern.allow_missing,
         layout=pattern.layout,
+        source=SlabRows(store.folder, folder, num_slots),
     )
 
 
 def _write_model(
     store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
 ) -> WrittenModel:
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
     told = encoded.data + secrets.token_bytes(SALT_BYTES)
     content, cell = store.seal(told)
@@ -275,7 +277,7 @@ def _write_model(
 
 
 def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     report_step("stage.model")
     return encoded
 
@@ -401,13 +403,23 @@ def read_records(store: Store) -> Records:
     form = store.form
     dead, erased = store.deleted_slots()
     store.require_total()
+    folder, num_slots = store.records, store.position.num_slots
     return Records.restored(
-        store.records.read(store.position.num_slots, dead, erased),
+        folder.read(num_slots, dead, erased),
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),
         layout=form.layout,
+        source=SlabRows(store.folder, folder, num_slots),
     )
+
+
+def let_be_read(state: EnsembleState, folder: Path) -> None:
+    """Let other processes read the records of a state that is in force: all of its rows are in this folder now."""
+    source = state.records.source
+    if isinstance(source, SlabRows):
+        source.folder = folder
+        source.num_rows = max(source.num_rows, state.records.num_slots if state.records.places is None else 0)
 
 
 def read_state(
@@ -426,16 +438,28 @@ def read_state(
         numerics, known = store.fact("numerics"), read_environments(store)
         recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
         cells = [row[5] for row in rows]
+        members = recipe.members(records)
         models = StoredModels.find(
-            store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted, keys=store.keys, cells=cells
+            store.place,
+            [row[1:4] for row in rows],
+            recipe.learner,
+            trusted=trusted,
+            keys=store.keys,
+            cells=cells,
+            rows=lambda shard: recipe.changed_rows(shard, records, members[shard]),
         )
         environments = tuple(_known(store, known, row[4]) for row in rows)
-        return EnsembleState(records, recipe, recipe.members(records), models, environments)
+        return EnsembleState(records, recipe, members, models, environments)
 
 
 def keep_readable(state: EnsembleState, staged: StagedEnsemble) -> None:
-    """Read the models whose files are replaced before they are: a prediction under way may still need them."""
+    """Read the models whose files are replaced before they are: a prediction under way may still need them.
+
+    Models of records that are written anew are read too, where they were stored beside their records.
+    """
     if isinstance(state.models, StoredModels):
+        if staged.rewritten:
+            state.models.keep(state.models.beside_records)
         is_same = state.num_shards == staged.state.num_shards  # else everything is trained anew
         state.models.keep(staged.trained if is_same else range(state.num_shards))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from expunge.core.files import flush_data, write_all
 from expunge.core.place import Place
 from expunge.folder.store.checksums import FEATURES, NAMES, Sums, heap_sums, place_sums, row_sums, total
 from expunge.folder.store.columns import Column, Form
-from expunge.folder.store.files import flush_files
+from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.keyfile import TAG, KeyFile, seal_rows, unseal_rows
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
@@ -189,6 +190,38 @@ class RecordFolder:
         block = self.form.join(parts)
         return replace(block, check=FeatureCheck(self, stored)) if is_mapped else block
 
+    def gather(self, slots: NDArray[np.int64]) -> Block:
+        """Read the records in some slots, ascending, as a block of these alone, and check them. No other row is read.
+
+        Raises
+        ------
+        FormatError
+            If a record is not what was written.
+        StoreError
+            If one was erased.
+        """
+        count = int(slots[-1]) + 1 if len(slots) else 0
+        for line in [line for column in self._columns for line in self._too_short(column, count)]:
+            raise FormatError(line)
+        parts: dict[str, Any] = {}
+        sums = _fresh_sums(slots)
+        for column in self._summed:
+            if column.dtype is None:
+                spans = self._map(replace(column, dtype="<i8", shape=(2,)), count)[slots]
+                parts[column.name] = self._some_rows(column, spans)
+                sums[:, self._part(column)] += heap_sums(column.name, parts[column.name], spans)
+            else:
+                parts[column.name] = values = np.array(self._map(column, count)[slots])
+                sums[:, self._part(column)] += row_sums(column.name, values)
+        stored = self._map(_SUMS, count)[slots]
+        for row, part in np.argwhere(sums != stored)[:1].tolist():
+            if not stored[row].any():
+                raise StoreError(f"{self.path}: the record in row {slots[row]:,} was erased while it was read")
+            raise self._damaged(part, int(slots[row]))
+        if self.keys is not None:
+            self._unseal(parts, np.arange(len(slots)), self.keys, slots)
+        return self.form.join(parts)
+
     def _seal(self, parts: dict[str, Any], slots: NDArray[np.int64], keys: KeyFile) -> None:
         """Encrypt rows in place, each under a new key, and add the column of their seals."""
         cells = keys.add(len(slots))
@@ -208,10 +241,15 @@ class RecordFolder:
         known = np.column_stack([cells.astype("<u8"), tags])
         parts[_SEALS.name] = np.column_stack([known, row_sums("seal", known) + place_sums(NAMES, slots)]).astype("<u8")
 
-    def _unseal(self, parts: dict[str, Any], live: NDArray[np.int64], keys: KeyFile) -> None:
-        """Decrypt the rows of live records in place. All other rows become empty."""
+    def _unseal(
+        self, parts: dict[str, Any], live: NDArray[np.int64], keys: KeyFile, slots_of: NDArray[np.int64] | None = None
+    ) -> None:
+        """Decrypt the rows of live records in place. All other rows become empty.
+
+        `slots_of` are the slots of these rows, where `parts` does not hold all slots.
+        """
         fixed, heaps, width = self._layout()
-        cells, tags = self._seals_of(live)
+        cells, tags = self._seals_of(live if slots_of is None else slots_of)
         whole = _side_by_side([parts[column.name] for column in fixed], len(parts[_SEALS.name]))
         texts = {column.name: [b""] * len(whole) for column in heaps}
         dead = np.ones(len(whole), dtype=np.bool_)
@@ -507,6 +545,59 @@ class FeatureCheck:
             if not stored[place]:
                 raise StoreError(f"{self.folder.path}: the record in row {rows[place]:,} was erased while it was read")
             raise self.folder._damaged(FEATURES, int(rows[place]))
+
+
+class SlabRows:
+    """Where other processes read the records of a folder by themselves: an epoch's columns, under the folder's path.
+
+    They may be on other machines, if these see the folder under the same path.
+
+    Parameters
+    ----------
+    folder
+        The deployment's folder.
+    records
+        The epoch's columns in it.
+    num_rows
+        How many rows are there.
+    """
+
+    def __init__(self, folder: Path, records: RecordFolder, num_rows: int) -> None:
+        self.folder, self.num_rows = folder, num_rows
+        self._epoch, self._form = records.place.name, records.form
+        self._key = None if records.keys is None else (records.keys.place.name, records.keys.identity)
+        self._opened: RecordFolder | None = None
+
+    def read(self, rows: NDArray[np.int64]) -> Block:
+        """Read some rows, ascending, and check them.
+
+        Raises
+        ------
+        StoreError
+            If the folder is not there, or a record is not what was written.
+        """
+        if self._opened is None:
+            self._opened = self._open()
+        with explain_errors(self.folder):
+            return self._opened.gather(rows)
+
+    def _open(self) -> RecordFolder:
+        try:
+            home = Place.hold(self.folder, only_reads=True)
+            place = Place.hold(self.folder / "records" / self._epoch, only_reads=True)
+        except OSError as error:
+            raise StoreError(
+                f"the worker on {socket.gethostname()} cannot read {self.folder} ({error.strerror or error}): workers "
+                "on other machines need it under the same path, on a shared file system"
+            ) from error
+        keys = None
+        if self._key is not None:
+            name, identity = self._key
+            keys = KeyFile.open(home / "keys" / name, identity, read_only=True)
+        return RecordFolder(place, self._form, keys)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "folder": self.folder.absolute(), "_opened": None}
 
 
 def file_names(form: Form) -> list[str]:
