@@ -177,7 +177,7 @@ def test_units_do_not_matter_to_a_scaled_ridge():
 
 def test_too_many_categories_are_refused_and_the_column_is_named(monkeypatch):
     monkeypatch.setattr(exact, "_MOST_CATEGORIES", 10)
-    for name in ("ridge-exact", "neighbours-exact"):
+    for name in ("ridge-exact",):
         with pytest.raises(TrainingError, match=r"there are 15 categories.*leave out column 'town'"):
             mixed_state(name, customers(300))
         X, y = customers(300)
