@@ -46,6 +46,7 @@ class Served:
     url: str
     keys: dict = field(default_factory=dict)
     integration: object = None
+    told: list = field(default_factory=list)
 
     @property
     def port(self):

@@ -19,9 +19,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -34,6 +36,8 @@ from expunge.core.words import seconds_of
 from expunge.service.about import longer_than_a_tick
 from expunge.service.access import ROLES, KeyFile
 from expunge.service.application import make_app
+from expunge.service.integrations import IntegrationFile
+from expunge.service.signing import sign
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(300, 2))
@@ -43,6 +47,9 @@ TICK = 1
 PATIENCE = 120
 PROMISES = {"consensus": Consensus(max_predictions=1000), "noise": Noise(max_predictions=1000)}
 DRAWN = [
+    (r"-----BEGIN CERTIFICATE-----[\s\S]*-----END CERTIFICATE-----", "<certificate>"),
+    (r'"[xy]":\s?"[\w-]{43}"', "<point>"),
+    (r"http://127\.0\.0\.1:\d+(/\d)?", "<address>"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>"),
     (r"expunge/[0-9a-f]{32}", "<log>"),
     (r"(?:[0-9a-f]{4} ){3,}[0-9a-f]{4}", "<fingerprint>"),
@@ -73,10 +80,30 @@ def made(folder, promise):
     return folder
 
 
+class Receiver(BaseHTTPRequestHandler):
+    """Another system, which is told what became of its petitions."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.told[self.path].append((time.time(), sorted(name.lower() for name in self.headers), body))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
 @contextlib.contextmanager
 def served_together(folders, served):
     """All of them are served, each by a process of its own."""
     keys = [{role: KeyFile(folder).create(role)[0] for role in ROLES} for folder in folders]
+    receiver, others = ThreadingHTTPServer(("127.0.0.1", 0), Receiver), []
+    receiver.told = {f"/{place}": [] for place in range(len(folders))}
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    for (where, told), folder, own in zip(receiver.told.items(), folders, keys, strict=True):
+        callback = f"http://127.0.0.1:{receiver.server_address[1]}{where}"
+        own["integration"], made = IntegrationFile(folder).create("crm", callbacks=[callback])
+        others.append((made, told))
     logs = [folder.with_suffix(".log") for folder in folders]
     told = json.dumps([[str(folder), str(log)] for folder, log in zip(folders, logs, strict=True)])
     process = subprocess.Popen(
@@ -88,8 +115,15 @@ def served_together(folders, served):
             assert select.select([process.stdout], [], [], max(0, ends - time.monotonic()))[0], "they did not start"
             folder, _, url = process.stdout.readline().partition(" is served at ")
             urls[folder] = url.strip()
-        yield [served(folder, process, urls[str(folder)], own) for folder, own in zip(folders, keys, strict=True)], logs
+        yield (
+            [
+                served(folder, process, urls[str(folder)], own, *other)
+                for folder, own, other in zip(folders, keys, others, strict=True)
+            ],
+            logs,
+        )
     finally:
+        receiver.shutdown()
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
@@ -106,19 +140,39 @@ def pairs(tmp_path_factory, served):
             folders.append(made(folder / promise / which / "shop", promise))  # so few shards: the promise is vacuous
     with served_together(folders, served) as (services, logs), ThreadPoolExecutor(len(services)) as pool:
         told = list(pool.map(drive, services))
+        others = [service.told for service in services]
         inside = [service.ask("GET", "/v1/inside").json for service in services]
         time.sleep(1.2)  # lines about requests are written once a second
         written = [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
-    everything = list(zip(told, written, inside, strict=True))
+    everything = list(zip(told, list(zip(written, others, strict=True)), inside, strict=True))
     return {promise: everything[2 * place : 2 * place + 2] for place, promise in enumerate(PROMISES)}
+
+
+def petition(service, id, person):
+    """An erasure request in the form of OpenDSR."""
+    return {
+        "subject_request_id": id,
+        "subject_request_type": "erasure",
+        "subject_identities": [{"identity_type": "controller_customer_id", "identity_value": person}],
+        "status_callback_urls": list(service.integration.callbacks),
+    }
+
+
+def signed(service, id, person):
+    """An event, and its header fields."""
+    identities = [{"type": "controller_customer_id", "value": person}]
+    body = json.dumps({"type": "erasure.requested", "data": {"identities": identities}}).encode()
+    at = int(time.time())
+    made = sign(service.integration.secret, id, at, body)
+    return body, {"webhook-id": id, "webhook-timestamp": str(at), "webhook-signature": made}
 
 
 def drive(service):
     """Ask for everything, as everybody but the operator."""
     told = []
 
-    def ask(role, method, path, data=None, **headers):
-        found = service.ask(method, path, data, role=role, **headers)
+    def ask(role, method, path, data=None, **more):
+        found = service.ask(method, path, data, role=role, **more)
         told.append((role, method, path, found))
         return found
 
@@ -126,7 +180,19 @@ def drive(service):
     many = {"delete": {"ids": list(range(10, 60))}}
     request = ask("update", "POST", "/v1/updates", many).json["request"]
     assert ask("update", "GET", f"/v1/updates/{request}", Prefer="wait=60").json["state"] == "applied"
-    for role in (*(role for role in ROLES if role != "operator"), None):
+    for number, (id, person) in enumerate((("p-1", "250"), ("p-2", "nobody"), ("w-1", "nobody")), 1):
+        if id == "w-1":
+            body, fields = signed(service, id, person)
+            ask(None, "POST", "/v1/webhooks/crm", body=body, **fields)
+        else:
+            ask("integration", "POST", "/opendsr/requests", petition(service, id, person))
+            ask("integration", "POST", "/opendsr/requests", petition(service, id, "251"))  # the id is used
+        while len(service.told) < number:  # one after another: so both services make the same rounds
+            time.sleep(0.05)
+    for id in ("p-1", "p-2", "p-3"):
+        ask("integration", "GET", f"/opendsr/requests/{id}")
+        ask("integration", "DELETE", f"/opendsr/requests/{id}")
+    for role in (*(role for role in ROLES if role != "operator"), "integration", None):
         for rows in (FAR[:1], FAR, FAR * 50):
             ask(role, "POST", "/v1/predictions", {"rows": rows})
         ask(role, "POST", "/v1/predictions?probabilities=true", {"rows": FAR})
@@ -204,7 +270,8 @@ def test_tags_and_lengths_follow_from_what_is_sent(pairs, promise):
     unequal = {
         mine[2]
         for mine, yours in zip(first, second, strict=True)
-        if len(mine[3].body) != len(yours[3].body) and not mine[2].startswith(("/v1/overview", "/metrics"))
+        if len(mine[3].body) != len(yours[3].body)
+        and not mine[2].startswith(("/v1/overview", "/metrics", "/opendsr/certificate"))
     }
     assert unequal == set()
 
@@ -212,12 +279,35 @@ def test_tags_and_lengths_follow_from_what_is_sent(pairs, promise):
 @pytest.mark.parametrize("promise", PROMISES)
 def test_no_line_of_the_log_depends_on_the_key(pairs, promise):
     kept = [
-        [each | {"id": "", "at": "", "caller": ""} for each in lines if not each.get("inside")]
-        for _, lines, _ in pairs[promise]
+        [each | {"id": "", "at": "", "caller": "", "message": ""} for each in lines if not each.get("inside")]
+        for _, (lines, _), _ in pairs[promise]
     ]
+    told = [sorted((each for each in lines if each["event"] == "callback"), key=str) for lines in kept]
+    kept = [[each for each in lines if each["event"] != "callback"] for lines in kept]
     assert len(kept[0]) > 150
     assert kept[0] == kept[1]
     assert not [each for each in kept[0] if "ms" in each]
+    assert len(told[0]) == 3
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_other_systems_are_told_the_same_and_not_before_the_tick(pairs, promise):
+    """With or without records: the messages differ in the id alone."""
+    (_, (_, first), _), (_, (_, second), _) = pairs[promise]
+    assert sorted(plain(body.decode(), promise) for *_, body in first) == sorted(
+        plain(body.decode(), promise) for *_, body in second
+    )
+    assert len({str(fields) for _, fields, _ in (*first, *second)}) == 2  # OpenDSR's signature, or not
+    names = set()
+    for at, _, body in (*first, *second):
+        found = json.loads(body)
+        names.add(found.get("subject_request_id") or found["data"]["id"])
+        if "timestamp" in found:
+            applied = seconds_of(found["timestamp"])
+            assert applied % TICK == 0
+            assert at >= applied
+    assert names == {"p-1", "p-2", "w-1"}
 
 
 @pytest.mark.parametrize("promise", PROMISES)

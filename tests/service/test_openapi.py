@@ -35,7 +35,7 @@ def shop(first_churn, tmp_path_factory, serve):
     import shutil
 
     folder = shutil.copytree(first_churn, tmp_path_factory.mktemp("fuzzed") / "churn")
-    with serve(folder, "--no-log-requests") as running:
+    with serve(folder, "--no-log-requests", integration={}) as running:
         yield running
 
 
@@ -63,7 +63,16 @@ def test_every_operation_has_a_summary_and_a_name_of_its_own(shop):
     assert [each["operationId"] for each in operations if not each["summary"]] == []
 
 
-FUZZED = ("/v1/predictions", "/v1/updates", "/v1/updates/{id}", "/v1/certificates/{request}", "/v1/log", "/v1/schema")
+BY_OTHERS = ("/opendsr", "/v1/webhooks")
+FUZZED = (
+    "/v1/predictions",
+    "/v1/updates",
+    "/v1/updates/{id}",
+    "/v1/certificates/{request}",
+    "/v1/log",
+    "/v1/schema",
+    *BY_OTHERS,
+)
 
 
 def test_what_the_document_says_holds_for_generated_requests(shop):
@@ -86,7 +95,8 @@ def _try(strategy, shop):
     )
     @given(case=strategy)
     def run(case):
-        case.headers = {**(case.headers or {}), "Authorization": f"Bearer {shop.keys['operator']}"}
+        key = shop.keys["integration" if case.operation.path.startswith(BY_OTHERS) else "operator"]
+        case.headers = {**(case.headers or {}), "Authorization": f"Bearer {key}"}
         case.headers.pop("Prefer", None)
         case.call_and_validate(base_url=shop.url, checks=CHECKS)
         seen.append(1)
@@ -105,6 +115,12 @@ SEEDS = {
     ],
     "text/csv": [b"age,spend\n41,0.5\n", b"id,household,age,spend,churned\n900,h1,4,1,yes\n", b"id\n17\n"],
 }
+
+
+PETITION = (
+    b'{"subject_request_id": "a-1", "subject_request_type": "erasure", "subject_identities": '
+    b'[{"identity_type": "controller_customer_id", "identity_value": "nobody"}]}'
+)
 
 
 def mutated(rng, body):
@@ -148,10 +164,13 @@ def test_ten_thousand_broken_bodies_break_nothing(shop):
             if number % 10
             else "/v1/updates" + rng.choice(["", "?operation=add", "?operation=delete"])
         )
-        connection.request("POST", path, body, {"Authorization": key, "Content-Type": kind})
+        sender = key
+        if number % 25 == 1:
+            path, sender, body = "/opendsr/requests", f"Bearer {shop.keys['integration']}", mutated(rng, PETITION)
+        connection.request("POST", path, body, {"Authorization": sender, "Content-Type": kind})
         found = connection.getresponse()
         content = found.read()
-        assert found.status in (200, 202, 400, 409, 413, 415, 422), (found.status, kind, body, content)
+        assert found.status in (200, 201, 202, 400, 409, 413, 415, 422), (found.status, kind, body, content)
         if found.status >= 400:
             assert json.loads(content)["type"].startswith("urn:expunge:problem:")
         statuses[found.status] = statuses.get(found.status, 0) + 1
