@@ -12,7 +12,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import make_fallback, nonce_source, read_columns, read_records, replacing
+from expunge.cli.folders import make_fallback, nonce_source, read_columns, read_records, replacing, split_url
 from expunge.cli.output import (
     AsJson,
     ClassWeight,
@@ -270,6 +270,14 @@ def create(
         bool,
         typer.Option("--encrypt", help="Keep records and models under a key each: deleting one overwrites its key."),
     ] = False,
+    records: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep the records as Parquet in s3://bucket/prefix or another folder. (A URL in place of FOLDER does "
+            "that too; the folder then gets its last name.)",
+        ),
+    ] = None,
     apply: Annotated[
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
@@ -320,6 +328,7 @@ def create(
     from expunge.tables import parse_classes
 
     policy, source = ApplyPolicy.parse(apply), nonce_source(witness, witness_key)
+    folder, records_at = split_url(folder, records)
     if (pool is not None) != (promise == "student"):
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     if fallback not in (None, *FALLBACKS):
@@ -350,16 +359,16 @@ def create(
         if is_regression and (classes or promise != "exact" or cut is not None):
             what = "--class" if classes else "--threshold" if cut is not None else f"--promise {promise}"
             raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
-        schema, records = read_records(
+        schema, labelled = read_records(
             data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression
         )
-        known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
+        known = parse_classes(classes, labelled.labels) if classes else np.unique(labelled.labels)
         known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
             learner,
             options=learner_options,
             schema=schema,
-            features=records.features,
+            features=labelled.features,
             slices=slices,
             allow_missing=allow_missing,
             on_failure=on_failure,
@@ -376,12 +385,12 @@ def create(
         if probability is not None and sampling == "partition":
             raise ParameterError("--probability is for --sampling independent: in a partition it is 1/shards")
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
-        wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
+        wanted = _wanted(promised, sampler, num_records=len(labelled.labels), num_classes=len(known))
         known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)
         measured = partial(
             _report,
             made,
-            records,
+            labelled,
             classes=known if classes else None,
             takes_missing=takes_missing,
             sampler=promised.make_sampler(sampler, chance),
@@ -396,11 +405,11 @@ def create(
             deployment = expunge.create(
                 place,
                 made,
-                records.features,
-                records.labels,
-                ids=records.ids,
-                subjects=records.subjects,
-                weights=records.weights,
+                labelled.features,
+                labelled.labels,
+                ids=labelled.ids,
+                subjects=labelled.subjects,
+                weights=labelled.weights,
                 classes=known if classes else None,
                 allow_missing=takes_missing,
                 n_shards=shards_made,
@@ -414,6 +423,7 @@ def create(
                 n_jobs=jobs,
                 executor=executor,
                 encrypt=encrypt,
+                records_at=records_at,
                 rng=_randomness(seed),
                 witness=source,
                 provenance={
@@ -602,12 +612,14 @@ class _Made:
     guarantee: Guarantee
     provenance: dict[str, Any]
     figures: dict[str, Any]
+    records_at: str | None
 
 
 def _facts(deployment: DurableDeployment, schema: Schema, folder: Path, *, declared: bool) -> _Made:
     classes: list[Any] = deployment.classes.tolist()
     made, promise, figures = deployment.provenance, deployment.promise, deployment.inside.serving.figures
-    return _Made(folder, deployment.status, classes, declared, schema, promise, deployment.guarantee(), made, figures)
+    guarantee, at = deployment.guarantee(), deployment.records_at
+    return _Made(folder, deployment.status, classes, declared, schema, promise, guarantee, made, figures, at)
 
 
 def _show(made: _Made, *, as_json: bool) -> None:
@@ -616,6 +628,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
         show_json(
             {
                 "folder": str(made.folder),
+                "records_at": made.records_at,
                 "records": status.num_records,
                 "shards": status.num_shards,
                 "classes": made.classes,
@@ -637,6 +650,10 @@ def _show(made: _Made, *, as_json: bool) -> None:
         f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, {what}.",
         markup=False,
     )
+    if made.records_at is not None:
+        console.print(
+            f"The records are in {made.records_at}; the folder is what other commands are given.", markup=False
+        )
     if schema.features:
         console.print(f"Learns from {_columns_in_words(schema)}.", markup=False)
     report = made.provenance["report"]

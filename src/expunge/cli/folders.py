@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,23 @@ def replacing(folder: Path, *, force: bool) -> Iterator[Path]:
         raise Interrupted("interrupted; nothing was created") from None
 
 
+def split_url(folder: Path, records: str | None) -> tuple[Path, str | None]:
+    """The folder, and where the records go. A URL in the folder's place is where the records go.
+
+    Then the folder is in the current one, under the last name of the URL.
+    """
+    kind, mark, rest = str(folder).partition(":/")  # of a path, two bars are one
+    if not mark or not kind.isalnum():
+        return folder, records
+    url = f"{kind}://{'/' if kind == 'file' else ''}{rest.lstrip('/')}"
+    if records is not None:
+        raise ParameterError(f"{url} is where records go: give a folder and --records, or the URL alone")
+    name = url.rstrip("/").rpartition("/")[2]
+    if url.count("/") < 3 or name in ("", ".", ".."):
+        raise ParameterError(f"{url} has no last name, which the folder would get: give a folder and --records {url}")
+    return Path(name), url
+
+
 def settle(folder: Path) -> None:
     """Repair what an exchange under this name left if it was killed half-way."""
     from expunge.folder.store import recover_replacement
@@ -61,7 +78,12 @@ def settle(folder: Path) -> None:
 def _beside(folder: Path) -> Iterator[Path]:
     from expunge.folder.store import Store, replace_folder, workshop
 
-    Store.open(folder).close()  # refuses a folder that is no deployment, or that another process has open
+    with closing(Store.open(folder)) as store:  # refuses no deployment, and one that another process has open
+        if store.records_at is not None:
+            raise InputError(
+                f"the records of {folder} lie in {store.records_at}: --force does not replace them. Remove both first, "
+                "or choose another folder"
+            )
     home = folder.resolve()
     with workshop(home, "new") as beside:
         place = beside / home.name

@@ -88,6 +88,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "generation": facts.generation,
         "round": facts.round,
         "records": facts.num_records,
+        "records_at": view.records_at,
         "shards": facts.num_shards,
         "pending": facts.pending,
         "pending_requests": _pending(view),
@@ -117,7 +118,8 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
     name = escape(str(folder))
     generation = "" if facts.generation is None else f"generation {facts.generation}, "
     console.print(f"[bold]{name}[/bold]: {generation}round {facts.round}", soft_wrap=True)
-    say(f"{facts.num_records:,} records in {count_shards(facts.num_shards)}")
+    at = "" if view.records_at is None else f", kept in {view.records_at}"
+    say(f"{facts.num_records:,} records in {count_shards(facts.num_shards)}{at}")
     say(
         f"requests: {counts['applied']:,} applied, {facts.pending:,} pending, {counts['cancelled']:,} cancelled; "
         f"new ones are applied {_rule(facts.apply)}"

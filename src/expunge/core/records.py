@@ -511,19 +511,27 @@ class Records:
         """
         if order is not None:
             return self._arranged(slots, order)
+        parts = self._rows_of(slots)
+        return settle(concatenate([block.take(rows) for block, rows in parts])), *self._told(parts)
+
+    def _rows_of(self, slots: NDArray[Any]) -> list[tuple[Block, NDArray[np.int64]]]:
+        """Ascending slots as rows of blocks; no row of the first block if there are none."""
         parts = [
             (block, slots[low:high].astype(np.int64) - block.start)
             for block, low, high in self._segments(slots)
             if high > low
         ]
-        if not parts:
-            parts = [(self.blocks[0], np.empty(0, dtype=np.int64))]
-        features = settle(concatenate([block.take(rows) for block, rows in parts]))
+        return parts or [(self.blocks[0], np.empty(0, dtype=np.int64))]
+
+    def _told(
+        self, parts: Sequence[tuple[Block, NDArray[np.int64]]]
+    ) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+        """The labels and the weights of some rows of blocks."""
         labels = np.concatenate([block.labels[rows] for block, rows in parts])
         if not self.has_weights:
-            return features, labels, None
+            return labels, None
         ones = [np.ones(len(rows)) if block.weights is None else block.weights[rows] for block, rows in parts]
-        return features, labels, np.concatenate(ones)
+        return labels, np.concatenate(ones)
 
     def _arranged(
         self, slots: NDArray[Any], order: NDArray[np.int64]
@@ -616,6 +624,17 @@ class Records:
         features, labels, weights = self.gather(slots)
         start = int(slots[0]) if len(slots) else 0
         return Block(start, features, labels, self.ids_of(slots), self.subjects_of(slots), weights)
+
+    def names(self, slots: NDArray[np.int64]) -> Block:
+        """Everything about the records in ascending slots but their features, which are those of no row."""
+        labels, weights = self._told(self._rows_of(slots))
+        none = take(self.blocks[0].features, np.empty(0, dtype=np.intp))
+        return Block(0, none, labels, self.ids_of(slots), self.subjects_of(slots), weights)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether features are kept elsewhere, and are read when they are needed."""
+        return any(block.elsewhere is not None for block in self.blocks)
 
     def rows_of(self, slots: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows in `source` of ascending slots, and the slots that are not there."""
@@ -719,7 +738,8 @@ class Records:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle no trace of deleted records."""
-        is_plain = self.num_live == self.num_slots and all(block.check is None for block in self.blocks)
+        is_mapped = any(block.check is not None for block in self.blocks)
+        is_plain = self.num_live == self.num_slots and not is_mapped and not self.is_elsewhere
         kept = self if is_plain else self.compacted()
         return {**{name: getattr(kept, name) for name in self.__dataclass_fields__}, "source": None, "places": None}
 

@@ -55,7 +55,7 @@ _NAMES: Final = re.compile(
 )
 _FOLDERS: Final = ("records", "models", "waiting", "design", "keys")
 #: What a back-up of the log alone leaves out: the recipe key, models, learner and the secrets of gates.
-_SECRET: Final = ("recipe", "shards", "objects", "environments", "dead")
+_SECRET: Final = ("recipe", "shards", "objects", "environments", "dead", "lake", "parts")
 #: The tables that tell of requests. A restored folder takes them from what is newer.
 _TABLES: Final = (
     *("ledger", "openings", "times", "checkpoints", "hashes", "forgotten", "requests"),
@@ -170,6 +170,11 @@ def back_up(path: str | os.PathLike[str], file: str | os.PathLike[str], *, log_o
             raise InputError(
                 f"{path} is encrypted: a back-up of its keys would outlive deletions. Copy the folder without "
                 "keys/erasure.key, and keep that file where it can be overwritten (docs/durability.md)"
+            )
+        if store.lake is not None and not log_only:
+            raise InputError(
+                f"the records of {path} lie in {store.lake.objects.url}: expunge does not back them up. --log-only "
+                "backs up the log (docs/lake.md)"
             )
         beside = target[1].with_name("backup")  # not the file's own name: the next back-up has another one
         remove_abandoned(beside)

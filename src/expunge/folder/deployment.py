@@ -156,6 +156,11 @@ class DurableDeployment:
         found: dict[str, Any] = self._store.fact("provenance")
         return found
 
+    @property
+    def records_at(self) -> str | None:
+        """Where the records lie, if not in the folder: see `docs/lake.md`."""
+        return self._store.records_at
+
     def note_address(self, address: str) -> None:
         """Write down where this process listens, for replicas and for those who find the folder in use."""
         self._store.note_address(address)

@@ -86,6 +86,12 @@ class DeploymentView:
 
     @property
     @_explained
+    def records_at(self) -> str | None:
+        """Where the records lie, if not in the folder."""
+        return self._store.records_at
+
+    @property
+    @_explained
     def key_is_from_system(self) -> bool:
         """Whether the operating system drew the recipe key. One that follows from a seed is for tests."""
         return bool(self._store.fact("is_system"))

@@ -7,8 +7,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -45,6 +45,7 @@ from expunge.folder.store.ensembles import (
     write_key,
 )
 from expunge.folder.store.files import explain_damage, explain_errors
+from expunge.folder.store.objects import open_objects
 from expunge.folder.store.packs import parted, read_model
 from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
@@ -86,6 +87,7 @@ def create(
     n_jobs: int | None = None,
     executor: str | Executor | None = None,
     encrypt: bool = False,
+    records_at: str | os.PathLike[str] | None = None,
     rng: Randomness | None = None,
     witness: NonceSource | None = None,
     provenance: dict[str, Any] | None = None,
@@ -140,6 +142,9 @@ def create(
     encrypt
         Whether records, models and pending requests are kept under a key each, so that to delete one is to overwrite
         its key.
+    records_at
+        Where the records go instead of the folder, as Parquet partitioned by shard: `s3://bucket/prefix`, or another
+        folder. Nothing may be there. For the exact promise with a partition.
     rng
         The source of all randomness; the operating system if it is None. A fixed seed is for tests.
     witness
@@ -193,8 +198,13 @@ def create(
         raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     if witness is not None and (rng is not None or isinstance(promised, Consensus)):
         raise ParameterError("a witness has no part in a key that follows from a seed" if rng else NO_WITNESS)
+    if records_at is not None:
+        _require_lake_fits(
+            folder, str(records_at), promised, promised.sampling_name(sampling, inclusion_probability), encrypt
+        )
     chance, engine = rng or Randomness.from_system(), make_executor(n_jobs, executor)
     with (
+        ExitStack() as undo,
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
         FirstEnsembleWriter(store, trusted=trusted, is_packed=hides_counts(promised)) as made,
@@ -226,6 +236,9 @@ def create(
         with store.database.transaction():
             if encrypt:
                 store.encrypt()
+            if records_at is not None:
+                store.begin_lake(str(records_at))
+                undo.push(_abandoning(store))
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)
             sampler = promised.make_sampler(sampling, probability)
@@ -268,8 +281,10 @@ def create(
         told = {"fingerprint": fingerprint, "max_generations": promised.max_generations}
         draw = None if drawing is None else drawing.made
         _write_down(store, deployment.inside, front, made, facts, told, draw, trusted)
+    lake = store.lake
     store = Store.open(folder)
     try:
+        store.keep_lake(lake)
         let_be_read(deployment.inside.state, folder)
         return DurableDeployment(
             store,
@@ -283,6 +298,35 @@ def create(
     except BaseException:
         store.close()
         raise
+
+
+def _abandoning(store: Store) -> Callable[..., None]:
+    """What removes a table after an error: the folder that names it was not completed."""
+
+    def leave(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            store.abandon_lake()
+
+    return leave
+
+
+def _require_lake_fits(folder: Path, url: str, promise: Promise, sampling: SamplingName, is_encrypted: bool) -> None:
+    """Refuse what does not go with records outside the folder."""
+    if not promise.is_exact:
+        raise ParameterError(
+            f"records outside the folder are for the exact promise, not for {promise.name}: who can list them sees how "
+            "large the shards are"
+        )
+    if sampling != "partition":
+        raise ParameterError("records outside the folder need --sampling partition: each lies in the part of its shard")
+    if is_encrypted:
+        raise ParameterError(
+            "records outside the folder are not encrypted record by record: let the bucket encrypt them, or leave out "
+            "encrypt"
+        )
+    place = Path(open_objects(url).url)
+    if any(each == folder.absolute() or (each / "state.db").exists() for each in (place, *place.parents)):
+        raise ParameterError(f"{url} lies in a deployment's folder: choose a place beside it")
 
 
 def _identify(store: Store) -> tuple[str, str]:

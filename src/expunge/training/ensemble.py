@@ -617,8 +617,10 @@ def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dic
 
 
 def _has_too_many_dead(records: Records) -> bool:
-    """Whether the storage of deleted records is worth a copy of everybody else's."""
-    return records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 8
+    """Whether the storage of deleted records is worth a copy of everybody else's: not where it holds no features."""
+    return (
+        not records.is_elsewhere and records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 8
+    )
 
 
 def _train(

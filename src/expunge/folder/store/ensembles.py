@@ -30,9 +30,19 @@ from expunge.folder.codec import Encoded, encode_model
 from expunge.folder.store.checksums import add_totals
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
+from expunge.folder.store.lake import (
+    LakeRows,
+    Part,
+    PartChange,
+    change_table,
+    changed_rows,
+    read_parts,
+    switch_parts,
+    write_table,
+)
 from expunge.folder.store.models import StoredModels
 from expunge.folder.store.packs import PACK, SALT_BYTES, is_pack, write_pack
-from expunge.folder.store.slabs import RecordFolder, SlabRows
+from expunge.folder.store.slabs import RecordFolder, SlabRows, feature_sums
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Store
 from expunge.folder.store.threads import ThreadGroup
@@ -57,7 +67,7 @@ class StagedEnsemble:
     """The files of an ensemble that is not in force yet; `rewritten` says whether all records were written anew.
 
     `files` has each shard whose model is in another file from now on, and `trained` those whose model is another one.
-    `total` is that of the checksums of its records.
+    `total` is that of the checksums of its records, and `parts` what changes in the lake, if there is one.
     """
 
     state: EnsembleState
@@ -68,6 +78,7 @@ class StagedEnsemble:
     dead: NDArray[np.int64]
     rewritten: bool
     total: int
+    parts: PartChange | None = None
 
 
 class EnsembleWriter:
@@ -94,7 +105,9 @@ class EnsembleWriter:
         # Records of independent shards lie in a public order: files in another one would tell that there is a new key.
         change = None if is_new and not (self._is_packed and state.sampler.is_independent) else change
         self._learner = state.learner
-        writes = change is None or len(change.added) > 0
+        if self._store.lake is not None:
+            self._store.lake.remember(is_updating=True)
+        writes = change is None or len(change.added) > 0 or self._store.lake is not None
         begin = self._threads.start if writes else self._threads.run
         self._records = begin(_write_records, self._store, state, change, before, form)
 
@@ -131,6 +144,8 @@ class EnsembleWriter:
             self._store.flush_keys()
             report_step("stage.done")
         kept = state
+        if records.parts is not None and not records.rewritten:
+            kept = state.with_models({}, _with_rows(state.records, records.parts))
         if records.rewritten:
             kept = replace(records.state, models=state.models, environments=state.environments)
         return replace(records, state=kept, files=files, trained=trained)
@@ -162,8 +177,9 @@ class FirstEnsembleWriter:
         self._trusted = trusted
         self._is_packed = is_packed
         self._threads = ThreadGroup(_THREADS)
-        self._flushing: Future[None]
+        self._flushing: Future[None] | None = None
         self._total: int
+        self._parts: tuple[Part, ...] = ()
 
     def write(self, records: Records, recipe: Recipe) -> Records:
         """Write the records to files in the recipe's order, and return them mapped from there.
@@ -171,6 +187,11 @@ class FirstEnsembleWriter:
         This is done inside the caller's transaction.
         """
         with self._store.explain_errors():
+            if self._store.lake is not None:
+                folder, self._parts, order = write_table(self._store.epoch_place(1), self._store.lake, records, recipe)
+                self._total = folder.total(len(order))
+                self._store.write_fact("form", folder.form.to_json())
+                return _restored(self._store, folder, records, len(order), self._parts)
             order, form = recipe.layout(records), Form.of_records(records)
             folder = RecordFolder.write(
                 self._store.epoch_place(1), form, _in_order(records, order, form), self._store.keys, flush=False
@@ -197,9 +218,13 @@ class FirstEnsembleWriter:
                 written = {shard: job.result() for shard, job in files.items()}
             flush_files([self._store.place / "models"])
             self._store.flush_keys()
-            self._flushing.result()
+            if self._flushing is not None:
+                self._flushing.result()
             form, shards = self._store.form, tuple(written)
-            return StagedEnsemble(state, 1, form, written, shards, _NONE, rewritten=False, total=self._total)
+            parts = None if self._store.lake is None else PartChange(self._parts, ())
+            return StagedEnsemble(
+                state, 1, form, written, shards, _NONE, rewritten=False, total=self._total, parts=parts
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -218,30 +243,43 @@ def _write_records(
     if change is None or (added is not None and form.widened(added) != form):
         staged = _rewrite(store, state, before.epoch + 1)
     else:
-        folder = RecordFolder(store.epoch_place(before.epoch), form, store.keys)
+        folder = store.records_of(before.epoch)
         total = add_totals(before.total, folder.total_of(change.removed, before.num_slots), sign=-1)
+        parts, sums = None, None
+        if store.lake is not None:
+            parts = change_table(store.lake, store.lake_rows(before.num_slots), state, change, added)
         if added is not None:
             folder.cut(before.num_slots)  # remove what a failed attempt left behind
-            total = add_totals(total, folder.append(added))
-        staged = StagedEnsemble(state, before.epoch, form, {}, (), change.removed, rewritten=False, total=total)
+            if store.lake is not None:
+                slots = np.arange(change.added.start, change.added.stop, dtype=np.int64)
+                sums = feature_sums(form, form.split_features(added.features), slots)
+            total = add_totals(total, folder.append(added, elsewhere=sums))
+        staged = StagedEnsemble(
+            state, before.epoch, form, {}, (), change.removed, rewritten=False, total=total, parts=parts
+        )
     report_step("stage.records")
     return staged
 
 
 def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     """Write all records that are left to new files, in the recipe's order, and map them from there."""
-    order, form = state.recipe.layout(state.records), Form.of_records(state.records)
-    place = store.epoch_place(epoch)
+    place, parts = store.epoch_place(epoch), None
     if place.exists():
         place.remove_tree()
-    folder = RecordFolder.write(place, form, _in_order(state.records, order, form), store.keys)
+    if store.lake is None:
+        order, form = state.recipe.layout(state.records), Form.of_records(state.records)
+        folder = RecordFolder.write(place, form, _in_order(state.records, order, form), store.keys)
+    else:
+        folder, made, order = write_table(place, store.lake, state.records, state.recipe)
+        parts, form = PartChange(made, tuple(part.name for part in read_parts(store.database))), folder.form
     flush_files([place.parent])
     report_step("rewrite.done")
-    records = _restored(store, folder, state.records, len(order))
+    records = _restored(store, folder, state.records, len(order), () if parts is None else parts.made)
     places = np.empty(state.records.num_slots, dtype=np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
     moved = replace(state, records=records, members=tuple(np.sort(places[slots]) for slots in state.members))
-    return StagedEnsemble(moved, epoch, form, {}, (), _NONE, rewritten=True, total=folder.total(len(order)))
+    total = folder.total(len(order))
+    return StagedEnsemble(moved, epoch, form, {}, (), _NONE, rewritten=True, total=total, parts=parts)
 
 
 def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterator[Block]:
@@ -253,14 +291,27 @@ def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterato
         yield arranged(records.extract(slots), places)
 
 
-def _restored(store: Store, folder: RecordFolder, pattern: Records, num_slots: int) -> Records:
+def _with_rows(records: Records, parts: PartChange) -> Records:
+    """The same records, with their features in the parts that are in force after a change."""
+    first, *rest = records.blocks
+    assert isinstance(first.elsewhere, LakeRows)
+    return replace(records, blocks=(replace(first, elsewhere=changed_rows(first.elsewhere, parts)), *rest))
+
+
+def _restored(
+    store: Store, folder: RecordFolder, pattern: Records, num_slots: int, parts: Sequence[Part] = ()
+) -> Records:
+    block = folder.read(num_slots)
+    if store.lake is not None:
+        sums = folder.stored_sums(num_slots)
+        block = replace(block, elsewhere=LakeRows(store.lake, folder.form, tuple(parts), sums))
     return Records.restored(
-        folder.read(num_slots),
+        block,
         dead=(),
         classes=pattern.classes,
         allow_missing=pattern.allow_missing,
         layout=pattern.layout,
-        source=SlabRows(store.folder, folder, num_slots),
+        source=None if store.lake is not None else SlabRows(store.folder, folder, num_slots),
     )
 
 
@@ -307,6 +358,9 @@ def _write_all_models(store: Store, made: Mapping[int, Encoded], num_shards: int
 def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
     """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
+    if staged.parts is not None and store.lake is not None:
+        store.lake.require_taken()
+        switch_parts(database, staged.parts)
     database.execute(
         "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
         (generation, round, staged.epoch, state.records.num_slots, str(staged.total), models_trained),
@@ -404,13 +458,16 @@ def read_records(store: Store) -> Records:
     dead, erased = store.deleted_slots()
     store.require_total()
     folder, num_slots = store.records, store.position.num_slots
+    block = folder.read(num_slots, dead, erased)
+    if store.lake is not None:
+        block = replace(block, elsewhere=store.lake_rows(num_slots))
     return Records.restored(
-        folder.read(num_slots, dead, erased),
+        block,
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),
         layout=form.layout,
-        source=SlabRows(store.folder, folder, num_slots),
+        source=None if store.lake is not None else SlabRows(store.folder, folder, num_slots),
     )
 
 

@@ -42,7 +42,7 @@ _SPAN = 16  # bytes of a heap row's (start, length)
 _FEW_CELLS = 1 << 6  # so many are erased one column after another
 _ROWS_AT_ONCE, _FEW_ROWS = 1 << 14, 1 << 4
 #: The names of the files in an epoch's folder.
-RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|seals|checksums)\.(slab|heap)")
+RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|seals|checksums)\.(slab|heap)|spool")
 _NAMED = 8  # files that an error names one by one
 _Spans = NDArray[np.int64]
 
@@ -52,24 +52,36 @@ def _pass_by(_: int) -> None:
 
 
 class RecordFolder:
-    """The columns of one epoch. A new epoch begins when all records are written anew."""
+    """The columns of one epoch. A new epoch begins when all records are written anew.
 
-    def __init__(self, path: Path | Place, form: Form, keys: KeyFile | None = None) -> None:
+    Without `has_features` these are kept elsewhere (`lake`), and only their checksums lie here.
+    """
+
+    def __init__(
+        self, path: Path | Place, form: Form, keys: KeyFile | None = None, *, has_features: bool = True
+    ) -> None:
         self.place = Place.hold(path)
         self.form = form
         self.keys = keys
-        self._summed = (*form.columns, *([] if keys is None else [_SEALS]))
+        self.has_features = has_features
+        self._summed = (*(form.columns if has_features else form.names), *([] if keys is None else [_SEALS]))
         self._columns = (*self._summed, _SUMS)
+
+    @classmethod
+    def new(cls, place: Place, form: Form, keys: KeyFile | None = None, *, has_features: bool = True) -> RecordFolder:
+        """Make a new folder without records."""
+        place.mkdir()
+        folder = cls(place, form, keys, has_features=has_features)
+        for name in folder.file_names:
+            (place / name).write_new(b"", flush=False)
+        return folder
 
     @classmethod
     def write(
         cls, place: Place, form: Form, blocks: Iterable[Block], keys: KeyFile | None = None, *, flush: bool = True
     ) -> RecordFolder:
         """Write all records to a new folder. They are on the disk after `flush`."""
-        place.mkdir()
-        folder = cls(place, form, keys)
-        for name in folder.file_names:
-            (place / name).write_new(b"", flush=False)
+        folder = cls.new(place, form, keys)
         for block in blocks:
             folder.append(block, flush=False)
         if flush:
@@ -86,12 +98,19 @@ class RecordFolder:
         """The folder, for messages."""
         return self.place.path
 
-    def append(self, block: Block, *, flush: bool = True) -> int:
-        """Append rows for the next slots, and return their total. They count when the caller commits it."""
+    def append(self, block: Block, *, flush: bool = True, elsewhere: NDArray[np.uint64] | None = None) -> int:
+        """Append rows for the next slots, and return their total. They count when the caller commits it.
+
+        `elsewhere` are the checksums (`feature_sums`) of features that are kept elsewhere.
+        """
         first = self._file(_SUMS, "slab").stat().st_size // _SUMS.width
         slots = np.arange(first, first + len(block), dtype=np.int64)
-        sums, parts = _fresh_sums(slots), self.form.split(block)
-        for column in self.form.columns:
+        sums, parts = _fresh_sums(slots), self.form.split_names(block)
+        if elsewhere is None:
+            parts |= self.form.split_features(block.features)
+        else:
+            sums[:, FEATURES] = elsewhere
+        for column in self.form.names:
             if column.dtype is not None:
                 parts[column.name] = np.ascontiguousarray(parts[column.name], dtype=column.dtype)
         if self.keys is not None:
@@ -179,14 +198,17 @@ class RecordFolder:
                 sums[:, self._part(column)] += row_sums(column.name, values)
         stored = self._map(_SUMS, num_slots)
         self._require_zeros(_SUMS, stored, erased)
-        is_mapped = self.form.is_mapped and self.keys is None
-        for part in (NAMES,) if is_mapped else (NAMES, FEATURES):
+        is_mapped = self.form.is_mapped and self.keys is None and self.has_features
+        for part in (NAMES,) if is_mapped or not self.has_features else (NAMES, FEATURES):
             is_wrong = sums[:, part] != stored[:, part]
             is_wrong[np.array(dead, dtype=np.int64)] = False
             if is_wrong.any():
                 raise self._damaged(part, int(is_wrong.argmax()))
         if self.keys is not None:
             self._unseal(parts, np.setdiff1d(np.arange(num_slots), np.array(dead, dtype=np.int64)), self.keys)
+        if not self.has_features:
+            none = self.form.empty().features
+            parts |= self.form.split_features(none)
         block = self.form.join(parts)
         return replace(block, check=FeatureCheck(self, stored)) if is_mapped else block
 
@@ -388,7 +410,13 @@ class RecordFolder:
             else:
                 found = row_sums(column.name, self._map(column, last)[slots])
             sums[:, self._part(column)] += found
+        if not self.has_features:
+            sums[:, FEATURES] = self._map(_SUMS, last)[slots, FEATURES]
         return sums
+
+    def stored_sums(self, num_slots: int) -> NDArray[np.uint64]:
+        """The stored checksums of the features, mapped from the disk."""
+        return self._map(_SUMS, num_slots)[:, FEATURES]
 
     def _require_sound(self, slots: NDArray[np.int64]) -> None:
         is_wrong = self._sums_on_disk(slots) != self._map(_SUMS, int(slots[-1]) + 1)[slots]
@@ -545,6 +573,20 @@ class FeatureCheck:
             if not stored[place]:
                 raise StoreError(f"{self.folder.path}: the record in row {rows[place]:,} was erased while it was read")
             raise self.folder._damaged(FEATURES, int(rows[place]))
+
+
+def feature_sums(form: Form, parts: dict[str, Any], slots: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The checksums of features that are kept elsewhere, as columns."""
+    sums = place_sums(FEATURES, slots)
+    for column in form.features:
+        values = parts[column.name]
+        if column.dtype is not None:
+            sums += row_sums(column.name, values)
+            continue
+        spans = np.zeros((len(values), 2), dtype=np.int64)
+        spans[:, 1] = [len(each) for each in values]
+        sums += heap_sums(column.name, values, spans)
+    return sums
 
 
 class SlabRows:
