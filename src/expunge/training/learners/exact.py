@@ -47,8 +47,9 @@ class ExactLearner:
     """Train a model that rows can be added to and deleted from, bit for bit as if it were trained from scratch.
 
     It counts every record once. Ridge regression gives every category a column of its own; of more than 2,000, those
-    with the lowest hashes have columns, and the others count as unknown: no record can stop an update. Nearest neighbours scale numbers by their standard deviations and take the mean for a gap. Naive Bayes leaves gaps
-    out, and counts categories.
+    with the lowest hashes have columns, and the others count as unknown: no record can stop an update. Nearest
+    neighbours scale numbers by their standard deviations and take the mean for a gap. Naive Bayes leaves gaps out, and
+    counts categories.
 
     Parameters
     ----------
