@@ -259,8 +259,8 @@ def _against_sisa(kept: Sequence[Mapping[str, Any]]) -> list[str]:
         "SISA's authors report that 20 shards of 50 slices unlearn a batch 4.63 times as fast as one model is trained "
         "again on Purchase, and 2.45 times on SVHN. Here are batches of 8 and 18 requests against fitting one "
         "model again, in one run and on one device. Comparable are the numbers of shards and slices and the ratio, and "
-        "for Purchase-like data the shape. Not comparable: MNIST and Fashion-MNIST are smaller than SVHN, with a smaller "
-        "network. On a GPU such a network waits for calls more than for arithmetic: slices, which are many short "
+        "for Purchase-like data the shape. Not comparable: MNIST and Fashion-MNIST are smaller than SVHN, with a "
+        "smaller network. On a GPU such a network waits for calls more than for arithmetic: slices, which are many short "
         "trainings, then cost more than they save."
     )
     columns = ("data", "way", "batch", "accuracy", "time", "times as fast as fitting one model again")
