@@ -260,8 +260,8 @@ def _against_sisa(kept: Sequence[Mapping[str, Any]]) -> list[str]:
         "again on Purchase, and 2.45 times on SVHN. Here are batches of 8 and 18 requests against fitting one "
         "model again, in one run and on one device. Comparable are the numbers of shards and slices and the ratio, and "
         "for Purchase-like data the shape. Not comparable: MNIST and Fashion-MNIST are smaller than SVHN, with a "
-        "smaller network. On a GPU such a network waits for calls more than for arithmetic: slices, which are many short "
-        "trainings, then cost more than they save."
+        "smaller network. On a GPU such a network waits for calls more than for arithmetic: slices, which are many "
+        "short trainings, then cost more than they save."
     )
     columns = ("data", "way", "batch", "accuracy", "time", "times as fast as fitting one model again")
     return ["## SISA's speed-ups", words, table(columns, rows)]
