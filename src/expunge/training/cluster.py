@@ -37,6 +37,7 @@ from expunge.training.parcels import make_key, result_of, seal, work
 _NEEDS: Final = "this needs Ray: pip install 'expunge[ray]'"
 _AT_A_WORKER: Final = 3  # tasks that are made ready beforehand for each worker, the running one included
 _PATIENCE: Final = 5.0  # seconds to wait for an address
+_ATTEMPTS: Final = 3  # to connect through a client server
 _LOOK: Final = 30.0  # seconds between two looks whether a task can run at all
 _HOPE: Final = 600.0  # seconds that a cluster may have no machine that could run a task
 _LOOPBACK: Final = "127.0.0.1"
@@ -271,21 +272,32 @@ class _Session:
             if address is None:
                 self._start(ray, cores)
             else:
-                quiet: dict[str, Any] = {} if address.startswith("ray://") else {"configure_logging": False}
-                ray.init(address=address, log_to_driver=False, **quiet)
+                self._join(ray, address)
         except BaseException as error:
             with suppress(Exception):
                 self.end()
             if not isinstance(error, Exception):
                 raise
             where = "on this machine" if address is None else f"at {address}"
-            line = next(iter(str(error).strip().splitlines()), "")
+            line = " ".join(str(error).split())
             raise ExpungeError(f"Ray cannot be used {where}: {type(error).__name__}: {line:.300}") from error
         finally:
             logger.setLevel(level)
             with suppress(ValueError):  # Ray changes it in the main thread, where alone it can be changed back
                 signal.signal(signal.SIGTERM, handler)
         atexit.register(self.end)
+
+    def _join(self, ray: Any, address: str) -> None:
+        """Connect to a cluster. A client server that has to start a process first may need a second attempt."""
+        is_client = address.startswith("ray://")
+        for attempt in range(_ATTEMPTS):
+            try:
+                quiet: dict[str, Any] = {} if is_client else {"configure_logging": False}
+                ray.init(address=address, log_to_driver=False, **quiet)
+                return
+            except ConnectionError:
+                if not is_client or attempt + 1 == _ATTEMPTS:
+                    raise
 
     def _start(self, ray: Any, cores: int) -> None:
         """Start a private cluster."""
