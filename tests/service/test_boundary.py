@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -68,6 +69,7 @@ from expunge.cli.app import main
 for folder, log in json.loads(sys.argv[1]):
     if not os.fork():
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
+        os.environ["OTEL_SERVICE_NAME"] = folder
         sys.argv = ["expunge", "serve", folder, "--port", "0", "--jobs", "1", "--allow-unguarded"]
         main()
 os.wait()
@@ -85,6 +87,11 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.path == "/v1/traces":
+            self.server.traces.append(gzip.decompress(body) if self.headers["content-encoding"] == "gzip" else body)
+            self.send_response(200)
+            self.end_headers()
+            return
         self.server.told[self.path].append((time.time(), sorted(name.lower() for name in self.headers), body))
         self.send_response(204)
         self.end_headers()
@@ -98,7 +105,7 @@ def served_together(folders, served):
     """All of them are served, each by a process of its own."""
     keys = [{role: KeyFile(folder).create(role)[0] for role in ROLES} for folder in folders]
     receiver, others = ThreadingHTTPServer(("127.0.0.1", 0), Receiver), []
-    receiver.told = {f"/{place}": [] for place in range(len(folders))}
+    receiver.told, receiver.traces = {f"/{place}": [] for place in range(len(folders))}, []
     threading.Thread(target=receiver.serve_forever, daemon=True).start()
     for (where, told), folder, own in zip(receiver.told.items(), folders, keys, strict=True):
         callback = f"http://127.0.0.1:{receiver.server_address[1]}{where}"
@@ -106,8 +113,16 @@ def served_together(folders, served):
         others.append((made, told))
     logs = [folder.with_suffix(".log") for folder in folders]
     told = json.dumps([[str(folder), str(log)] for folder, log in zip(folders, logs, strict=True)])
+    collector = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.server_address[1]}",
+        "OTEL_BSP_SCHEDULE_DELAY": "500",
+    }
     process = subprocess.Popen(
-        [sys.executable, "-c", FORKED, told], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", FORKED, told],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **collector},
     )
     try:
         urls, ends = {}, time.monotonic() + PATIENCE
@@ -121,6 +136,7 @@ def served_together(folders, served):
                 for folder, own, other in zip(folders, keys, others, strict=True)
             ],
             logs,
+            receiver.traces,
         )
     finally:
         receiver.shutdown()
@@ -138,11 +154,14 @@ def pairs(tmp_path_factory, served):
         for which in ("first", "second"):
             (folder / promise / which).mkdir(parents=True)
             folders.append(made(folder / promise / which / "shop", promise))  # so few shards: the promise is vacuous
-    with served_together(folders, served) as (services, logs), ThreadPoolExecutor(len(services)) as pool:
+    with served_together(folders, served) as (services, logs, traces), ThreadPoolExecutor(len(services)) as pool:
         told = list(pool.map(drive, services))
-        others = [service.told for service in services]
         inside = [service.ask("GET", "/v1/inside").json for service in services]
         time.sleep(1.2)  # lines about requests are written once a second
+        others = [
+            (service.told, spans_of(traces, service.folder, at_least=len(answers) + 6))
+            for service, answers in zip(services, told, strict=True)
+        ]
         written = [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
     everything = list(zip(told, list(zip(written, others, strict=True)), inside, strict=True))
     return {promise: everything[2 * place : 2 * place + 2] for place, promise in enumerate(PROMISES)}
@@ -165,6 +184,28 @@ def signed(service, id, person):
     at = int(time.time())
     made = sign(service.integration.secret, id, at, body)
     return body, {"webhook-id": id, "webhook-timestamp": str(at), "webhook-signature": made}
+
+
+def spans_of(traces, folder, at_least):
+    """The spans that a service sends."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    found, ends = [], time.monotonic() + PATIENCE
+    while len(found) < at_least:
+        assert time.monotonic() < ends, f"{len(found)} spans, and not {at_least}"
+        time.sleep(0.1)
+        found = _spans_in([*traces], folder, ExportTraceServiceRequest)
+    return found
+
+
+def _spans_in(traces, folder, form):
+    found = []
+    for body in traces:
+        for each in form.FromString(body).resource_spans:
+            names = [one.value.string_value for one in each.resource.attributes if one.key == "service.name"]
+            if names == [str(folder)]:
+                found += [span for scope in each.scope_spans for span in scope.spans]
+    return found
 
 
 def drive(service):
@@ -292,9 +333,29 @@ def test_no_line_of_the_log_depends_on_the_key(pairs, promise):
 
 
 @pytest.mark.parametrize("promise", PROMISES)
+def test_no_span_of_a_trace_depends_on_the_key(pairs, promise):
+    """Nor says how long anything took."""
+    (_, (_, (_, first)), _), (_, (_, (_, second)), _) = pairs[promise]
+    named = [
+        [(each.name, sorted(map(str, each.attributes))) for each in spans if each.name != "round"]
+        for spans in (first, second)
+    ]
+    assert len(named[0]) > 150
+    assert named[0] == named[1]
+    rounds = [each for each in (*first, *second) if each.name == "round"]
+    assert len(rounds) == 8
+    for each in (*first, *second):
+        if each.name == "round":
+            assert each.start_time_unix_nano % (TICK * 10**9) == each.end_time_unix_nano % (TICK * 10**9) == 0
+            assert {attribute.key for attribute in each.attributes} == {"expunge.round"}
+        else:
+            assert each.start_time_unix_nano == each.end_time_unix_nano
+
+
+@pytest.mark.parametrize("promise", PROMISES)
 def test_other_systems_are_told_the_same_and_not_before_the_tick(pairs, promise):
     """With or without records: the messages differ in the id alone."""
-    (_, (_, first), _), (_, (_, second), _) = pairs[promise]
+    (_, (_, (first, _)), _), (_, (_, (second, _)), _) = pairs[promise]
     assert sorted(plain(body.decode(), promise) for *_, body in first) == sorted(
         plain(body.decode(), promise) for *_, body in second
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,16 +102,19 @@ NOT_COMPARABLE = """\
 def write_kept(found: Mapping[str, Any], folder: Path) -> Path:
     """Into the file of the dataset, in place of what was measured before of these ways; other ways stay."""
     path = folder / f"{found['dataset']}.json"
-    data = dict(found)
+    every = {each["name"]: {"environment": found["environment"], **each} for each in found["methods"]}
     if path.exists():
         before = _read(path)
-        measured = {each["name"] for each in found["methods"]}
         if before["quick"] == found["quick"] and before["records"] == found["records"]:
-            every = [*found["methods"], *(each for each in before["methods"] if each["name"] not in measured)]
-            order = [each.name for each in methods_for(found["dataset"], found["records"], quick=found["quick"])]
-            data["methods"] = sorted(
-                (each for each in every if each["name"] in order), key=lambda each: order.index(each["name"])
-            )
+            others = ({"environment": before["environment"], **each} for each in before["methods"])
+            every = {each["name"]: each for each in others} | every
+    order = [each.name for each in methods_for(found["dataset"], found["records"], quick=found["quick"])]
+    methods = sorted((every[name] for name in every if name in order), key=lambda each: order.index(each["name"]))
+    common = Counter(json.dumps(each["environment"]) for each in methods).most_common(1)[0][0]
+    for each in methods:  # told once, where most were measured
+        if json.dumps(each["environment"]) == common:
+            del each["environment"]
+    data = {**found, "environment": json.loads(common), "methods": methods}
     text = json.dumps({"format": FORMAT, **data}, indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
     return path
@@ -214,8 +218,16 @@ def _costs(each: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(data: Mapping[str, Any]) -> list[str]:
+    elsewhere: dict[str, list[str]] = {}
+    for each in data["methods"]:
+        about = {**data["environment"], **each.get("environment", {})}
+        words = f"with Python {about['python']}, scikit-learn {about['scikit_learn']} and {about['num_cores']} cores"
+        elsewhere.setdefault(words, []).append(_name(each))
+    own = max(elsewhere, key=lambda words: len(elsewhere[words]))
+    del elsewhere[own]
+    others = [f"{', '.join(names)}: measured on another machine, {words}." for words, names in elsewhere.items()]
     devices = sorted({each["device"] for each in data["methods"]} - {"CPU"})
-    found = [f"Networks ran on one {each}, their times are on the wall; the others ran on its CPU." for each in devices]
+    found = others + [f"Networks ran on one {each}, and their times are on the wall." for each in devices]
     for each in data["methods"]:
         for what, seconds in each["extra"].items():
             found.append(f"{_name(each)}, {each['num_shards']:,} shards: a {what} takes {_time(seconds)}.")

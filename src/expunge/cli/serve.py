@@ -58,6 +58,10 @@ def serve(
         str | None,
         typer.Option(metavar="URL", help="Where other systems find it, if a server before it answers there."),
     ] = None,
+    trace_inside: Annotated[
+        bool,
+        typer.Option("--trace-inside", help="Under (α,β,γ): traces tell how long things take, for the operator alone."),
+    ] = False,
     log_requests: Annotated[
         bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
     ] = True,
@@ -114,6 +118,7 @@ def serve(
         settle(folder)
         common["signer"] = None if tls_key is None or tls_cert is None else Signer.of_files(tls_key, tls_cert)
         common["public_url"] = None if public_url is None else public_url.rstrip("/")
+        common["traces_inside"] = trace_inside
         service = make_app(folder, jobs=jobs, executor=executor, log_requests=log_requests, issuer=issuer, **common)
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")

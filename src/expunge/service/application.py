@@ -61,6 +61,7 @@ from expunge.service.petitions import Desk
 from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
 from expunge.service.signing import Signer
+from expunge.service.tracing import Tracing, make_tracing
 from expunge.service.traffic import Traffic
 from expunge.service.trainer import Trainer, num_workers
 from expunge.training.engines import make_executor
@@ -134,6 +135,7 @@ class Host:
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
         self.counts, self.tokens = metrics.Counts(), tokens
+        self.tracing: Tracing | None = None
         self.lines = lines or Lines(tells_times=self.told.is_exact)
         self.traffic = Traffic()
         self._rates = Rates()
@@ -167,6 +169,8 @@ class Host:
     def close(self) -> None:
         """End the threads and the log."""
         self.predictor.close()
+        if self.tracing is not None:
+            self.tracing.close()
         self.lines.say("stopped")
 
     async def _look_after(self) -> None:
@@ -214,6 +218,8 @@ class Host:
         caller = request.caller
         name, role = (None, None) if caller is None else (caller.name, caller.role)
         self.lines.request(given, request.method, place, answer.status, name, role, answer.rows, seconds)
+        if self.tracing is not None:
+            self.tracing.request(request.method if route else "ANY", place, answer.status, role, seconds, headers)
         sent = [
             *self._always,
             ("x-request-id", given),
@@ -371,7 +377,7 @@ class Service(Host):
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self.arrivals.changed)
 
-        self.trainer.start(applied)
+        self.trainer.start(applied, None if self.tracing is None else self.tracing.round)
         self._following.append(asyncio.create_task(self.rounds.follow(self)))
         self._following.append(asyncio.create_task(self.callbacks.run()))
 
@@ -437,6 +443,7 @@ def make_app(
     issuer: Issuer | None = None,
     signer: Signer | None = None,
     public_url: str | None = None,
+    traces_inside: bool = False,
 ) -> Service:
     """Open a folder to be served.
 
@@ -462,6 +469,8 @@ def make_app(
         Signs what other systems are told; None for the folder's own key.
     public_url
         Where other systems find the service; None for where it listens.
+    traces_inside
+        Whether traces may tell what is inside the trust boundary.
 
     Returns
     -------
@@ -484,7 +493,13 @@ def make_app(
         lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
         options: dict[str, Any] = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
         options |= {"signer": signer, "public_url": public_url}
-        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)
+        service = Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)
+        service.tracing = make_tracing(
+            tick_seconds=None if deployment.is_exact else deployment.tick_seconds,
+            tells_inside=traces_inside,
+            tell=lambda said: lines.say("tracing", problem=said),
+        )
+        return service
     except BaseException:
         deployment.close()
         raise

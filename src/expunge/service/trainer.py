@@ -17,6 +17,7 @@ from typing import Any, Final
 from expunge.core.errors import ExpungeError
 from expunge.core.words import utc
 from expunge.folder import DurableDeployment
+from expunge.service.tracing import Made
 from expunge.training.execution import Executor
 
 _PATIENCE: Final = (1.0, 5.0, 15.0, 60.0)  # seconds before a round that failed is tried again
@@ -51,14 +52,17 @@ class Trainer:
         self._failures = 0
         self._thread = threading.Thread(target=self._work, name="trainer")
         self._changed: Callable[[], None] = lambda: None
+        self._made: Callable[[Made], None] | None = None
         self._policy = deployment.policy
         self.begun_at: str | None = None  # of the round that is being made
         self.trained = 0  # models of that round
         self.error: str | None = None  # of the last round, if it failed
 
-    def start(self, changed: Callable[[], None]) -> None:
-        """Start the thread and the processes. `changed` is called, on that thread, whenever requests were applied."""
-        self._changed = changed
+    def start(self, changed: Callable[[], None], made: Callable[[Made], None] | None = None) -> None:
+        """Start the thread and the processes. On that thread `changed` is called whenever requests were applied, and
+        `made` with each round, also with one that failed.
+        """
+        self._changed, self._made = changed, made
         self._workers.start()
         self._thread.start()
 
@@ -127,13 +131,18 @@ class Trainer:
     def _apply(self) -> None:
         if self._ended.is_set():
             return
-        self._must_apply, self.trained, self.begun_at = False, 0, utc(time.time())
+        begun = time.time()
+        self._must_apply, self.trained, self.begun_at = False, 0, utc(begun)
         try:
-            self._deployment.apply(advance=self._advance)
+            number = self._deployment.apply(advance=self._advance)
             self._failures, self.error = 0, None
+            if number is not None and self._made is not None:
+                self._made(Made(begun, time.time(), number, self.trained))
         except Exception as error:
             if self._ended.is_set():
                 return
+            if self._made is not None:
+                self._made(Made(begun, time.time(), None, self.trained))
             self.error = str(error)
             self._tell(error)
             self._ended.wait(_PATIENCE[min(self._failures, len(_PATIENCE) - 1)])
