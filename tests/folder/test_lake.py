@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import io
 import os
 import shutil
 import signal
@@ -29,15 +30,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import expunge
+from expunge.core import buckets
 from expunge.core.errors import ExpungeError, FormatError, InputError, StoreError
 from expunge.core.randomness import Randomness
+from expunge.core.streams import RecordStream
 from expunge.folder import open_view
 from expunge.folder.backup import back_up
 from expunge.folder.checkup import check
-from expunge.folder.store import Store, objects, steps
+from expunge.folder.store import Store, steps
 from expunge.folder.store.lake import LakeRows
 from expunge.folder.store.objects import BucketObjects, FolderObjects, open_objects
 from expunge.folder.store.packs import SALT_BYTES
+from expunge.tables import read_stream, streams
 from expunge.training.learners import LookupTableLearner
 
 SIZE, SHARDS = 120, 4
@@ -247,6 +251,44 @@ def test_versions_that_are_switched_on_later_stop_the_next_round(folder: Path, b
         bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Suspended"})
         deployment.apply()
         assert "p7" not in deployment.records
+
+
+def test_a_table_is_made_of_files_in_a_bucket(folder: Path, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [*range(SIZE)]
+    frame = pd.DataFrame(rows_of(numbers), columns=["a", "b", "c"])
+    frame = frame.assign(id=[f"p{n}" for n in numbers], y=[["no", "yes"][n % 3 == 0] for n in numbers])
+    for number, low in enumerate(range(0, SIZE, 50)):
+        part = io.BytesIO()
+        frame.iloc[low : low + 50].to_parquet(part, index=False)
+        bucket.client.put_object(Bucket=bucket.name, Key=f"in/day={number}/x.parquet", Body=part.getvalue())
+    monkeypatch.setattr(streams, "_HEAD", 40)
+    source = f"s3://{bucket.name}/in"
+    with create(folder / "one", subjects=None) as one:
+        expected = digests(one.path)
+    for name, pattern in (("two", f"{source}/*/*.parquet"), ("three", source)):
+        _, _, stream = read_stream(pattern, label="y", id="id")
+        assert stream is not None
+        table = f"s3://{bucket.name}/{name}"
+        options: dict[str, Any] = {"n_shards": SHARDS, "rng": Randomness.from_seed(5), "records_at": table}
+        with expunge.create(folder / name, LookupTableLearner(), stream, **options) as made:
+            assert digests(made.path) == expected
+    with pytest.raises(InputError, match="there is no Parquet file"):
+        read_stream(f"s3://{bucket.name}/none/*.parquet", label="y")
+    with pytest.raises(StoreError, match="s3://no-such-bucket"):
+        read_stream("s3://no-such-bucket/x.parquet", label="y")
+
+
+def test_a_stream_needs_a_place_and_a_number_of_shards(folder: Path) -> None:
+    stream = RecordStream(LakeRows, np.zeros((1, 2)), np.zeros(5, np.int32), np.array(["a", "b"]))  # type: ignore[arg-type]
+    cases: dict[str, dict[str, Any]] = {
+        "leave out ids": {"ids": [1], "records_at": folder},
+        "needs records_at": {},
+        "needs records_at, and a number": {"records_at": folder, "n_shards": "auto"},
+    }
+    for words, options in cases.items():
+        with pytest.raises(InputError, match=words):
+            expunge.create(folder, LookupTableLearner(), stream, **options)
+    assert not folder.exists()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -527,8 +569,8 @@ def test_a_bucket_that_fails_loses_nothing(
 ) -> None:
     """An error, an answer after the patience is over, an upload that is cut off, an answer that never comes."""
     if fault == "slow":
-        monkeypatch.setattr(objects, "_PATIENCE", timedelta(seconds=1))
-    monkeypatch.setattr(objects, "_RETRIES", 1)
+        monkeypatch.setattr(buckets, "_PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(buckets, "_RETRIES", 1)
     with create(folder, records_at=bucket.url, apply="manual") as deployment:
         deployment.submit([expunge.Delete("p7"), expunge.Add(id="n", features=rows_of([600])[0], label="no")])
     with faulty(s3_address) as (faults, address):

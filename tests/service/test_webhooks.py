@@ -385,6 +385,11 @@ def test_several_signatures_may_be_given_and_one_must_be_right():
     assert not is_signed(None, "i", 1, b"{}", sign("whsec_" + base64.b64encode(bytes(32)).decode(), "i", 1, b"{}"))
     with pytest.raises(InputError, match="cannot be read"):
         Signer(b"no key")
+    odd = ec.generate_private_key(ec.SECP256K1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    with pytest.raises(InputError, match="P-256"):
+        Signer(odd)
     assert Signer(new_key()).key_id != Signer(new_key()).key_id
 
 

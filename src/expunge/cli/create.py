@@ -12,7 +12,15 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import make_fallback, nonce_source, read_columns, read_records, replacing, split_url
+from expunge.cli.folders import (
+    make_fallback,
+    nonce_source,
+    read_columns,
+    read_large,
+    read_records,
+    replacing,
+    split_url,
+)
 from expunge.cli.output import (
     AsJson,
     ClassWeight,
@@ -34,6 +42,7 @@ from expunge.core.errors import ParameterError
 if TYPE_CHECKING:
     from expunge.core.guarantee import Guarantee
     from expunge.core.randomness import Randomness
+    from expunge.core.streams import RecordStream
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
@@ -359,10 +368,16 @@ def create(
         if is_regression and (classes or promise != "exact" or cut is not None):
             what = "--class" if classes else "--threshold" if cut is not None else f"--promise {promise}"
             raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
-        schema, labelled = read_records(
-            data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression
-        )
-        known = parse_classes(classes, labelled.labels) if classes else np.unique(labelled.labels)
+        reading: dict[str, Any] = {"one_class": bool(classes), "float32": float32, "is_regression": is_regression}
+        stream: RecordStream | None = None
+        if records_at is None:
+            schema, labelled = read_records(data, columns, **reading)
+        else:
+            schema, labelled, stream = read_large(data, columns, **reading)
+        num_records, found_labels = len(labelled.labels), np.unique(labelled.labels)
+        if stream is not None:
+            num_records, found_labels = len(stream), stream.classes
+        known = parse_classes(classes, found_labels) if classes else found_labels
         known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
             learner,
@@ -385,7 +400,7 @@ def create(
         if probability is not None and sampling == "partition":
             raise ParameterError("--probability is for --sampling independent: in a partition it is 1/shards")
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
-        wanted = _wanted(promised, sampler, num_records=len(labelled.labels), num_classes=len(known))
+        wanted = _wanted(promised, sampler, num_records=num_records, num_classes=len(known))
         known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)
         measured = partial(
             _report,
@@ -398,18 +413,29 @@ def create(
             minutes=minutes,
             kinds=kinds_of(schema),
         )
-        report = measured(num_shards=None) if known_shards is None else None
+        if stream is not None and known_shards is None:
+            raise ParameterError(f"--shards: {num_records:,} records are too many to choose it from; give a number")
+        report: dict[str, Any] | None = None
+        if stream is not None:
+            report = _unmeasured(known_shards or 0, by_votes=not promised.is_exact)
+        elif known_shards is None:
+            report = measured(num_shards=None)
         wanted["num_shards"] = shards_made = known_shards or (report or {})["num_shards"]
         with progress("training", shards_made) as advance:
             clock_of_training = TrainingClock(advance)
+            columns_given = (
+                {}
+                if stream is not None
+                else {
+                    **{"y": labelled.labels, "ids": labelled.ids, "subjects": labelled.subjects},
+                    "weights": labelled.weights,
+                }
+            )
             deployment = expunge.create(
                 place,
                 made,
-                labelled.features,
-                labelled.labels,
-                ids=labelled.ids,
-                subjects=labelled.subjects,
-                weights=labelled.weights,
+                labelled.features if stream is None else stream,
+                **columns_given,
                 classes=known if classes else None,
                 allow_missing=takes_missing,
                 n_shards=shards_made,
@@ -433,7 +459,7 @@ def create(
                     "slices": slices,
                     "wanted": wanted,
                     "taken": [
-                        *(["shards"] if report is not None or shards == "auto" else []),
+                        *(["shards"] if (report is not None and stream is None) or shards == "auto" else []),
                         *(["gaps"] if takes_missing and not allow_missing else []),
                     ],
                 },
@@ -571,6 +597,13 @@ def _report(
         threshold=getattr(promise, "threshold", None),
         minutes=minutes or DEFAULT_MINUTES if num_shards is None else minutes,
     )
+
+
+def _unmeasured(num_shards: int, *, by_votes: bool) -> dict[str, Any]:
+    """The report of records that were not all in memory at once."""
+    reason = "the records are too many to be measured at creation"
+    found: dict[str, Any] = {"num_shards": num_shards, "by_votes": by_votes, "choice": None, "measured": None}
+    return found | {"not_measured": reason, "findings": []}
 
 
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int | None, float | None]:

@@ -716,8 +716,9 @@ class DurableDeployment:
 
     def checkpoint(self) -> Checkpoint:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
+        ahead = self._evidence.ledger.read_ahead()  # a long log holds nothing up
         with self._store.database.snapshot():
-            return self._evidence.ledger.checkpoint()
+            return self._evidence.ledger.checkpoint(ahead)
 
     @property
     def log_state(self) -> LogState:
@@ -757,8 +758,9 @@ class DurableDeployment:
         InputError
             If there is no such entry.
         """
+        ahead = self._evidence.ledger.read_ahead()
         with self._store.database.snapshot():
-            tree = self._evidence.ledger.check()
+            tree = self._evidence.ledger.check(ahead)
             proof = tree.inclusion(sequence - 1, size)
             entry = self._evidence.ledger.entries("WHERE sequence = ?", (sequence,))[0]
             return hash_leaf(entry.content), proof, len(tree) if size is None else size
@@ -783,8 +785,9 @@ class DurableDeployment:
         InputError
             If the log is shorter.
         """
+        ahead = self._evidence.ledger.read_ahead()
         with self._store.database.snapshot():
-            return self._evidence.ledger.consistency(old_size, size)
+            return self._evidence.ledger.consistency(old_size, size, ahead=ahead)
 
     def keep_cosigned(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint that witnesses cosigned. Later certificates show its cosignatures.

@@ -23,6 +23,7 @@ from expunge.core.files import flush_file
 from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
+from expunge.core.streams import RecordStream
 from expunge.core.version import __version__
 from expunge.core.words import seconds_of
 from expunge.evidence import write_canonical
@@ -68,8 +69,8 @@ _PROBE_ROWS = 50
 def create(
     path: str | os.PathLike[str],
     learner: Any,
-    X: Features,
-    y: ArrayLike,
+    X: Features | RecordStream,
+    y: ArrayLike | None = None,
     *,
     ids: Sequence[RecordId] | NDArray[Any] | None = None,
     subjects: Sequence[RecordId | None] | NDArray[Any] | None = None,
@@ -103,7 +104,8 @@ def create(
         A scikit-learn classifier, regressor or Pipeline, or a `Learner`.
     X, y
         The features and labels, as scikit-learn takes them. For a regressor `y` holds numbers, one a record or a row of
-        them.
+        them. With `records_at` a `RecordStream` may stand for both, and for ids, subjects and weights: its features are
+        never in memory as a whole.
     ids
         An id for each record, as text or integers; 0, 1, 2, … if it is None.
     subjects
@@ -198,6 +200,14 @@ def create(
         raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     if witness is not None and (rng is not None or isinstance(promised, Consensus)):
         raise ParameterError("a witness has no part in a key that follows from a seed" if rng else NO_WITNESS)
+    if isinstance(X, RecordStream):
+        others = {"y": y, "ids": ids, "subjects": subjects, "weights": weights}
+        for name in [name for name, given in others.items() if given is not None][:1]:
+            raise ParameterError(f"a RecordStream has all columns of the records: leave out {name}")
+        if records_at is None or n_shards == "auto":
+            raise ParameterError("a RecordStream needs records_at, and a number of shards: not all of it is in memory")
+        if predicts_values(base) != (X.labels.dtype.kind == "f"):
+            raise ParameterError("labels of a RecordStream are places in its classes, and floats for a regressor")
     if records_at is not None:
         _require_lake_fits(
             folder, str(records_at), promised, promised.sampling_name(sampling, inclusion_probability), encrypt
@@ -213,17 +223,20 @@ def create(
         identity, fingerprint = _identify(store)
         drawing = None if witness is None else KeyDrawing(store, LedgerBook(store, identity), clock, witness)
         key = RecipeKey.from_randomness(chance) if drawing is None else drawing.key(begun)  # before a record is read
-        records = Records.build(
-            X,
-            y,
-            ids=ids,
-            subjects=subjects,
-            weights=weights,
-            classes=classes,
-            is_regression=predicts_values(base),
-            allow_missing=allow_missing,
-            copy=False,  # until they are written to files
-        )
+        if isinstance(X, RecordStream):
+            records = X.records(classes=classes, allow_missing=allow_missing)
+        else:
+            records = Records.build(
+                X,
+                [] if y is None else y,
+                ids=ids,
+                subjects=subjects,
+                weights=weights,
+                classes=classes,
+                is_regression=predicts_values(base),
+                allow_missing=allow_missing,
+                copy=False,  # until they are written to files
+            )
         labels = dump_classes(records.classes)
         num_shards, probability = promised.sizes(n_shards, inclusion_probability, records, base)
         stored = _stored_learner(base, records, trusted)

@@ -4,34 +4,26 @@ What is removed must be gone. A folder's files are overwritten before they are r
 says so in its answer to every object that it takes: one that does is refused, also if that was switched on later.
 Retention locks need versions, so they are refused with them. Objects are never sent in pieces: an upload that was cut
 short leaves nothing behind.
-
-Credentials and addresses come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), as `obstore` reads
-them. None of them is written down.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from expunge.core.errors import FormatError, InputError, MissingExtraError, StoreError
+from expunge.core.buckets import explain_bucket, open_bucket
+from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.place import Place
 from expunge.folder.store.files import explain_errors
 from expunge.folder.store.threads import for_each
 
-_BUCKET: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()=/-]{0,500})?")
-_PATIENCE: Final = timedelta(seconds=60)  # for one answer
-_RETRIES, _LONGEST = 6, timedelta(minutes=3)
 _LOCK: Final = "lock"
-NEEDS_LAKE: Final = "records outside the folder need obstore and pyarrow: pip install 'expunge[lake]'"
 
 
 class Objects(Protocol):
@@ -97,8 +89,6 @@ def open_objects(url: str) -> Objects:
             f"{url!r}: records go to s3:// or to a folder; of {kind}:// expunge cannot tell whether it keeps what is "
             "removed"
         )
-    if not _BUCKET.fullmatch(url) or "//" in url[5:]:
-        raise InputError(f"{url!r} is not of the form s3://bucket/prefix")
     return BucketObjects(url.rstrip("/"))
 
 
@@ -219,19 +209,10 @@ class BucketObjects:
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            import obstore
-            from obstore.store import from_url
-        except ImportError:
-            raise MissingExtraError(NEEDS_LAKE) from None
-        self._url, self._obstore = url, obstore
-        address = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
-        with self._explained():
-            self._store = from_url(
-                url,
-                client_options={"timeout": _PATIENCE, "allow_http": address.startswith("http://")},
-                retry_config={"max_retries": _RETRIES, "retry_timeout": _LONGEST},
-            )
+        self._url, self._store = url, open_bucket(url)
+        import obstore
+
+        self._obstore = obstore
 
     @property
     def url(self) -> str:
@@ -303,16 +284,8 @@ class BucketObjects:
                 "and without Object Lock"
             )
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn any error of the bucket into one line."""
-        try:
-            yield
-        except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
-            if isinstance(error, FormatError):
-                raise
-            told = re.split(r":? (?:<\?xml|Debug source)", " ".join(str(error).split()))[0]
-            raise StoreError(f"{self._url}: {told:.300}; nothing was lost") from error
+    def _explained(self) -> AbstractContextManager[None]:
+        return explain_bucket(self._url)
 
 
 def _missing(url: str, name: str) -> FormatError:

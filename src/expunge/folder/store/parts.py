@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from expunge.core.buckets import NEEDS_LAKE
 from expunge.core.errors import FormatError, MissingExtraError
 from expunge.folder.store.columns import Column, Form
-from expunge.folder.store.objects import NEEDS_LAKE
 
 Columns = dict[str, Any]  # an array for each column of fixed width, a list of bytes for each of the others
 

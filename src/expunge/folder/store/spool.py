@@ -33,12 +33,12 @@ class Spool:
     columns
         The columns.
     in_memory
-        How many bytes of rows may stay in memory.
+        How many bytes of rows may stay in memory; 256 MiB if it is None.
     """
 
-    def __init__(self, folder: Place, columns: tuple[Column, ...], *, in_memory: int = _IN_MEMORY) -> None:
+    def __init__(self, folder: Place, columns: tuple[Column, ...], *, in_memory: int | None = None) -> None:
         self._place, self._columns = folder / NAME, columns
-        self._left = in_memory
+        self._left = _IN_MEMORY if in_memory is None else in_memory
         self._runs: list[_Kept | _Written] = []
         self._file = -1
 

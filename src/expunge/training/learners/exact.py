@@ -37,7 +37,7 @@ from expunge.training.learners.protocol import Codes, Floats, Model, ShardData, 
 
 Vocabulary = tuple[Floats, ...]  # for each column of categories the codes that occur, ascending
 
-_MOST_CATEGORIES = 2000  # of all columns together, each a column of its own in sums of products or distances
+_MOST_CATEGORIES = 2000  # of all columns together, each a column of its own in sums of products
 _SMOOTHING = 1.0  # Laplace's rule: added to the count of every category
 _MISSING = "(missing)"
 
@@ -46,9 +46,10 @@ _MISSING = "(missing)"
 class ExactLearner:
     """Train a model that rows can be added to and deleted from, bit for bit as if it were trained from scratch.
 
-    It counts every record once. Ridge regression and nearest neighbours give every category a column of its own.
-    Nearest neighbours scale numbers by their standard deviations and take the mean for a gap. Naive Bayes leaves gaps
-    out, and counts categories.
+    It counts every record once. Ridge regression gives every category a column of its own; of more than 2,000, those
+    with the lowest hashes have columns, and the others count as unknown: no record can stop an update. Nearest
+    neighbours scale numbers by their standard deviations and take the mean for a gap. Naive Bayes leaves gaps out, and
+    counts categories.
 
     Parameters
     ----------
@@ -103,13 +104,15 @@ class ExactLearner:
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """The model of these rows. It draws nothing, so the seed has no effect.
 
-        Raises `InputError` if a row cannot be used, has a weight other than 1, or there are too many categories.
+        Raises `InputError` if a row cannot be used, or has a weight other than 1.
         """
         num_classes = self.num_classes if self.num_classes is not None else int(np.max(y)) + 1
         return self.model.of(self, self.read(X, y, weights), num_classes)
 
     def refit(self, model: Model, removed: ShardData, added: ShardData) -> Model | None:
-        """The model after rows were removed and added; None if it has to be trained, because it holds no rows.
+        """The model after rows were removed and added; None if it has to be trained.
+
+        That is so if it holds no rows, or if there are more categories than columns and others have columns now.
 
         Raises `InputError` if a row cannot be used, or a removed row is not in the model.
         """
@@ -118,8 +121,11 @@ class ExactLearner:
         gone, new = (self.read(part.X, part.y, part.weights) for part in (removed, added))
         if model.num_records + len(new) == len(gone):
             return None
-        model = model.without(gone) if len(gone) else model
-        return model.with_rows(new) if len(new) else model
+        try:
+            model = model.without(gone) if len(gone) else model
+            return model.with_rows(new) if len(new) else model
+        except _OtherColumnsError:
+            return None
 
     def dump_model(self, model: Model) -> dict[str, Any]:
         """Arrays and numbers of a model."""
@@ -312,14 +318,18 @@ def _widened(table: Floats, vocabulary: Vocabulary, *, has_gaps: bool) -> Floats
     return np.concatenate(parts, axis=1)
 
 
-def _require_few(vocabulary: Vocabulary, names: Sequence[str]) -> None:
-    found = sum(map(len, vocabulary))
-    if found > _MOST_CATEGORIES:
-        most = names[int(np.argmax([len(known) for known in vocabulary]))]
-        raise InputError(
-            f"there are {found:,} categories, and this exact learner holds at most {_MOST_CATEGORIES:,}: leave out "
-            f"column {most!r}, which has the most of them, or use naive-bayes-exact"
-        )
+def _first(vocabulary: Vocabulary) -> Vocabulary:
+    """At most so many categories as have columns: those with the lowest codes, of all columns together."""
+    if sum(map(len, vocabulary)) <= _MOST_CATEGORIES:
+        return vocabulary
+    codes = np.concatenate(vocabulary)
+    columns = np.repeat(np.arange(len(vocabulary)), [len(known) for known in vocabulary])
+    chosen = np.lexsort((columns, codes))[:_MOST_CATEGORIES]
+    return tuple(np.sort(codes[chosen[columns[chosen] == place]]) for place in range(len(vocabulary)))
+
+
+class _OtherColumnsError(Exception):
+    """Other categories have columns from now on, and no sums are kept of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,8 +353,7 @@ class ExactRidge(ExactModel):
     @classmethod
     def of(cls, learner: ExactLearner, rows: Rows, num_classes: int) -> ExactRidge:
         """The model of these rows."""
-        vocabulary = _vocabulary(_split(rows.table, len(learner.categories))[1])
-        _require_few(vocabulary, learner.categories)
+        vocabulary = _first(_vocabulary(_split(rows.table, len(learner.categories))[1]))
         assert isinstance(learner.kind, RidgeFallback)
         wide = replace(rows, table=_widened(rows.table, vocabulary, has_gaps=learner.has_gaps))
         return cls(learner, vocabulary, learner.kind._fit(wide, num_classes))
@@ -357,21 +366,25 @@ class ExactRidge(ExactModel):
     def with_rows(self, rows: Rows) -> ExactRidge:
         """The model with more rows; new categories get columns of zeros first."""
         new = _vocabulary(_split(rows.table, self.num_categories)[1])
-        vocabulary = tuple(np.union1d(old, more) for old, more in zip(self.vocabulary, new, strict=True))
-        _require_few(vocabulary, self.learner.categories)
+        vocabulary = _first(tuple(np.union1d(old, more) for old, more in zip(self.vocabulary, new, strict=True)))
+        if any(not np.isin(old, now).all() for old, now in zip(self.vocabulary, vocabulary, strict=True)):
+            raise _OtherColumnsError
         grown = self._with_vocabulary(vocabulary)
         return replace(grown, sums=grown.sums._with(grown._wide(rows)))
 
     def without(self, rows: Rows) -> ExactRidge:
         """The model without some of its rows, and without the categories that no row has any more."""
         gone = _vocabulary(_split(rows.table, self.num_categories)[1])
-        if any(not np.isin(codes, known).all() for codes, known in zip(gone, self.vocabulary, strict=True)):
+        is_full = sum(map(len, self.vocabulary)) == _MOST_CATEGORIES  # then others may have no column
+        if not is_full and any(not np.isin(*each).all() for each in zip(gone, self.vocabulary, strict=True)):
             raise InputError("the rows to delete are not in the model")
         left = replace(self, sums=self.sums._without(self._wide(rows)))
         if not self.vocabulary:
             return left
         counts = left.sums.sums.total(axis=0).to_float()[-sum(map(len, self.vocabulary)) :]
         ends = np.cumsum([len(known) for known in self.vocabulary])[:-1]
+        if is_full and not (counts > 0).all():
+            raise _OtherColumnsError
         kept = np.split(counts > 0, ends)
         return left._with_vocabulary(tuple(known[has] for known, has in zip(self.vocabulary, kept, strict=True)))
 
