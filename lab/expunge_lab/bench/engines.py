@@ -75,14 +75,13 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
             expunge.create(Path(home) / "d", Busy(0.0), X, y, rng=Randomness.from_seed(1), **options)
         )
         state = _with_learner(made.inside.state, learner)
-        contents = [state.contents(shard) for shard in range(state.num_shards)]
+        shards = [state.recipe.changed_rows(n, state.records, members) for n, members in enumerate(state.members)]
+        contents = [(each.X, each.y, each.seed) for each in shards]
         engines = {name: stack.enter_context(engine) for name, engine in _engines()}
 
         def plain() -> None:
             # As `processes` does: with other options joblib would start its processes anew whenever they take turns.
-            Parallel(n_jobs=_JOBS, max_nbytes=None)(
-                delayed(learner.fit)(each.X, each.y, each.seed) for each in contents
-            )  # type: ignore[union-attr]
+            Parallel(n_jobs=_JOBS, max_nbytes=None)(delayed(learner.fit)(*each) for each in contents)
 
         tasks = [Task(plain)]  # each is run once before it counts, which starts what it needs
         tasks += [Task(_retraining(state, each)) for each in engines.values()]
