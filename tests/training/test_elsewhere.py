@@ -74,9 +74,15 @@ LEARNERS = {
 }
 
 
-def live(folder: Path, kind: str, executor, encrypt: bool) -> list[bytes]:
+def live(folder: Path, kind: str, executor, where: str) -> list[bytes]:
     """Create, delete, add and delete what was added; the bytes of the models at the end."""
-    options = {"n_shards": 5, "encrypt": encrypt, "rng": expunge.Randomness.from_seed(5)}
+    table = folder.with_name(f"{folder.name}-table") if where == "elsewhere" else None
+    options = {
+        "n_shards": 5,
+        "encrypt": where == "encrypted",
+        "records_at": table,
+        "rng": expunge.Randomness.from_seed(5),
+    }
     options |= {
         "subjects": [f"p{n // 2}" for n in range(60)],
         "executor": executor,
@@ -93,25 +99,27 @@ def live(folder: Path, kind: str, executor, encrypt: bool) -> list[bytes]:
         return [encode_model(state.learner, model, trusted=()).data for model in state.models]
 
 
-@pytest.mark.parametrize("encrypt", [False, True])
+@pytest.mark.parametrize("where", ["folder", "encrypted", "elsewhere"])
 @pytest.mark.parametrize("kind", ["numbers", "frame", "sparse", "texts"])
-def test_workers_read_a_folder_by_themselves_and_give_the_same_bytes(tmp_path, monkeypatch, kind, encrypt):
-    expected = live(tmp_path / "here", kind, Serial(), encrypt)
+def test_workers_read_records_by_themselves_and_give_the_same_bytes(tmp_path, monkeypatch, kind, where):
+    expected = live(tmp_path / "here", kind, Serial(), where)
     executor, contents, made = Sealed(), TheRecipe.contents, []
     monkeypatch.setattr(TheRecipe, "contents", lambda *given: made.append(given[2]) or contents(*given))
-    assert live(tmp_path / "there", kind, executor, encrypt) == expected
+    assert live(tmp_path / "there", kind, executor, where) == expected
     assert {type(shard) for batch in executor.items for shard in batch} == {ShardAddress}
     extras = [shard.extra for batch in executor.items for shard in batch if shard.extra is not None]
     assert sum(map(len, extras)) == 4  # only what is added in the round itself travels
     assert all(records.num_slots == len(records) for records in made)  # of one shard, made by a worker
 
 
-def test_what_travels_does_not_grow_with_the_records(tmp_path):
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_what_travels_does_not_grow_with_the_records(tmp_path, is_elsewhere):
     sizes = []
     for count in (500, 5_000):
         executor = Sealed()
         X = np.random.default_rng(1).normal(size=(count, 20))
         options = {"n_shards": 4, "executor": executor, "rng": expunge.Randomness.from_seed(5)}
+        options["records_at"] = tmp_path / f"table-{count}" if is_elsewhere else None
         with expunge.create(tmp_path / str(count), GaussianNB(), X, np.arange(count) % 2, **options) as made:
             made.delete([7, 8])
         sizes.append(max(map(len, executor.sent)))

@@ -274,10 +274,15 @@ class RowSource(Protocol):
     `num_rows` rows are there; those of records that were deleted since need not be readable any more.
     """
 
-    num_rows: int
+    @property
+    def num_rows(self) -> int:
+        """How many rows are there."""
 
     def read(self, rows: NDArray[np.int64]) -> Block:
         """Read some rows, ascending, as a block of these alone, and check that they are what was written."""
+
+    def narrowed(self, rows: NDArray[np.int64]) -> RowSource:
+        """The same source, which need not know of other rows: it travels with every task."""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class ShardAddress:
         assert records.source is not None
         rows, rest = records.rows_of(slots)
         extra = records.extract(rest) if len(rest) else None
-        return cls(shard, records.source, _as_runs(rows), extra, first, checkpoints)
+        return cls(shard, records.source.narrowed(rows), _as_runs(rows), extra, first, checkpoints)
 
     def read(self) -> Block:
         """Read the records."""

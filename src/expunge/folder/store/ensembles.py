@@ -25,13 +25,14 @@ from expunge.core.blocks import Block, arranged
 from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.place import Place
 from expunge.core.prf import RecipeKey
-from expunge.core.records import Change, Records
+from expunge.core.records import Change, Records, RowSource
 from expunge.folder.codec import Encoded, encode_model
 from expunge.folder.store.checksums import add_totals
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
 from expunge.folder.store.lake import (
     LakeRows,
+    LakeTable,
     Part,
     PartChange,
     change_table,
@@ -295,7 +296,17 @@ def _with_rows(records: Records, parts: PartChange) -> Records:
     """The same records, with their features in the parts that are in force after a change."""
     first, *rest = records.blocks
     assert isinstance(first.elsewhere, LakeRows)
-    return replace(records, blocks=(replace(first, elsewhere=changed_rows(first.elsewhere, parts)), *rest))
+    rows = changed_rows(first.elsewhere, parts)
+    return replace(
+        records, blocks=(replace(first, elsewhere=rows), *rest), source=LakeTable.of(rows, records.num_slots)
+    )
+
+
+def _source(store: Store, folder: RecordFolder, block: Block, num_slots: int) -> RowSource:
+    """Where other processes read these records."""
+    if isinstance(block.elsewhere, LakeRows):
+        return LakeTable.of(block.elsewhere, num_slots)
+    return SlabRows(store.folder, folder, num_slots)
 
 
 def _restored(
@@ -311,7 +322,7 @@ def _restored(
         classes=pattern.classes,
         allow_missing=pattern.allow_missing,
         layout=pattern.layout,
-        source=None if store.lake is not None else SlabRows(store.folder, folder, num_slots),
+        source=_source(store, folder, block, num_slots),
     )
 
 
@@ -467,7 +478,7 @@ def read_records(store: Store) -> Records:
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),
         layout=form.layout,
-        source=None if store.lake is not None else SlabRows(store.folder, folder, num_slots),
+        source=_source(store, folder, block, num_slots),
     )
 
 

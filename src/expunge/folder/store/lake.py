@@ -47,6 +47,7 @@ _MARK: Final = "expunge.json"
 _TABLE: Final = "records/"
 _PART: Final = re.compile(r"records/shard=[0-9]{5,}/[0-9a-f]{32}\.parquet")
 _MOST_PARTS: Final = 8  # of a shard; then an addition writes them as one
+_PIECES, _PIECE_BYTES = 4, 1 << 20  # a shard is written as so many parts at most, of about so many bytes at least
 _REMEMBERED: Final = 1 << 26  # bytes of parts that are both trained on and written anew
 _THREADS: Final = 4
 _BYTES_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 1 << 26, 1 << 8, 1 << 18  # that are sorted together
@@ -191,6 +192,30 @@ class Lake:
 
 
 @dataclass(frozen=True, eq=False)
+class _Places:
+    """In which part each slot lies: runs of slots, ascending, and the part of each run."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    owners: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> _Places:
+        runs = np.concatenate([np.empty((0, 2), dtype=np.int64), *(part.runs for part in parts)])
+        owners = np.repeat(np.arange(len(parts)), [len(part.runs) for part in parts])
+        order = np.argsort(runs[:, 0], kind="stable")
+        return cls(runs[order, 0], runs[order].sum(axis=1), owners[order])
+
+    def of_slots(self, slots: NDArray[np.int64], url: str) -> NDArray[np.int64]:
+        places = np.searchsorted(self.starts, slots, side="right") - 1
+        is_there = places >= 0
+        is_there[is_there] = slots[is_there] < self.ends[places[is_there]]
+        for slot in slots[~is_there][:1]:
+            raise FormatError(f"{url} has no part with the record in row {slot:,}")
+        return self.owners[places]
+
+
+@dataclass(frozen=True, eq=False)
 class LakeRows:
     """The features of a table, as the `FeatureSource` of a dataset's first block.
 
@@ -219,7 +244,13 @@ class LakeRows:
         which = self.parts_of(rows)
         order = np.argsort(which, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(which[order])) + 1)
-        found = [self._some(self.parts[int(which[group[0]])], rows[group]) for group in groups]
+        read: dict[int, Columns] = {}
+
+        def get(number: int) -> None:
+            read[number] = self._some(self.parts[int(which[groups[number][0]])], rows[groups[number]])
+
+        for_each(get, [*range(len(groups))], most=_THREADS)
+        found = [read[number] for number in range(len(groups))]
         joined = found[0] if len(found) == 1 else join(found)
         if (order[1:] < order[:-1]).any():
             places = np.empty(len(rows), dtype=np.int64)
@@ -241,19 +272,11 @@ class LakeRows:
 
     def parts_of(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place in `parts` of the one that each slot lies in."""
-        starts, ends, owners = self._index
-        places = np.searchsorted(starts, slots, side="right") - 1
-        is_there = (places >= 0) & (slots < ends[places])
-        for slot in slots[~is_there][:1]:
-            raise FormatError(f"{self.lake.objects.url} has no part with the record in row {slot:,}")
-        return owners[places]
+        return self._places.of_slots(slots, self.lake.objects.url)
 
     @cached_property
-    def _index(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        runs = np.concatenate([np.empty((0, 2), dtype=np.int64), *(part.runs for part in self.parts)])
-        owners = np.repeat(np.arange(len(self.parts)), [len(part.runs) for part in self.parts])
-        order = np.argsort(runs[:, 0], kind="stable")
-        return runs[order, 0], runs[order].sum(axis=1), owners[order]
+    def _places(self) -> _Places:
+        return _Places.of(self.parts)
 
     def _some(self, part: Part, rows: NDArray[np.int64]) -> Columns:
         slots, columns = self.lake.read(self.form, part)
@@ -271,6 +294,60 @@ class LakeRows:
                 f"the record in row {slots[place]:,} is not what was written: the object {part.name} of "
                 f"{self.lake.objects.url} is damaged. Put it back from a copy"
             )
+
+
+@dataclass(frozen=True, eq=False)
+class LakeTable:
+    """Where other processes read the records of a lake by themselves, as a `RowSource`: they need its URL alone.
+
+    Parameters
+    ----------
+    url
+        Where the table lies. Credentials come from the environment of who reads.
+    form
+        Its columns.
+    parts
+        The parts in force.
+    num_rows
+        How many slots lie in them.
+    """
+
+    url: str
+    form: Form
+    parts: tuple[Part, ...]
+    num_rows: int
+
+    @classmethod
+    def of(cls, rows: LakeRows, num_rows: int) -> LakeTable:
+        """The table that these features lie in, with as many slots."""
+        return cls(rows.lake.objects.url, rows.form, rows.parts, num_rows)
+
+    def narrowed(self, rows: NDArray[np.int64]) -> LakeTable:
+        """The same, which knows only the parts that these slots lie in: those of a shard are few."""
+        found = np.unique(_Places.of(self.parts).of_slots(rows, self.url))
+        return replace(self, parts=tuple(self.parts[place] for place in found.tolist()))
+
+    def read(self, rows: NDArray[np.int64]) -> Block:
+        """Read the records in these slots, ascending. Each part is checked by its digest.
+
+        Raises
+        ------
+        FormatError
+            If a part is missing, or is not what was written.
+        StoreError
+            If the bucket cannot be reached.
+        """
+        lake, found = Lake(open_objects(self.url), b""), []
+        for part in self.narrowed(rows).parts:
+            slots, columns = lake.read(self.form, part, whole=True)
+            wanted = np.flatnonzero(np.isin(slots, rows))
+            found.append((slots[wanted], pick(columns, wanted)))
+        slots = np.concatenate([np.empty(0, dtype=np.int64), *(each for each, _ in found)])
+        if len(slots) != len(rows):
+            raise FormatError(f"{self.url} lacks a record of a shard")
+        return (
+            self.form.join(pick(join([each for _, each in found]), np.argsort(slots))) if found else self.form.empty()
+        )
 
 
 def read_lake(database: Database) -> Lake | None:
@@ -375,18 +452,25 @@ def write_table(
             for shard, (end, count) in enumerate(zip(ends, np.diff(ends, prepend=0), strict=True))
             if count
         ]
-        parts: dict[int, Part] = {}
+        parts: dict[int, list[Part]] = {}
 
         def write(one: tuple[int, int, int]) -> None:
             shard, low, high = one
             slots, columns = spool.read(low, high)
             columns |= form.split_names(_named(records, order[low:high]))
-            parts[shard] = lake.write(form, shard, slots, columns)
+            parts[shard] = _write_pieces(lake, form, shard, slots, columns)
 
         for_each(write, shards, most=_THREADS)
     lake.objects.flush()
     folder.flush()
-    return folder, tuple(parts[shard] for shard in sorted(parts)), order
+    return folder, tuple(part for shard in sorted(parts) for part in parts[shard]), order
+
+
+def _write_pieces(lake: Lake, form: Form, shard: int, slots: NDArray[np.int64], columns: Columns) -> list[Part]:
+    """Write a shard as a few parts: a deletion writes only one of them anew."""
+    size = len(slots) * sum(column.width for column in form.columns)
+    pieces = np.array_split(np.arange(len(slots)), min(_PIECES, max(1, size // _PIECE_BYTES + 1)))
+    return [lake.write(form, shard, slots[rows], pick(columns, rows)) for rows in pieces if len(rows)]
 
 
 def _rows_at_once(form: Form) -> int:
@@ -430,7 +514,12 @@ def change_table(lake: Lake, rows: LakeRows, state: EnsembleState, change: Chang
         slots, columns = np.concatenate([each for each, _ in found]), join([each for _, each in found])
         if len(slots):
             order = np.argsort(slots)
-            made.append(lake.write(form, shard, slots[order], pick(columns, order)))
+            is_whole = len(left.get(shard, ())) == counts[shard]
+            made.extend(
+                _write_pieces(lake, form, shard, slots[order], pick(columns, order))
+                if is_whole
+                else [lake.write(form, shard, slots[order], pick(columns, order))]
+            )
 
     for_each(write, sorted(left.keys() | coming.keys()), most=_THREADS)
     lake.objects.flush()
