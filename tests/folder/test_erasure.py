@@ -442,7 +442,7 @@ def test_no_checksum_of_who_was_deleted_stays(folder: Path, scanning: Any, kind:
 def test_the_last_row_of_a_file_goes_altogether(folder: Path, monkeypatch: pytest.MonkeyPatch, order: int) -> None:
     """Whichever part of the erasure comes first, opening the folder again finds nothing to cut off."""
 
-    def one_after_another(act: Callable[[Any], None], things: list[Any]) -> None:
+    def one_after_another(act: Callable[[Any], None], things: list[Any], **_: Any) -> None:
         for thing in things[::order]:
             act(thing)
 
