@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -176,6 +178,43 @@ def ask_breaker(quick_folder: Path) -> Iterator[Ask]:
     subprocess.run(build, check=True)
     with _serving(quick_folder / "breaks", LD_PRELOAD=str(library)) as ask:
         yield ask
+
+
+class Bucket:
+    """A bucket of moto's server, a stand-in for S3, as `open_objects` reaches it; and what is in it, byte by byte."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self.client, self.name = client, name
+        self.url = f"s3://{name}/churn"
+
+    def contents(self) -> dict[str, bytes]:
+        pages = self.client.list_objects_v2(Bucket=self.name).get("Contents", ())
+        names = [each["Key"] for each in pages]
+        return {name: self.client.get_object(Bucket=self.name, Key=name)["Body"].read() for name in names}
+
+
+@pytest.fixture(scope="session")
+def s3_address() -> Iterator[str]:
+    """Where moto's server listens."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_address: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A new bucket."""
+    boto3 = pytest.importorskip("boto3")
+    keys = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing", "AWS_REGION": "us-east-1"}
+    for name, value in {**keys, "AWS_ENDPOINT_URL": s3_address}.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", endpoint_url=s3_address, region_name="us-east-1")
+    name = f"bucket-{secrets.token_hex(8)}"
+    client.create_bucket(Bucket=name)
+    return Bucket(client, name)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from expunge.evidence import (
     is_consistent,
     write_canonical,
 )
-from expunge.folder import DurableDeployment, open_view
+from expunge.folder import DurableDeployment, evidence, open_view
 from expunge.folder.checkup import check
 from expunge.folder.store import Store
 
@@ -171,3 +173,45 @@ def test_an_entry_after_a_changed_one_does_not_cover_it_up(deployment: DurableDe
 def test_a_sound_log_is_told_by_the_checkup(deployment: DurableDeployment) -> None:
     deployment.close()
     assert check(deployment.path).checked["log entries"] == 5
+
+
+def test_a_long_log_holds_nothing_up(deployment: DurableDeployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its entries are looked at for a certificate or a proof, a request is accepted, and is in what is given."""
+    ledger = deployment._evidence.ledger
+    asked = deployment.delete([17]).request
+    questions: list[Callable[[], object]] = [
+        lambda: deployment.certificate(asked),
+        deployment.checkpoint,
+        lambda: deployment.inclusion(1),
+        lambda: deployment.consistency(1),
+    ]
+    monkeypatch.setattr(evidence, "_AT_ONCE", 2)
+    original = evidence.hash_leaf
+    for place, ask in enumerate(questions):
+        accepted, seen = list[object](), list[bytes]()
+
+        def accept(id: int = 20 + place, accepted: list[object] = accepted) -> None:
+            accepted.append(deployment.submit([expunge.Delete(id)]))
+
+        def meanwhile(
+            content: bytes,
+            accept: Callable[[], None] = accept,
+            seen: list[bytes] = seen,
+            accepted: list[object] = accepted,
+        ) -> bytes:
+            seen.append(content)
+            if len(seen) == 3:
+                thread = threading.Thread(target=accept)
+                thread.start()
+                thread.join(20)
+                assert accepted  # it does not wait
+            return original(content)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(evidence, "hash_leaf", meanwhile)
+            found = ask()
+        assert len(accepted) == 1
+        if isinstance(found, Checkpoint):
+            assert found.size == ledger.signed.size
+    assert deployment.log_state.counts["accepted"] == 7
+    assert ledger.counts() == Counter(each.event for each in ledger.entries())

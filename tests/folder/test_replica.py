@@ -33,6 +33,7 @@ from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.tally import _packed
 from expunge.serving.promises import Consensus, Noise, Student
 from expunge.training.learners import LookupTableLearner
+from expunge.training.learners.named import named_learner
 
 PROCESS = Path(__file__).parent / "processes" / "replica.py"
 SECONDS = 0.5  # of a lease
@@ -66,6 +67,7 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
     "votes": (LookupTableLearner(), np.round(X), Y),
     "linear": (LogisticRegression(), X, Y),
     "numbers": (LinearRegression(), X, X[:, 0] * 2),
+    "neighbours": (named_learner("neighbours-exact"), X, Y),
     "sparse": (MultinomialNB(), scipy.sparse.csr_matrix(np.abs(np.round(X))), Y),
 }
 

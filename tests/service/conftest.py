@@ -46,6 +46,7 @@ class Served:
     url: str
     keys: dict = field(default_factory=dict)
     integration: object = None
+    told: list = field(default_factory=list)
 
     @property
     def port(self):
@@ -130,6 +131,12 @@ def people():
 def serve():
     """`with serve(folder, *options) as service`: the program in a process of its own."""
     return serving
+
+
+@pytest.fixture(scope="session")
+def served():
+    """`served(folder, process, url, keys)`: a service that runs already, to be asked."""
+    return Served
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,8 @@ def test_a_revoked_key_is_named_by_itself_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"role": "root"}, {"role": "predict", "rate": 0}, {"role": "predict", "expires": "soon"}]
+    "wrong",
+    [{"role": "root"}, {"role": "integration"}, {"role": "predict", "rate": 0}, {"role": "predict", "expires": "soon"}],
 )
 def test_wrong_options_make_no_key(tmp_path, wrong):
     with pytest.raises(ParameterError):

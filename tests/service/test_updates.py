@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import io
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -222,19 +223,26 @@ def test_what_was_accepted_survives_a_kill_and_is_applied_once(churn, serve):
 
 
 def test_a_stop_finishes_answers_and_leaves_the_rest_for_the_next_start(churn, serve):
-    with serve(churn, "--patience", 20) as service:
-        accepted = service.ask("POST", "/v1/updates", {"delete": {"ids": [5]}}).json["request"]
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(service.ask, "GET", f"/v1/updates/{accepted}", Prefer="wait=30")
-            time.sleep(0.05)
-            service.process.send_signal(signal.SIGTERM)
-            assert waiting.result().status == 200
+    with serve(churn, "--patience", 0) as service:
+        ask = service.ask
+        accepted = [ask("POST", "/v1/updates", {"delete": {"ids": [id]}}).json["request"] for id in range(1, 31)]
+        key, flat = {"Authorization": f"Bearer {service.keys['operator']}"}, io.BytesIO()
+        np.save(flat, np.tile([41.0, 0.5], (700_000, 1)))
+        waiting, batch = (http.client.HTTPConnection("127.0.0.1", service.port, timeout=60) for _ in range(2))
+        waiting.request("GET", "/healthz")
+        waiting.getresponse().read()
+        waiting.request("GET", f"/v1/updates/{accepted[-1]}", headers={**key, "Prefer": "wait=30"})
+        kinds = {"Content-Type": "application/x-npy", "Accept": "application/x-npy"}
+        batch.request("POST", "/v1/predictions", flat.getvalue(), {**key, **kinds})  # sockets do not hold so much
+        service.process.send_signal(signal.SIGTERM)
+        assert waiting.getresponse().status == 200
+        assert len(np.load(io.BytesIO(batch.getresponse().read()))) == 700_000
         assert service.process.wait(60) == 0
     with expunge.open(churn) as deployment:
-        assert deployment.request(accepted).state in ("applied", "pending")
+        assert {deployment.request(each).state for each in accepted} <= {"applied", "pending"}
         deployment.apply()
-        assert 5 not in deployment.records
-        assert len(deployment.records) == 299
+        assert {deployment.request(each).state for each in accepted} == {"applied"}
+        assert len(deployment.records) == 270
 
 
 def test_a_round_that_fails_is_told_to_the_operator_alone(tmp_path, serve, monkeypatch):

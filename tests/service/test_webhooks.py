@@ -1,4 +1,4 @@
-"""Signed webhooks: nothing unsigned or old is taken, an event counts once, and the outcome is told until it arrives."""
+"""Signed webhooks: nothing unsigned or old is taken, an event counts once, and the outcome is told until it comes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import jwt
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -384,11 +385,49 @@ def test_several_signatures_may_be_given_and_one_must_be_right():
     assert not is_signed(None, "i", 1, b"{}", sign("whsec_" + base64.b64encode(bytes(32)).decode(), "i", 1, b"{}"))
     with pytest.raises(InputError, match="cannot be read"):
         Signer(b"no key")
+    odd = ec.generate_private_key(ec.SECP256K1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    with pytest.raises(InputError, match="P-256"):
+        Signer(odd)
     assert Signer(new_key()).key_id != Signer(new_key()).key_id
 
 
 def blocks(kind):
     return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def send_as_fides(service, key, *ids):
+    """Read the connector, fill in what is in angle brackets, and send its requests. Return the statuses."""
+    folder = Path(__file__).parents[2] / "deploy" / "fides"
+    config, dataset = (
+        yaml.safe_load((folder / f"expunge_{name}.yml").read_text().replace("<instance_fides_key>", "expunge_1"))
+        for name in ("config", "dataset")
+    )
+    told, (data,) = config["saas_config"], dataset["dataset"]
+    assert told.keys() == SAAS_CONFIG
+    (endpoint,), (collection,) = told["endpoints"], data["collections"]
+    erase = endpoint["requests"]["delete"]
+    assert erase.keys() <= SAAS_REQUEST
+    assert (told["fides_key"], endpoint["name"]) == (data["fides_key"], collection["name"])
+    assert [each["name"] for each in erase["param_values"]] == [each["name"] for each in collection["fields"]]
+    assert {each["name"] for each in told["connector_params"]} == {"host", "key"}
+    assert told["client_config"]["authentication"] == {"strategy": "bearer", "configuration": {"token": "<key>"}}
+    fixed = {"email": "ann@example.com", "key": key}
+    statuses = [service.ask(told["test_request"]["method"], told["test_request"]["path"], key=key).status]
+    for id in ids:
+        values = {**fixed, "privacy_request_id": id, "iso_8601_datetime": f"2026-10-02T15:00:{len(statuses):02}Z"}
+        body = re.sub(r"<([^<>]+)>", lambda found, values=values: values[found[1]], erase["body"])
+        statuses.append(service.ask(erase["method"], erase["path"], data=json.loads(body), key=key).status)
+    return statuses
+
+
+#: The members that Fides 2.78.2 wants in a connector, and those that a request in it may have: it refuses others.
+SAAS_CONFIG = {
+    *("fides_key", "name", "type", "description", "version"),
+    *("connector_params", "client_config", "test_request", "endpoints"),
+}
+SAAS_REQUEST = {"method", "path", "headers", "query_params", "body", "param_values", "ignore_errors"}
 
 
 def test_what_the_page_shows_runs(made, tmp_path, serve):
@@ -405,7 +444,9 @@ def _run_page(made, tmp_path, serve, receiver):
     )
     callbacks = ["https://crm.example.com/hooks", f"{receiver.url}/hooks"]
     issuer = Issuer(url=ISSUER, audience=AUDIENCE, keys=public_keys())
-    with serve(folder, integration={"identities": ["household"], "callbacks": callbacks, "issuer": issuer}) as service:
+    with serve(
+        folder, integration={"identities": ["household", "email"], "callbacks": callbacks, "issuer": issuer}
+    ) as service:
         told = {"URL": service.url, "KEY": service.keys["integration"], "SECRET": service.integration.secret}
         told["PATH"] = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         commands = [each for each in blocks("sh") if "curl" in each]
@@ -413,6 +454,7 @@ def _run_page(made, tmp_path, serve, receiver):
             done = subprocess.run(["bash", "-ec", each], env=told, cwd=tmp_path, capture_output=True, check=False)
             assert (done.returncode, done.stdout != b"") == (0, True), (each, done)
         assert len(commands) >= 6
+        assert send_as_fides(service, told["KEY"], "pri_1", "pri_1", "pri_2") == [200, 201, 201, 201]
         _, headers, body = receiver.wait(1)[0]
         found = {}
         exec(compile(check, "docs/integrations.md", "exec"), found)

@@ -11,7 +11,8 @@ import joblib
 import pytest
 
 from expunge.core.errors import ExpungeError, ParameterError
-from expunge.training.execution import KeptProcesses, Processes, Serial, make_executor
+from expunge.training.engines import make_executor
+from expunge.training.execution import KeptProcesses, Processes, Serial
 
 
 def square(number: int) -> int:

@@ -50,6 +50,7 @@ from expunge.training.learners import (
     tabular,
 )
 from expunge.training.learners.named import exact_names, learner_names, named_learner, regressor_names
+from expunge.training.parcels import make_key, result_of, seal, work
 from expunge.training.recipe import Recipe, digest_contents
 from expunge.training.sampling import IndependentSampler, PartitionSampler
 
@@ -613,7 +614,7 @@ def test_after_any_history_the_state_is_what_the_recipe_gives(name):
 class InThreads:
     """Trains shards in threads of this process, side by side."""
 
-    num_workers = 2
+    num_workers, is_remote = 2, False
 
     def map(self, function, items):
         with ThreadPoolExecutor(self.num_workers) as pool:
@@ -635,6 +636,22 @@ REAL = [name for name in SCENARIOS if not name.startswith(("only fit", "another"
 @pytest.mark.parametrize("name", REAL)
 def test_threads_give_the_same_bits(name):
     live_with(name, InThreads(), ("add many", "delete many", "batch"))
+
+
+class Sealed:
+    """Trains as on another machine: what is asked for and what comes back travels in parcels alone."""
+
+    num_workers, is_remote = 2, True
+
+    def map(self, function, items):
+        key = make_key()
+        for place in range(len(items)):
+            yield result_of(key, work(key, seal(key, function), seal(key, items[place])))
+
+
+@pytest.mark.parametrize("name", REAL[::5])
+def test_what_travels_in_parcels_gives_the_same_bits(name):
+    live_with(name, Sealed(), ("add many", "delete many", "batch"))
 
 
 @pytest.mark.parametrize("name", ["tree, frames", "slices by warm start", *(f"{name}, arrays" for name in BOOSTING)])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import make_classification
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from expunge.folder import DurableDeployment, create
@@ -27,6 +27,8 @@ from expunge.training.learners.named import named_learner
 from expunge.training.learners.protocol import ShardData, fit_many, make_voter
 from expunge.training.surroundings import training, voting
 from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
+from expunge_lab.bench.shards import Size as VotingSize
+from expunge_lab.bench.shards import floor_lines, voting_lines
 from expunge_lab.bench.workload import make_records
 
 
@@ -41,6 +43,7 @@ class Size:
     many: tuple[int, int]  # records and shards of a large deployment, with as many records a shard as `few`
     few: tuple[int, int]
     folder_many: tuple[int, int]
+    one_shard: tuple[int, int]  # records of a model that is not trained again, many and few
     forest: int
     rare: int
     rare_shards: int
@@ -49,7 +52,7 @@ class Size:
     @property
     def steps(self) -> int:
         """How often progress advances."""
-        return 35 * self.repeats + 1
+        return 77 * self.repeats + 2
 
 
 FULL = Size(
@@ -60,15 +63,17 @@ FULL = Size(
     many=(5_000_000, 10_000),
     few=(50_000, 100),
     folder_many=(500_000, 1_000),
+    one_shard=(1_000_000, 10_000),
     forest=50_000,
     rare=50_000,
     rare_shards=100,
     repeats=3,
 )
-QUICK = Size(600, 5, 2, 5, (2_000, 20), (500, 5), (2_000, 20), 300, 1_500, 10, 1)
+QUICK = Size(600, 5, 2, 5, (2_000, 20), (500, 5), (2_000, 20), (600, 300), 300, 1_500, 10, 1)
 
 TOGETHER, IN_FOLDER, BATCHES = Target.ratio_at_least(5), Target.ratio_at_most(1.5), Target.ratio_at_least(0.8)
 FLAT = Target.ratio_at_most(3)
+VOTING = {"Gaussian naive Bayes": "naive-bayes", "trees": "tree"}
 INCREMENTAL = ("ridge-exact", "naive-bayes-exact", "neighbours-exact", "forest-exact")
 
 
@@ -79,11 +84,15 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="expunge-bench-")))
         lines = [
             *_training(size, advance),
+            *_voting(size, advance),
             *_deleting(size, stack, place, advance),
             *_growing(size, stack, place, advance),
+            *_growing_models(size, stack, place, advance),
             *_without_training(size, stack, place, advance),
         ]
         lines += _rare(size)
+        advance(1)
+        lines += _right(size)
         advance(1)
         return lines
 
@@ -110,6 +119,19 @@ def _training(size: Size, advance: Advance) -> list[Line]:
         Line.faster(what, ours, "one model after another", before, target=TOGETHER),
         Line.cost(what, ours, "one logistic regression on everything", one),
     ]
+
+
+def _voting(size: Size, advance: Advance) -> list[Line]:
+    """The answer of all models together: before, one model after another; and against what cannot be spared."""
+    records = 200 if size.small_shards >= 1_000 else 60
+    asked = VotingSize(size.small_shards, size.small_shards, records, min(1_000, 4 * size.records), size.repeats)
+    with voting():
+        lines = [
+            line
+            for name, short in VOTING.items()
+            for line in voting_lines(name, named_learner(short), asked, asked.shards, advance, clock=process_time)
+        ]
+        return [*lines, *floor_lines(asked, advance, clock=process_time)]
 
 
 def _deletions(delete: Callable[[list[int]], Any], ids: Iterator[int], size: Size, batch: int = 1) -> Task:
@@ -148,6 +170,12 @@ def _deleting(size: Size, stack: ExitStack, place: Path, advance: Advance) -> li
                 advance=advance,
                 clock=process_time,
             )
+            (again,) = race(
+                [Task(lambda: LogisticRegression(max_iter=1000).fit(X, y), repeatable=False)],
+                repeats=size.repeats,
+                advance=advance,
+                clock=process_time,
+            )
             batch, batch_in_folder = race(
                 [_deletions(model.delete, here, size, 100), _deletions(durable.delete, there, size, 100)],
                 repeats=size.repeats,
@@ -157,6 +185,7 @@ def _deleting(size: Size, stack: ExitStack, place: Path, advance: Advance) -> li
         at = f"n={size.records:,}, k={size.shards:,}, {words}"
         lines += [
             Line.cost(f"delete a record, {at}", memory, "training its shard alone", fitting),
+            Line.faster(f"delete a record, {at}", memory, "one logistic regression fitted again", again),
             Line.cost(f"delete a record in a folder, {at}", in_folder, "in memory", memory, target=IN_FOLDER),
             Line.faster(f"delete 100 records in a folder, {at}", batch_in_folder, "in memory", batch, target=BATCHES),
         ]
@@ -266,6 +295,52 @@ def _without_training(size: Size, stack: ExitStack, place: Path, advance: Advanc
             Line.faster(what, memory, "one boosting fitted again", boosting),
             Line.cost(f"{what}, in a folder", in_folder, "in memory", memory),
         ]
+    return lines
+
+
+def _growing_models(size: Size, stack: ExitStack, place: Path, advance: Advance) -> list[Line]:
+    """Models that unlearn without training, of few records and of many: one model, no shards."""
+    lines = []
+    for name in INCREMENTAL[:3]:
+        learner = named_learner(name)
+        tables = [_table(records) for records in size.one_shard]
+        many, few = (_Growing.of(learner, records, 1) for records in size.one_shard)
+        durable = [
+            stack.enter_context(create(place / f"{name}-{len(y)}", learner, X, y, n_shards=1)) for X, y in tables
+        ]
+        for each in durable:
+            each.delete([len(each.records) - 1])  # the first of a process reads the model
+        for what, tasks in (
+            ("delete a record from", [one.deletions(size.deletions) for one in (many, few)]),
+            ("add a record to", [one.additions(size.deletions) for one in (many, few)]),
+            ("delete one from, and ask,", [one.questions(size.deletions) for one in (many, few)]),
+            (
+                "delete a record in a folder from",
+                [_deletions(each.delete, iter(range(size.one_shard[0])), size) for each in durable],
+            ),
+        ):
+            large, small = race(tasks, repeats=size.repeats, advance=advance, clock=process_time)
+            found = f"{what} {name}, n={size.one_shard[0]:,}"
+            lines.append(Line.cost(found, large, f"n={size.one_shard[1]:,}", small, target=FLAT))
+    return lines
+
+
+def _right(size: Size) -> list[Line]:
+    """How many answers are right, of models that unlearn without training and of a forest that does not."""
+    X, y = make_classification(size.forest * 5 // 4, 20, n_informative=5, random_state=0)
+    table, labels, asked, truth = X[: size.forest], y[: size.forest], X[size.forest :], y[size.forest :]
+    forest = RandomForestClassifier(100, random_state=0).fit(table, labels)
+    theirs = [float((forest.predict(asked) == truth).mean())]
+    sharded = UnlearningClassifier(named_learner("logistic"), n_shards=size.shards, random_state=0).fit(table, labels)
+    linear = [float((sharded.predict(asked) == truth).mean())]
+    lines = []
+    for name in INCREMENTAL:
+        model = UnlearningClassifier(named_learner(name), n_shards=1, random_state=0).fit(table, labels)
+        right = [float((model.predict(asked) == truth).mean())]
+        against = (
+            ("a random forest of 100", theirs) if name == "forest-exact" else (f"logistic, k={size.shards}", linear)
+        )
+        lines.append(Line.share(f"right answers, {name}, n={size.forest:,}", right, *against))
     return lines
 
 

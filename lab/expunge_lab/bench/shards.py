@@ -16,7 +16,7 @@ from expunge.training.learners import ScikitLearner
 from expunge.training.learners.named import named_learner
 from expunge.training.learners.protocol import ShardData, fit_many, mean_opinion
 from expunge.training.surroundings import training, voting
-from expunge_lab.bench.measurement import Advance, Line, Progress, Target, Task, race
+from expunge_lab.bench.measurement import Advance, Clock, Line, Progress, Target, Task, race
 from expunge_lab.bench.workload import make_records
 
 
@@ -64,11 +64,15 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
     steps = 2 * size.repeats * (len(TRAINED) + 2 * len(VOTERS) + 2 * len(ENSEMBLES) + 4)
     with progress("shards", steps) as advance, voting():
         trained = [_train(*each, size, advance) for each in TRAINED]
-        lines = [line for name, make in VOTERS.items() for line in _vote(name, make(), size, size.shards, advance)]
-        lines += [
-            line for name, make in ENSEMBLES.items() for line in _vote(name, make(), size, size.large_shards, advance)
+        lines = [
+            line for name, make in VOTERS.items() for line in voting_lines(name, make(), size, size.shards, advance)
         ]
-        return [*trained, *lines, *_against_floor(size, advance)]
+        lines += [
+            line
+            for name, make in ENSEMBLES.items()
+            for line in voting_lines(name, make(), size, size.large_shards, advance)
+        ]
+        return [*trained, *lines, *floor_lines(size, advance)]
 
 
 def _train(name: str, num_classes: int, size: Size, advance: Advance) -> Line:
@@ -96,7 +100,9 @@ def _queries(size: Size, name: str) -> NDArray[np.float64]:
     return np.abs(X).round() if "multinomial" in name else X
 
 
-def _vote(name: str, learner: Any, size: Size, num_shards: int, advance: Advance) -> list[Line]:
+def voting_lines(
+    name: str, learner: Any, size: Size, num_shards: int, advance: Advance, *, clock: Clock | None = None
+) -> list[Line]:
     """The mean of the models' probabilities, for one row and for many."""
     models = fit_many(learner, _shards(size, num_shards, name))
     voter, queries, lines = learner.make_voter(models, 2), _queries(size, name), []
@@ -109,13 +115,14 @@ def _vote(name: str, learner: Any, size: Size, num_shards: int, advance: Advance
             ],
             repeats=size.repeats,
             advance=advance,
+            clock=clock,
         )
         what = f"average {name}, {rows:,} row{'s' * (rows > 1)}, k={num_shards:,}"
         lines.append(Line.faster(what, ours, "one model after another", other))
     return lines
 
 
-def _against_floor(size: Size, advance: Advance) -> list[Line]:
+def floor_lines(size: Size, advance: Advance, *, clock: Clock | None = None) -> list[Line]:
     """Against the same in a few lines of NumPy, or a loop over the compiled trees."""
     lines = []
     floors: list[tuple[str, str, Callable[[list[Any]], Callable[[NDArray[np.float64]], object]]]] = [
@@ -129,7 +136,7 @@ def _against_floor(size: Size, advance: Advance) -> list[Line]:
         for rows in (1, size.rows):
             X = queries[:rows]
             tasks = [Task(partial(voter.mean_probabilities, X)), Task(partial(floor, X))]
-            ours, other = race(tasks, repeats=size.repeats, advance=advance)
+            ours, other = race(tasks, repeats=size.repeats, advance=advance, clock=clock)
             what = f"average {name}, {rows:,} row{'s' * (rows > 1)}, k={size.shards:,}"
             lines.append(Line.cost(what, ours, other_name, other, target=NEAR_FLOOR))
     return lines

@@ -528,7 +528,11 @@ def _compared(
     state, checked, different = found.state(trust=trust), tuple(found.models), []
     for shard, model in zip(checked, retrain(state, checked, advance=advance), strict=True):
         served = found.models[shard]
-        if served is None or not served.opens_to(encode_model(state.learner, model, trusted=tuple(trust))):
+        if served is None:
+            different.append(shard)
+            continue
+        stored = encode_model(state.learner, model, trusted=tuple(trust), beside_records=True)
+        if not served.opens_to(stored):
             different.append(shard)
     made = (found.key.commitment, found.key.commitment_in(found.round))  # the latter under a consensus
     key: KeyCheck = "matches" if found.commitment in made else "differs"

@@ -25,7 +25,7 @@ from expunge.core.randomness import Randomness
 from expunge.core.records import Records
 from expunge.core.version import __version__
 from expunge.serving.interaction import Batch, interact
-from expunge.training.execution import make_executor
+from expunge.training.engines import make_executor
 
 # The random streams of one trial. Their numbers are part of what a seed means.
 _UNLEARNING, _RETRAINING, _REQUESTER, _STATISTICS_BEFORE, _STATISTICS_UNLEARNED, _STATISTICS_RETRAINED = range(6)

@@ -10,7 +10,7 @@ import typer
 
 from expunge.cli.app import Interrupted, app
 from expunge.cli.folders import importable_from_here, settle
-from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, show_json
+from expunge.cli.output import AsJson, Engine, Folder, Jobs, Trust, console, progress, show_json
 from expunge.core.errors import InputError
 from expunge.core.words import plural
 
@@ -67,6 +67,7 @@ def restore(
         ),
     ] = False,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -90,7 +91,13 @@ def restore(
     try:
         with progress("training everything again", 1) as advance:
             found = restored_from(
-                file, folder, newer=newer, without_newer=without_newer, trust=tuple(trust or ()), n_jobs=jobs
+                file,
+                folder,
+                newer=newer,
+                without_newer=without_newer,
+                trust=tuple(trust or ()),
+                n_jobs=jobs,
+                executor=executor,
             )
             advance(1)
     except KeyboardInterrupt:

@@ -12,11 +12,20 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.costs import TrainingClock, costs_of, keep_costs, tell_costs
-from expunge.cli.folders import make_fallback, nonce_source, read_columns, read_records, replacing
+from expunge.cli.folders import (
+    make_fallback,
+    nonce_source,
+    read_columns,
+    read_large,
+    read_records,
+    replacing,
+    split_url,
+)
 from expunge.cli.output import (
     AsJson,
     ClassWeight,
     Data,
+    Engine,
     Folder,
     Jobs,
     Threshold,
@@ -33,6 +42,7 @@ from expunge.core.errors import ParameterError
 if TYPE_CHECKING:
     from expunge.core.guarantee import Guarantee
     from expunge.core.randomness import Randomness
+    from expunge.core.streams import RecordStream
     from expunge.folder import DurableDeployment, DurableStatus
     from expunge.serving.promises import Promise, Statement
     from expunge.tables import Labelled, Schema
@@ -269,6 +279,14 @@ def create(
         bool,
         typer.Option("--encrypt", help="Keep records and models under a key each: deleting one overwrites its key."),
     ] = False,
+    records: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep the records as Parquet in s3://bucket/prefix or another folder. (A URL in place of FOLDER does "
+            "that too; the folder then gets its last name.)",
+        ),
+    ] = None,
     apply: Annotated[
         str, typer.Option(metavar="WHEN", help="When requests are applied: now, 'every 3600s', 'at 100' or manual.")
     ] = "now",
@@ -291,6 +309,7 @@ def create(
         Path | None, typer.Option(metavar="FILE", help="The witness's key: its file `witness.key`.")
     ] = None,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the deployment that is in the folder.")] = False,
     as_json: AsJson = False,
@@ -318,6 +337,7 @@ def create(
     from expunge.tables import parse_classes
 
     policy, source = ApplyPolicy.parse(apply), nonce_source(witness, witness_key)
+    folder, records_at = split_url(folder, records)
     if (pool is not None) != (promise == "student"):
         raise ParameterError(f"--pool and --promise student need each other, got --promise {promise}")
     if fallback not in (None, *FALLBACKS):
@@ -348,16 +368,22 @@ def create(
         if is_regression and (classes or promise != "exact" or cut is not None):
             what = "--class" if classes else "--threshold" if cut is not None else f"--promise {promise}"
             raise ParameterError(f"{what} is for classes, and learner {learner!r} predicts numbers")
-        schema, records = read_records(
-            data, columns, one_class=bool(classes), float32=float32, is_regression=is_regression
-        )
-        known = parse_classes(classes, records.labels) if classes else np.unique(records.labels)
+        reading: dict[str, Any] = {"one_class": bool(classes), "float32": float32, "is_regression": is_regression}
+        stream: RecordStream | None = None
+        if records_at is None:
+            schema, labelled = read_records(data, columns, **reading)
+        else:
+            schema, labelled, stream = read_large(data, columns, **reading)
+        num_records, found_labels = len(labelled.labels), np.unique(labelled.labels)
+        if stream is not None:
+            num_records, found_labels = len(stream), stream.classes
+        known = parse_classes(classes, found_labels) if classes else found_labels
         known = known[:0] if is_regression else known
         made, takes_missing = make_learner(
             learner,
             options=learner_options,
             schema=schema,
-            features=records.features,
+            features=labelled.features,
             slices=slices,
             allow_missing=allow_missing,
             on_failure=on_failure,
@@ -374,12 +400,12 @@ def create(
         if probability is not None and sampling == "partition":
             raise ParameterError("--probability is for --sampling independent: in a partition it is 1/shards")
         sampler = promised.sampling_name(sampling, probability)  # type: ignore[arg-type]
-        wanted = _wanted(promised, sampler, num_records=len(records.labels), num_classes=len(known))
+        wanted = _wanted(promised, sampler, num_records=num_records, num_classes=len(known))
         known_shards, chance = _sizes(_shards(shards, learner, promise, minutes), probability, wanted)
         measured = partial(
             _report,
             made,
-            records,
+            labelled,
             classes=known if classes else None,
             takes_missing=takes_missing,
             sampler=promised.make_sampler(sampler, chance),
@@ -387,18 +413,29 @@ def create(
             minutes=minutes,
             kinds=kinds_of(schema),
         )
-        report = measured(num_shards=None) if known_shards is None else None
+        if stream is not None and known_shards is None:
+            raise ParameterError(f"--shards: {num_records:,} records are too many to choose it from; give a number")
+        report: dict[str, Any] | None = None
+        if stream is not None:
+            report = _unmeasured(known_shards or 0, by_votes=not promised.is_exact)
+        elif known_shards is None:
+            report = measured(num_shards=None)
         wanted["num_shards"] = shards_made = known_shards or (report or {})["num_shards"]
         with progress("training", shards_made) as advance:
             clock_of_training = TrainingClock(advance)
+            columns_given = (
+                {}
+                if stream is not None
+                else {
+                    **{"y": labelled.labels, "ids": labelled.ids, "subjects": labelled.subjects},
+                    "weights": labelled.weights,
+                }
+            )
             deployment = expunge.create(
                 place,
                 made,
-                records.features,
-                records.labels,
-                ids=records.ids,
-                subjects=records.subjects,
-                weights=records.weights,
+                labelled.features if stream is None else stream,
+                **columns_given,
                 classes=known if classes else None,
                 allow_missing=takes_missing,
                 n_shards=shards_made,
@@ -410,7 +447,9 @@ def create(
                 clock_seconds=clock,
                 trust=tuple(trust or ()),
                 n_jobs=jobs,
+                executor=executor,
                 encrypt=encrypt,
+                records_at=records_at,
                 rng=_randomness(seed),
                 witness=source,
                 provenance={
@@ -420,7 +459,7 @@ def create(
                     "slices": slices,
                     "wanted": wanted,
                     "taken": [
-                        *(["shards"] if report is not None or shards == "auto" else []),
+                        *(["shards"] if (report is not None and stream is None) or shards == "auto" else []),
                         *(["gaps"] if takes_missing and not allow_missing else []),
                     ],
                 },
@@ -560,6 +599,13 @@ def _report(
     )
 
 
+def _unmeasured(num_shards: int, *, by_votes: bool) -> dict[str, Any]:
+    """The report of records that were not all in memory at once."""
+    reason = "the records are too many to be measured at creation"
+    found: dict[str, Any] = {"num_shards": num_shards, "by_votes": by_votes, "choice": None, "measured": None}
+    return found | {"not_measured": reason, "findings": []}
+
+
 def _sizes(shards: str, probability: float | None, wanted: dict[str, Any]) -> tuple[int | None, float | None]:
     """The number of shards and the inclusion probability.
 
@@ -599,12 +645,14 @@ class _Made:
     guarantee: Guarantee
     provenance: dict[str, Any]
     figures: dict[str, Any]
+    records_at: str | None
 
 
 def _facts(deployment: DurableDeployment, schema: Schema, folder: Path, *, declared: bool) -> _Made:
     classes: list[Any] = deployment.classes.tolist()
     made, promise, figures = deployment.provenance, deployment.promise, deployment.inside.serving.figures
-    return _Made(folder, deployment.status, classes, declared, schema, promise, deployment.guarantee(), made, figures)
+    guarantee, at = deployment.guarantee(), deployment.records_at
+    return _Made(folder, deployment.status, classes, declared, schema, promise, guarantee, made, figures, at)
 
 
 def _show(made: _Made, *, as_json: bool) -> None:
@@ -613,6 +661,7 @@ def _show(made: _Made, *, as_json: bool) -> None:
         show_json(
             {
                 "folder": str(made.folder),
+                "records_at": made.records_at,
                 "records": status.num_records,
                 "shards": status.num_shards,
                 "classes": made.classes,
@@ -634,6 +683,10 @@ def _show(made: _Made, *, as_json: bool) -> None:
         f"Created {made.folder}: {status.num_records:,} records, {count_shards(status.num_shards)}, {what}.",
         markup=False,
     )
+    if made.records_at is not None:
+        console.print(
+            f"The records are in {made.records_at}; the folder is what other commands are given.", markup=False
+        )
     if schema.features:
         console.print(f"Learns from {_columns_in_words(schema)}.", markup=False)
     report = made.provenance["report"]

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,11 @@ from expunge.cli.app import Interrupted
 from expunge.core.errors import InputError, ParameterError, StoreError
 
 if TYPE_CHECKING:
+    from expunge.core.streams import RecordStream
     from expunge.evidence import KeyDraw
     from expunge.evidence.nonce import NonceSource
     from expunge.folder import DurableDeployment
-    from expunge.tables import Labelled, Schema, Table
+    from expunge.tables import Labelled, Numbers, Schema, Table
     from expunge.training.fallback import Fallback
     from expunge.training.learners import Learner, SlicedLearner
 
@@ -50,6 +51,30 @@ def replacing(folder: Path, *, force: bool) -> Iterator[Path]:
         raise Interrupted("interrupted; nothing was created") from None
 
 
+def as_url(path: Path) -> str | None:
+    """The URL that was taken for a path; None if it is a path."""
+    kind, mark, rest = str(path).partition(":/")  # of a path, two bars are one
+    if not mark or not kind.isalnum():
+        return None
+    return f"{kind}://{'/' if kind == 'file' else ''}{rest.lstrip('/')}"
+
+
+def split_url(folder: Path, records: str | None) -> tuple[Path, str | None]:
+    """The folder, and where the records go. A URL in the folder's place is where the records go.
+
+    Then the folder is in the current one, under the last name of the URL.
+    """
+    url = as_url(folder)
+    if url is None:
+        return folder, records
+    if records is not None:
+        raise ParameterError(f"{url} is where records go: give a folder and --records, or the URL alone")
+    name = url.rstrip("/").rpartition("/")[2]
+    if url.count("/") < 3 or name in ("", ".", ".."):
+        raise ParameterError(f"{url} has no last name, which the folder would get: give a folder and --records {url}")
+    return Path(name), url
+
+
 def settle(folder: Path) -> None:
     """Repair what an exchange under this name left if it was killed half-way."""
     from expunge.folder.store import recover_replacement
@@ -61,7 +86,12 @@ def settle(folder: Path) -> None:
 def _beside(folder: Path) -> Iterator[Path]:
     from expunge.folder.store import Store, replace_folder, workshop
 
-    Store.open(folder).close()  # refuses a folder that is no deployment, or that another process has open
+    with closing(Store.open(folder)) as store:  # refuses no deployment, and one that another process has open
+        if store.records_at is not None:
+            raise InputError(
+                f"the records of {folder} lie in {store.records_at}: --force does not replace them. Remove both first, "
+                "or choose another folder"
+            )
     home = folder.resolve()
     with workshop(home, "new") as beside:
         place = beside / home.name
@@ -203,7 +233,9 @@ def _has_gaps(features: Any) -> bool:
 
 
 @contextmanager
-def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None = None) -> Iterator[DurableDeployment]:
+def opened(
+    folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None = None, executor: str | None = None
+) -> Iterator[DurableDeployment]:
     """Open a deployment for writing, and close it at the end. What is pending stays so until a command applies it."""
     import expunge
 
@@ -211,7 +243,8 @@ def opened(folder: Path, *, trust: Sequence[str] | None = None, jobs: int | None
         importable_from_here()
     settle(folder)
     try:
-        with expunge.open(folder, trust=tuple(trust or ()), n_jobs=jobs, apply_pending=False) as deployment:
+        options: dict[str, Any] = {"n_jobs": jobs, "executor": executor, "apply_pending": False}
+        with expunge.open(folder, trust=tuple(trust or ()), **options) as deployment:
             yield deployment
     except KeyboardInterrupt:
         raise Interrupted("interrupted; what was accepted is kept") from None
@@ -242,8 +275,10 @@ def read_records(
     path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
 ) -> tuple[Schema, Labelled]:
     """Read the first file of a deployment: its columns, and its records."""
+    if as_url(path) is not None or any(mark in str(path) for mark in "*?") or path.is_dir():
+        raise InputError(f"{as_url(path) or path}: several files, and files in a bucket, are read with --records")
     from expunge.cli.output import progress
-    from expunge.tables import Numbers, read_labelled, read_table
+    from expunge.tables import read_labelled, read_table
 
     numbers: Numbers = "float32" if float32 else "float64"
     exact = [columns[role] for role in ("label", "id", "subject") if columns[role] is not None]
@@ -252,6 +287,28 @@ def read_records(
         found = read_labelled(table, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
         advance(1)
     return found
+
+
+def read_large(
+    path: Path, columns: dict[str, Any], *, one_class: bool, float32: bool, is_regression: bool
+) -> tuple[Schema, Labelled, RecordStream | None]:
+    """Read the first files of a deployment whose records go elsewhere: Parquet files may be larger than the memory.
+
+    The records are the first ones if there are more; then the stream has all of them.
+    """
+    from expunge.cli.output import progress
+    from expunge.tables import read_stream
+
+    name = as_url(path) or str(path)
+    is_one = not name.startswith("s3://") and path.is_file()
+    if is_one and not name.lower().endswith((".parquet", ".pq")):
+        schema, found = read_records(path, columns, one_class=one_class, float32=float32, is_regression=is_regression)
+        return schema, found, None
+    with progress("reading", 1) as advance:
+        numbers: Numbers = "float32" if float32 else "float64"
+        made = read_stream(name, **columns, numbers=numbers, one_class=one_class, is_regression=is_regression)
+        advance(1)
+    return made
 
 
 def read_columns(path: Path, schema: Schema) -> Table:

@@ -180,6 +180,15 @@ Jobs = Annotated[
         callback=require_jobs,
     ),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="ENGINE",
+        envvar="EXPUNGE_EXECUTOR",
+        help="Where models are trained: serial, processes, ray (at RAY_ADDRESS, or started here) or ray://HOST:PORT.",
+    ),
+]
 Key = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="An idempotency key: the same request under the same key counts once."),

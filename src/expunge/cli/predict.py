@@ -19,7 +19,7 @@ from expunge.cli.folders import (
     refuse_same,
     schema_of,
 )
-from expunge.cli.output import Folder, Jobs, Threshold, Trust, complain, console, is_seen, progress
+from expunge.cli.output import Engine, Folder, Jobs, Threshold, Trust, complain, console, is_seen, progress
 from expunge.cli.status import end_of_generation
 from expunge.core.errors import InputError
 
@@ -50,6 +50,7 @@ def predict(
         typer.Option("--inside", help="Say also in a pipe if these answers ended a generation: for operators only."),
     ] = False,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
 ) -> None:
     """Answer every row of a file with a label, or with a number. The id column is copied if the file has it.
@@ -72,7 +73,7 @@ def predict(
     refuse_same(data, target)
     with (
         nullcontext() if target is None else Draft(target, overwrites=True) as draft,
-        opened(folder, trust=trust, jobs=jobs) as deployment,
+        opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment,
     ):
         schema = schema_of(deployment, folder)
         if probabilities and not deployment.is_exact:

@@ -17,7 +17,7 @@ from expunge.cli.folders import (
     what_is_left,
     with_class_weight,
 )
-from expunge.cli.output import AsJson, ClassWeight, Folder, Jobs, Trust, console, progress, show_json
+from expunge.cli.output import AsJson, ClassWeight, Engine, Folder, Jobs, Trust, console, progress, show_json
 from expunge.cli.report import DEFAULT_MINUTES, kinds_of, measure_report, tell_report
 from expunge.core.errors import InputError
 from expunge.core.words import plural, read_period
@@ -46,6 +46,7 @@ def rekey(
         Path | None, typer.Option(metavar="FILE", help="The witness's key: its file `witness.key`.")
     ] = None,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +62,7 @@ def rekey(
     source = nonce_source(witness, witness_key)
     before = None
     try:
-        with opened(folder, trust=trust, jobs=jobs) as deployment:
+        with opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment:
             before = deployment.inside_key
             with progress("training everything again", deployment.status.num_shards) as advance:
                 renewed = deployment.rekey(if_older_than=if_older_than, witness=source, advance=advance)
@@ -103,6 +104,7 @@ def retrain(
         float, typer.Option(min=0, help="How long to measure on throw-away models, about; 0: not at all.")
     ] = DEFAULT_MINUTES,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -120,7 +122,7 @@ def retrain(
         raise InputError("say what to change: --learner, --set, --class-weight, --slices or --shards")
     before = None
     try:
-        with opened(folder, trust=trust, jobs=jobs) as deployment:
+        with opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment:
             before = deployment.inside_key
             chosen = with_class_weight(read_settings(settings or []), class_weight)
             made, kept = _another_learner(deployment, folder, learner, chosen, slices)

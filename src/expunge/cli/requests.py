@@ -18,6 +18,7 @@ from expunge.cli.folders import opened, read_columns, schema_of
 from expunge.cli.output import (
     AsJson,
     Data,
+    Engine,
     Folder,
     Jobs,
     Key,
@@ -167,6 +168,7 @@ def add(
     dry_run: DryRun = False,
     inside: Inside = False,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -176,7 +178,7 @@ def add(
     """
     from expunge.core.records import AddMany
 
-    with opened(folder, trust=trust, jobs=jobs) as deployment:
+    with opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment:
         schema = _with_ids(schema_of(deployment, folder), id, folder)
         records = schema.labelled(read_columns(data, schema), deployment.classes)
         assert records.ids is not None
@@ -231,6 +233,7 @@ def delete(
     dry_run: DryRun = False,
     inside: Inside = False,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -247,7 +250,7 @@ def delete(
         raise InputError("say what to delete: --id, --subject, --ids-file or --subjects-file")
     if column is not None and not (ids_file or subjects_file):
         raise InputError(f"--column {column} is for a file of ids: give --ids-file or --subjects-file with it")
-    with opened(folder, trust=trust, jobs=jobs) as deployment:
+    with opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment:
         schema = schema_of(deployment, folder)
         if (subject or subjects_file) and schema.subject is None:
             option = "--subject" if subject else "--subjects-file"
@@ -344,6 +347,7 @@ def correct(
     dry_run: DryRun = False,
     inside: Inside = False,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -358,7 +362,7 @@ def correct(
 
     if (data is None) == (id is None) or (id is None) != (not values):
         raise InputError("say what to correct: --data FILE, or --id ID with --set COLUMN=VALUE")
-    with opened(folder, trust=trust, jobs=jobs) as deployment:
+    with opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment:
         schema = schema_of(deployment, folder)
         table = read_columns(data, schema) if data is not None else _typed(schema, str(id), values or [])
         asked = Correct(**schema.corrections(table, deployment.classes))
@@ -406,6 +410,7 @@ def apply(
     dry_run: DryRun = False,
     inside: Inside = False,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -413,7 +418,7 @@ def apply(
 
     Example: `expunge apply churn/ --if-due`
     """
-    with opened(folder, trust=trust, jobs=jobs) as deployment:
+    with opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment:
         if dry_run:
             tell_preview(deployment, None, inside=inside, as_json=as_json)
             return

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from expunge.cli.app import Interrupted, app
 from expunge.cli.folders import make_learner, opened, schema_of, settle, what_is_left
-from expunge.cli.output import AsJson, Folder, Jobs, Trust, console, progress, say, show_json
+from expunge.cli.output import AsJson, Engine, Folder, Jobs, Trust, console, progress, say, show_json
 from expunge.core.errors import InputError
 from expunge.core.words import plural
 
@@ -41,6 +41,7 @@ def schema(
         ),
     ] = None,
     jobs: Jobs = None,
+    executor: Engine = None,
     trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +58,7 @@ def schema(
     if add_class or drop_class or allow_missing or weight is not None:
         before = None
         try:
-            with opened(folder, trust=trust, jobs=jobs) as deployment:
+            with opened(folder, trust=trust, jobs=jobs, executor=executor) as deployment:
                 before = deployment.inside_key
                 _redeclare(
                     deployment, folder, add_class or [], drop_class or [], allow_missing=allow_missing, weight=weight

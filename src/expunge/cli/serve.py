@@ -10,7 +10,7 @@ import typer
 
 from expunge.cli.app import app
 from expunge.cli.folders import importable_from_here, settle
-from expunge.cli.output import AsJson, Folder, Trust, complain, console, require_jobs, show_json, show_table
+from expunge.cli.output import AsJson, Engine, Folder, Trust, complain, console, require_jobs, show_json, show_table
 from expunge.core.errors import InputError, MissingExtraError
 from expunge.core.words import utc
 
@@ -40,6 +40,7 @@ def serve(
             metavar="N", help="Train in so many processes.  [default: all cores but one]", callback=require_jobs
         ),
     ] = None,
+    executor: Engine = None,
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="At the end, how long a round that is being made may take.")
     ] = 30.0,
@@ -57,6 +58,10 @@ def serve(
         str | None,
         typer.Option(metavar="URL", help="Where other systems find it, if a server before it answers there."),
     ] = None,
+    trace_inside: Annotated[
+        bool,
+        typer.Option("--trace-inside", help="Under (α,β,γ): traces tell how long things take, for the operator alone."),
+    ] = False,
     log_requests: Annotated[
         bool, typer.Option("--log-requests/--no-log-requests", help="Write a line for each request to standard error.")
     ] = True,
@@ -77,6 +82,7 @@ def serve(
     Example: `expunge serve churn/ --port 8437`
     """
     try:
+        from expunge.service.about import longer_than_a_tick
         from expunge.service.application import Limits, make_app
         from expunge.service.bearer import Issuer
         from expunge.service.integrations import read_url
@@ -112,9 +118,12 @@ def serve(
         settle(folder)
         common["signer"] = None if tls_key is None or tls_cert is None else Signer.of_files(tls_key, tls_cert)
         common["public_url"] = None if public_url is None else public_url.rstrip("/")
-        service = make_app(folder, jobs=jobs, log_requests=log_requests, issuer=issuer, **common)
+        common["traces_inside"] = trace_inside
+        service = make_app(folder, jobs=jobs, executor=executor, log_requests=log_requests, issuer=issuer, **common)
     if not listening.is_local and tls_cert is None:
         complain(f"keys travel in clear to {host}: give --tls-cert and --tls-key, or put a server with TLS before it")
+    if not replica and (slow := longer_than_a_tick(service.deployment)) is not None:
+        complain(slow)
     if not len(service.keys):
         complain(f"no key opens anything yet: `expunge keys create {folder} --role predict` makes one")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,16 @@ from expunge.core.index import RecordId
 RowCheck = Callable[[NDArray[np.int64], Features], None]
 
 
+class FeatureSource(Protocol):
+    """Features that are kept elsewhere, and read when they are needed: in a lake, or in files that are being read."""
+
+    def take(self, rows: NDArray[np.int64]) -> Features:
+        """The features of some rows, in their order, checked."""
+
+    def runs(self) -> Iterator[tuple[NDArray[np.int64], Features]]:
+        """All rows with their features, some at a time, each row once and in any order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A run of consecutive slots: columns of equal length. With `ids` None the id is the slot's number.
@@ -25,7 +35,8 @@ class Block:
     `labels` holds class codes (int32), or the numbers to predict (float64): one a record, or a row of them.
 
     Features that stay on a disk have a `check`. It is called with the rows that were gathered and what was found there,
-    and raises an error if that is not what was written.
+    and raises an error if that is not what was written. Features that are kept `elsewhere` are read from
+    there, and `features` then has their types, and no row.
     """
 
     start: int
@@ -35,16 +46,28 @@ class Block:
     subjects: NDArray[Any] | None
     weights: NDArray[np.float64] | None
     check: RowCheck | None = None
+    elsewhere: FeatureSource | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, rows: NDArray[np.int64]) -> Features:
         """The features of some rows, checked."""
+        if self.elsewhere is not None:
+            return self.elsewhere.take(rows)
         found = take(self.features, rows)
         if self.check is not None:
             self.check(rows, found)
         return found
+
+    def runs(self, size: int) -> Iterator[tuple[NDArray[np.int64], Features]]:
+        """All rows with their features, about `size` rows at a time, each row once."""
+        if self.elsewhere is not None:
+            yield from self.elsewhere.runs()
+            return
+        for first in range(0, len(self), size):
+            rows = np.arange(first, min(first + size, len(self)), dtype=np.int64)
+            yield rows, self.take(rows)
 
     def id_of(self, slot: int) -> RecordId:
         """Return the id of the record in a slot of this block."""

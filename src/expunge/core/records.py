@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -268,6 +268,23 @@ class Change:
     added: range
 
 
+class RowSource(Protocol):
+    """Where another process, maybe on another machine, reads rows of a dataset by itself. Pickled, it is small.
+
+    `num_rows` rows are there; those of records that were deleted since need not be readable any more.
+    """
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows are there."""
+
+    def read(self, rows: NDArray[np.int64]) -> Block:
+        """Read some rows, ascending, as a block of these alone, and check that they are what was written."""
+
+    def narrowed(self, rows: NDArray[np.int64]) -> RowSource:
+        """The same source, which need not know of other rows: it travels with every task."""
+
+
 @dataclass(frozen=True)
 class Records:
     """The dataset D^t. Make one with `Records.build` and change it with `apply`.
@@ -295,6 +312,10 @@ class Records:
         The kind of container and its columns, as `features.describe` gives them.
     has_weights
         Whether records carry weights, declared by giving them when the dataset is made.
+    source
+        Where other processes read the records of the first slots by themselves, if there is such a place.
+    places
+        The row in `source` of each of these slots; None if a slot's number is that of its row.
 
     Examples
     --------
@@ -316,6 +337,8 @@ class Records:
     allow_missing: bool = False
     layout: tuple[str, tuple[Any, ...]] = field(default=("array", ()))
     has_weights: bool = False  # whether records carry weights: declared by giving them when the dataset is made
+    source: RowSource | None = field(default=None, compare=False)
+    places: NDArray[np.int64] | None = field(default=None, compare=False)
 
     @classmethod
     def build(
@@ -493,19 +516,27 @@ class Records:
         """
         if order is not None:
             return self._arranged(slots, order)
+        parts = self._rows_of(slots)
+        return settle(concatenate([block.take(rows) for block, rows in parts])), *self._told(parts)
+
+    def _rows_of(self, slots: NDArray[Any]) -> list[tuple[Block, NDArray[np.int64]]]:
+        """Ascending slots as rows of blocks; no row of the first block if there are none."""
         parts = [
             (block, slots[low:high].astype(np.int64) - block.start)
             for block, low, high in self._segments(slots)
             if high > low
         ]
-        if not parts:
-            parts = [(self.blocks[0], np.empty(0, dtype=np.int64))]
-        features = settle(concatenate([block.take(rows) for block, rows in parts]))
+        return parts or [(self.blocks[0], np.empty(0, dtype=np.int64))]
+
+    def _told(
+        self, parts: Sequence[tuple[Block, NDArray[np.int64]]]
+    ) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+        """The labels and the weights of some rows of blocks."""
         labels = np.concatenate([block.labels[rows] for block, rows in parts])
         if not self.has_weights:
-            return features, labels, None
+            return labels, None
         ones = [np.ones(len(rows)) if block.weights is None else block.weights[rows] for block, rows in parts]
-        return features, labels, np.concatenate(ones)
+        return labels, np.concatenate(ones)
 
     def _arranged(
         self, slots: NDArray[Any], order: NDArray[np.int64]
@@ -551,6 +582,8 @@ class Records:
         allowed: dict[str, Any] = {
             "allow_missing": self.allow_missing or allow_missing,
             "has_weights": self.has_weights or allow_weights,
+            "source": None,  # what is there is of the schema before
+            "places": None,
         }
         known = self.classes.tolist()
         added, dropped = listed(add_classes, "add_classes"), listed(drop_classes, "drop_classes")
@@ -597,6 +630,23 @@ class Records:
         start = int(slots[0]) if len(slots) else 0
         return Block(start, features, labels, self.ids_of(slots), self.subjects_of(slots), weights)
 
+    def names(self, slots: NDArray[np.int64]) -> Block:
+        """Everything about the records in ascending slots but their features, which are those of no row."""
+        labels, weights = self._told(self._rows_of(slots))
+        none = take(self.blocks[0].features, np.empty(0, dtype=np.intp))
+        return Block(0, none, labels, self.ids_of(slots), self.subjects_of(slots), weights)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether features are kept elsewhere, and are read when they are needed."""
+        return any(block.elsewhere is not None for block in self.blocks)
+
+    def rows_of(self, slots: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows in `source` of ascending slots, and the slots that are not there."""
+        num_there = 0 if self.source is None else self.source.num_rows if self.places is None else len(self.places)
+        here, rest = np.split(np.asarray(slots, dtype=np.int64), [np.searchsorted(slots, num_there)])
+        return (here if self.places is None else self.places[here]), rest
+
     @classmethod
     def restored(
         cls,
@@ -606,6 +656,7 @@ class Records:
         classes: NDArray[Any],
         allow_missing: bool,
         layout: tuple[str, tuple[Any, ...]],
+        source: RowSource | None = None,
     ) -> Records:
         """Restore a stored dataset from one block of all its slots; `dead` lists the emptied ones."""
         gone = SlotSet(frozenset(dead))
@@ -620,6 +671,7 @@ class Records:
             allow_missing=allow_missing,
             layout=layout,
             has_weights=block.weights is not None,
+            source=source,
         )
 
     def apply(self, batch: Iterable[Update]) -> tuple[Records, Change]:
@@ -677,8 +729,11 @@ class Records:
         ids = None if keeps_numbers else self.ids_of(slots)
         subjects = self.subjects_of(slots)
         block = Block(0, features, labels, ids, subjects, weights)
+        rows, rest = self.rows_of(slots)
         return replace(
             self,
+            source=self.source if not len(rest) else None,
+            places=rows if not len(rest) else None,
             blocks=(block,),
             index=IdIndex.build(ids, len(slots)),
             subjects=SubjectIndex.build(subjects),
@@ -688,9 +743,10 @@ class Records:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle no trace of deleted records."""
-        is_plain = self.num_live == self.num_slots and all(block.check is None for block in self.blocks)
+        is_mapped = any(block.check is not None for block in self.blocks)
+        is_plain = self.num_live == self.num_slots and not is_mapped and not self.is_elsewhere
         kept = self if is_plain else self.compacted()
-        return {name: getattr(kept, name) for name in self.__dataclass_fields__}
+        return {**{name: getattr(kept, name) for name in self.__dataclass_fields__}, "source": None, "places": None}
 
     def _block_of(self, slot: int) -> Block:
         return self.blocks[bisect_right([block.start for block in self.blocks], slot) - 1]

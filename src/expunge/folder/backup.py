@@ -40,7 +40,9 @@ from expunge.folder.store.slabs import RECORD_FILE
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.tally import MOMENT
 from expunge.folder.store.waiting import WAITING_FILE
+from expunge.training.engines import make_executor
 from expunge.training.ensemble import Advance, ignore_progress
+from expunge.training.execution import Executor
 
 _ABOUT: Final = "backup.json"
 _FORMAT: Final = 1
@@ -53,7 +55,7 @@ _NAMES: Final = re.compile(
 )
 _FOLDERS: Final = ("records", "models", "waiting", "design", "keys")
 #: What a back-up of the log alone leaves out: the recipe key, models, learner and the secrets of gates.
-_SECRET: Final = ("recipe", "shards", "objects", "environments", "dead")
+_SECRET: Final = ("recipe", "shards", "objects", "environments", "dead", "lake", "parts")
 #: The tables that tell of requests. A restored folder takes them from what is newer.
 _TABLES: Final = (
     *("ledger", "openings", "times", "checkpoints", "hashes", "forgotten", "requests"),
@@ -168,6 +170,11 @@ def back_up(path: str | os.PathLike[str], file: str | os.PathLike[str], *, log_o
             raise InputError(
                 f"{path} is encrypted: a back-up of its keys would outlive deletions. Copy the folder without "
                 "keys/erasure.key, and keep that file where it can be overwritten (docs/durability.md)"
+            )
+        if store.lake is not None and not log_only:
+            raise InputError(
+                f"the records of {path} lie in {store.lake.objects.url}: expunge does not back them up. --log-only "
+                "backs up the log (docs/lake.md)"
             )
         beside = target[1].with_name("backup")  # not the file's own name: the next back-up has another one
         remove_abandoned(beside)
@@ -285,6 +292,7 @@ def restore(
     without_newer: bool = False,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    executor: str | Executor | None = None,
     advance: Advance = ignore_progress,
 ) -> Restored:
     """Make a folder from a back-up. The folder appears when nothing in it serves what was deleted since, or not at all.
@@ -304,7 +312,7 @@ def restore(
         Restore without anything newer. What was asked for after the back-up has to be asked for again, and the log of
         the restored folder does not continue what was published since. Refused under an (α,β,γ) promise, whose
         guarantee would count too few generations.
-    trust, n_jobs
+    trust, n_jobs, executor
         As for `expunge.open`.
     advance
         Called with the progress of the training.
@@ -330,7 +338,7 @@ def restore(
             if newer is None
             else "something newer is given, and it is said that there is nothing"
         )
-    folder = Path(path)
+    engine, folder = make_executor(n_jobs, executor), Path(path)
     recover_replacement(folder)
     if not is_vacant(folder):
         raise StoreError(f"{folder} exists already; choose another folder, or remove it first")
@@ -345,7 +353,7 @@ def restore(
         for line in check(partial).damage[:1]:
             raise FormatError(f"{file} is damaged: {line.replace(str(partial), 'in it')}")
         report_step("restore.unpacked")
-        done = _brought_up(partial, absolute, Path(file), about, newer, tuple(trust), n_jobs, advance)
+        done = _brought_up(partial, absolute, Path(file), about, newer, tuple(trust), engine, advance)
         report_step("restore.done")
         with explain_errors(folder):
             partial.rename(absolute)
@@ -428,7 +436,7 @@ def _brought_up(
     about: BackUp,
     newer: str | os.PathLike[str] | None,
     trust: tuple[str, ...],
-    n_jobs: int | None,
+    executor: Executor,
     advance: Advance,
 ) -> Restored:
     """Bring a restored folder up to what is known, before it serves anybody."""
@@ -465,7 +473,7 @@ def _brought_up(
     finally:
         store.close()
     report_step("restore.merged")
-    with open_folder(partial, trust=trust, n_jobs=n_jobs, apply_pending=False) as deployment:
+    with open_folder(partial, trust=trust, executor=executor, apply_pending=False) as deployment:
         batch: list[Update] = [DeleteMany([*deleted, *changed])] if deleted or changed else []
         deployment.restart(batch, advance=advance)
         left = len(deployment.records)

@@ -36,6 +36,7 @@ from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
+from expunge.folder.store.leases import find_replicas
 from expunge.folder.store.petitions import Petition, PetitionBook
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
@@ -155,6 +156,16 @@ class DurableDeployment:
         """What `create` was told about the origin of the data."""
         found: dict[str, Any] = self._store.fact("provenance")
         return found
+
+    @property
+    def records_at(self) -> str | None:
+        """Where the records lie, if not in the folder: see `docs/lake.md`."""
+        return self._store.records_at
+
+    @property
+    def replicas(self) -> list[dict[str, Any]]:
+        """The replicas that live: the number of the process, the round acknowledged last, the lease in seconds."""
+        return [each.to_dict() for each in find_replicas(self._store.place)]
 
     def note_address(self, address: str) -> None:
         """Write down where this process listens, for replicas and for those who find the folder in use."""
@@ -711,8 +722,9 @@ class DurableDeployment:
 
     def checkpoint(self) -> Checkpoint:
         """The signed checkpoint of the whole log, with its cosignatures if it has any. Every entry is checked first."""
+        ahead = self._evidence.ledger.read_ahead()  # a long log holds nothing up
         with self._store.database.snapshot():
-            return self._evidence.ledger.checkpoint()
+            return self._evidence.ledger.checkpoint(ahead)
 
     @property
     def log_state(self) -> LogState:
@@ -752,8 +764,9 @@ class DurableDeployment:
         InputError
             If there is no such entry.
         """
+        ahead = self._evidence.ledger.read_ahead()
         with self._store.database.snapshot():
-            tree = self._evidence.ledger.check()
+            tree = self._evidence.ledger.check(ahead)
             proof = tree.inclusion(sequence - 1, size)
             entry = self._evidence.ledger.entries("WHERE sequence = ?", (sequence,))[0]
             return hash_leaf(entry.content), proof, len(tree) if size is None else size
@@ -778,8 +791,9 @@ class DurableDeployment:
         InputError
             If the log is shorter.
         """
+        ahead = self._evidence.ledger.read_ahead()
         with self._store.database.snapshot():
-            return self._evidence.ledger.consistency(old_size, size)
+            return self._evidence.ledger.consistency(old_size, size, ahead=ahead)
 
     def keep_cosigned(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint that witnesses cosigned. Later certificates show its cosignatures.

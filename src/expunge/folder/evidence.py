@@ -31,13 +31,9 @@ from expunge.folder.store.requests import Request, RequestBook
 from expunge.serving.promises import Consensus
 from expunge.training.environment import describe_environments
 
-_TELLING = (
-    "WHERE json_extract(entry, '$.event') "
-    "IN ('created', 'committed', 'generation', 'round', 'schema', 'recomputed', 'restored')"
-)
-_LAST_RECOMPUTED = (
-    "WHERE sequence = (SELECT MAX(sequence) FROM ledger WHERE json_extract(entry, '$.event') = 'recomputed')"
-)
+_TELLING = frozenset({"created", "committed", "generation", "round", "schema", "recomputed", "restored"})
+_LAST = 2**63 - 1  # a number of an entry that none is above
+_AT_ONCE = 5_000  # entries that are read before other threads get the database
 _SIGNING_KEY, PUBLIC_KEY, _HASH_KEY = "signing.pem", "public.pem", "hashing.key"
 KEY_FILES = (_SIGNING_KEY, PUBLIC_KEY, _HASH_KEY)
 _MOST_KEY = 10_000  # bytes of a key's file
@@ -96,9 +92,8 @@ class Clock:
 
     def wait_for_tick(self, ended: threading.Event) -> None:
         """Wait for the first tick after this thread's work began, or for the next one if it is past."""
-        now = time.time()
-        first = round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds)
-        self.wait_until(first if seconds_of(first) >= now else self.tick(), ended)
+        first = self._first_tick()
+        self.wait_until(utc(first) if first >= time.time() else self.tick(), ended)
 
     def wait_until(self, at: str, ended: threading.Event) -> None:
         """Wait until this time, unless the event comes first; not for long if the clock was set back."""
@@ -106,9 +101,12 @@ class Clock:
 
     def done(self) -> str:
         """Return the date of the end of this thread's work, which ends now."""
-        now = time.time()
-        first = seconds_of(round_up(getattr(self._work, "begun", now), tick_seconds=self.tick_seconds))
-        return max(utc(first + self.tick_seconds), self.tick())
+        return max(utc(self._first_tick() + self.tick_seconds), self.tick())
+
+    def _first_tick(self) -> int:
+        """The first tick after this thread's work began: never the one that it began on, however short the work is."""
+        begun = getattr(self._work, "begun", time.time())
+        return (int(begun // self.tick_seconds) + 1) * self.tick_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +141,7 @@ class LedgerBook:
         self._store = store
         self._deployment = deployment
         self._known_state: tuple[list[Any], LogState] | None = None
+        self._noted: tuple[int, int, dict[str, int], tuple[evidence.Entry, ...]] | None = None  # see `_notes`
         self._known: tuple[int, Peaks, dict[str, str]] | None = None  # what this object wrote last; see `_going_on`
 
     @property
@@ -276,12 +275,43 @@ class LedgerBook:
         return found
 
     def _damaged(self, why: str) -> FormatError:
+        self._known = self._noted = None  # what is remembered of this log is not believed any more
         return FormatError(
             f"{self._store.folder}: the log is damaged: {why}. Put the folder back from a copy, as a whole"
         )
 
-    def check(self) -> Tree:
+    def read_ahead(self) -> Tree:
+        """The tree of the entries that there are now, read in pieces: between them other threads get the database.
+
+        The log only grows, so that `check` may go on from this tree.
+        """
+        tree, last = Tree(), self.signed.size
+        while len(tree) < last and self._read_into(tree, last):
+            pass
+        return tree
+
+    def _read_into(self, tree: Tree, last: int) -> bool:
+        """Read and check the next entries, up to this one. Return whether there were any."""
+        found = self._store.database.rows(
+            "SELECT sequence, entry, leaf FROM ledger WHERE sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?",
+            (len(tree), last, _AT_ONCE),
+        )
+        for sequence, entry, leaf in found:
+            if sequence != len(tree) + 1:
+                raise self._damaged(f"entry {len(tree) + 1} is missing")
+            content = hash_leaf(entry.encode())
+            if content != bytes(leaf):
+                raise self._damaged(f"entry {sequence} was changed")
+            tree.append(content)
+        return bool(found)
+
+    def check(self, ahead: Tree | None = None) -> Tree:
         """Read every entry, and make the tree again. It must be the one that was signed.
+
+        Parameters
+        ----------
+        ahead
+            What `read_ahead` gave: only what came after it is read now.
 
         Returns
         -------
@@ -293,34 +323,26 @@ class LedgerBook:
         FormatError
             If an entry was changed, is missing or is one too many, or the checkpoint was not signed for it.
         """
-        signed, leaves = self.signed, list[bytes]()
-        for sequence, entry, leaf in self._store.database.rows(
-            "SELECT sequence, entry, leaf FROM ledger ORDER BY sequence"
-        ):
-            if sequence != len(leaves) + 1:
-                raise self._damaged(f"entry {len(leaves) + 1} is missing")
-            found = hash_leaf(entry.encode())
-            if found != bytes(leaf):
-                raise self._damaged(f"entry {sequence} was changed")
-            leaves.append(found)
-        if len(leaves) != signed.size:
-            raise self._damaged(_length_fault(signed.size, len(leaves)))
-        tree = Tree(leaves)
+        signed, tree = self.signed, Tree() if ahead is None else ahead
+        while self._read_into(tree, _LAST):
+            pass
+        if len(tree) != signed.size:
+            raise self._damaged(_length_fault(signed.size, len(tree)))
         if tree.root() != signed.root:
             raise self._damaged("its entries are not those that its checkpoint was signed for")
         return tree
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self, ahead: Tree | None = None) -> Checkpoint:
         """The signed checkpoint of the whole log, which is checked first, with its cosignatures if it has any."""
-        return self._checkpoint_of(self.check())
+        return self._checkpoint_of(self.check(ahead))
 
     def _checkpoint_of(self, tree: Tree) -> Checkpoint:
         cosigned, signed = self.cosigned(), self.signed
         return cosigned if cosigned is not None and cosigned.size == len(tree) else signed
 
-    def consistency(self, old_size: int, size: int | None = None) -> list[bytes]:
+    def consistency(self, old_size: int, size: int | None = None, *, ahead: Tree | None = None) -> list[bytes]:
         """The proof that the log, or its first `size` entries, begins with its first `old_size` entries."""
-        return self.check().consistency(old_size, size)
+        return self.check(ahead).consistency(old_size, size)
 
     def cosigned(self) -> Checkpoint | None:
         """The last checkpoint that was cosigned, or None."""
@@ -381,13 +403,20 @@ class LedgerBook:
             "INSERT OR REPLACE INTO checkpoints VALUES ('cosigned', ?, x'')", (str(checkpoint),)
         )
 
-    def excerpt(self, request: str | None, *, num_shards: int, since: Iterable[Checkpoint] = ()) -> evidence.Excerpt:
+    def excerpt(
+        self,
+        request: str | None,
+        *,
+        num_shards: int,
+        since: Iterable[Checkpoint] = (),
+        ahead: Tree | None = None,
+    ) -> evidence.Excerpt:
         """Show the entries that a certificate rests on, after the whole log was checked.
 
         These are the entries of the request, with what they commit to, and those that tell of the recipe. The last
         cosigned checkpoint and those of `since` are shown with the proof that the log continues them.
         """
-        tree = self.check()
+        tree = self.check(ahead)
         now, openings = self._checkpoint_of(tree), {} if request is None else self._openings(request)
         told = {each.sequence: each for each in evidence.telling_entries(self.telling(), num_shards=num_shards)}
         own = {each.sequence: each for number in openings for each in self.entries("WHERE sequence = ?", (number,))}
@@ -432,18 +461,40 @@ class LedgerBook:
 
     def counts(self) -> dict[str, int]:
         """How many entries there are of each event."""
-        return dict(
-            self._store.database.rows("SELECT json_extract(entry, '$.event') AS event, COUNT(*) FROM ledger GROUP BY 1")
-        )
+        return dict(self._notes()[0])
+
+    def _notes(self) -> tuple[Mapping[str, int], tuple[evidence.Entry, ...]]:
+        """How many entries there are of each event, and those that tell of keys and recomputations.
+
+        The log only grows, unless a transaction fails: so only what is new is looked at, and a long log in pieces.
+        """
+        failed, events = self._store.database.num_failed, ", ".join(f"'{each}'" for each in sorted(_TELLING))
+        size, counts, telling = 0, dict[str, int](), list[evidence.Entry]()
+        if self._noted is not None and self._noted[0] == failed:
+            size, counts, telling = self._noted[1], dict(self._noted[2]), list(self._noted[3])
+        while found := self._store.database.rows(
+            f"SELECT sequence, event, CASE WHEN event IN ({events}) THEN entry END FROM "
+            "(SELECT sequence, json_extract(entry, '$.event') AS event, entry FROM ledger WHERE sequence > ? "
+            "ORDER BY sequence LIMIT ?)",
+            (size, _AT_ONCE),
+        ):
+            size = found[-1][0]
+            for _, event, entry in found:
+                counts[event] = counts.get(event, 0) + 1
+                if entry is not None:
+                    telling.append(evidence.Entry(**json.loads(entry)))
+        self._noted = failed, size, counts, tuple(telling)
+        return counts, self._noted[3]
 
     @property
     def state(self) -> LogState:
         """Where the log is now, without a look at every entry."""
+        self._notes()  # before the database is held
         with self._store.database.snapshot():
             notes = self._store.database.rows("SELECT kind, note FROM checkpoints ORDER BY kind")
             if self._known_state is None or self._known_state[0] != notes:
-                last = self.entries(_LAST_RECOMPUTED)
-                found = evidence.RecomputationFacts.of(last[0]) if last else None
+                last = next((each for each in reversed(self.telling()) if each.event == "recomputed"), None)
+                found = None if last is None else evidence.RecomputationFacts.of(last)
                 self._known_state = notes, LogState(self.signed, self.cosigned(), self.counts(), found)
             return self._known_state[1]
 
@@ -453,7 +504,7 @@ class LedgerBook:
 
     def telling(self) -> list[evidence.Entry]:
         """The entries that tell of keys and recomputations."""
-        return self.entries(_TELLING)
+        return list(self._notes()[1])
 
     def entries(self, condition: str = "", values: Sequence[Any] = ()) -> list[evidence.Entry]:
         """The entries of the log, in their order; a condition in SQL picks some of them."""
@@ -630,10 +681,11 @@ class Evidence:
         read_facts: Callable[[], CurrentFacts],
         since: Iterable[Checkpoint],
     ) -> evidence.Certificate:
-        store, settings = self._store, self._store.fact("settings")
+        store, settings, ahead = self._store, self._store.fact("settings"), self.ledger.read_ahead()
+        self.ledger.counts()  # ahead, too
         with store.database.snapshot():
             found = None if request is None else self.requests.get(request)
-            log = self.ledger.excerpt(request, num_shards=self._num_shards, since=since)
+            log = self.ledger.excerpt(request, num_shards=self._num_shards, since=since, ahead=ahead)
             counts, latest = self.ledger.counts(), self.ledger.latest_moment
         now = read_facts()
         tick, least = self.clock.tick(), round_up(latest, tick_seconds=self.clock.tick_seconds)

@@ -23,6 +23,7 @@ from expunge.folder.schema import Schema
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, load_classes, read_records
 from expunge.folder.store.files import explain_damage
+from expunge.folder.store.leases import find_replicas
 from expunge.folder.store.requests import Request
 from expunge.folder.store.store import Position
 from expunge.serving.promises import Statement, make_statements
@@ -86,9 +87,21 @@ class DeploymentView:
 
     @property
     @_explained
+    def records_at(self) -> str | None:
+        """Where the records lie, if not in the folder."""
+        return self._store.records_at
+
+    @property
+    @_explained
     def key_is_from_system(self) -> bool:
         """Whether the operating system drew the recipe key. One that follows from a seed is for tests."""
         return bool(self._store.fact("is_system"))
+
+    @property
+    @_explained
+    def replicas(self) -> list[dict[str, Any]]:
+        """The replicas that live, as `DurableDeployment.replicas` gives them."""
+        return [each.to_dict() for each in find_replicas(self._store.place)]
 
     @property
     @_explained

@@ -33,6 +33,7 @@ from expunge.folder.store.ensembles import (
     activate,
     erase,
     keep_readable,
+    let_be_read,
     move_models,
     replaced_models,
     write_key,
@@ -215,6 +216,7 @@ class FolderKeeper:
                 requests.remember(names, one.request)
         self._inbox.is_in_force(one for one, _ in self.under_way)
         move_models(store, present.state, staged)
+        let_be_read(state, store.folder)
         self._replaced = replaced
         report_step("switch.done")
 

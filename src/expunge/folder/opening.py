@@ -7,8 +7,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +23,7 @@ from expunge.core.files import flush_file
 from expunge.core.prf import RecipeKey
 from expunge.core.randomness import Randomness
 from expunge.core.records import RecordId, Records
+from expunge.core.streams import RecordStream
 from expunge.core.version import __version__
 from expunge.core.words import seconds_of
 from expunge.evidence import write_canonical
@@ -39,11 +40,13 @@ from expunge.folder.store.ensembles import (
     FirstEnsembleWriter,
     activate,
     dump_classes,
+    let_be_read,
     read_key_draw,
     read_state,
     write_key,
 )
 from expunge.folder.store.files import explain_damage, explain_errors
+from expunge.folder.store.objects import open_objects
 from expunge.folder.store.packs import parted, read_model
 from expunge.folder.store.replacement import hidden_name, remove_abandoned, remove_made
 from expunge.folder.store.steps import report_step
@@ -52,9 +55,10 @@ from expunge.serving.keeper import RoundState
 from expunge.serving.promises import ONLY_CLASSES, ONLY_MEANS, Consensus, Promise, SamplingName, as_promise
 from expunge.serving.publishing import Front, Publisher, RoundContext
 from expunge.serving.publishing.publisher import require_answers
+from expunge.training.engines import make_executor
 from expunge.training.ensemble import Advance, ignore_progress
 from expunge.training.environment import NUMERICS, Numerics
-from expunge.training.execution import Executor, make_executor
+from expunge.training.execution import Executor
 from expunge.training.learners import Learner, SlicedLearner, as_learner
 from expunge.training.learners.protocol import for_classes, predicts_values, require_weights
 from expunge.training.recipe import Recipe
@@ -65,8 +69,8 @@ _PROBE_ROWS = 50
 def create(
     path: str | os.PathLike[str],
     learner: Any,
-    X: Features,
-    y: ArrayLike,
+    X: Features | RecordStream,
+    y: ArrayLike | None = None,
     *,
     ids: Sequence[RecordId] | NDArray[Any] | None = None,
     subjects: Sequence[RecordId | None] | NDArray[Any] | None = None,
@@ -82,7 +86,9 @@ def create(
     clock_seconds: int = 60,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    executor: str | Executor | None = None,
     encrypt: bool = False,
+    records_at: str | os.PathLike[str] | None = None,
     rng: Randomness | None = None,
     witness: NonceSource | None = None,
     provenance: dict[str, Any] | None = None,
@@ -98,7 +104,8 @@ def create(
         A scikit-learn classifier, regressor or Pipeline, or a `Learner`.
     X, y
         The features and labels, as scikit-learn takes them. For a regressor `y` holds numbers, one a record or a row of
-        them.
+        them. With `records_at` a `RecordStream` may stand for both, and for ids, subjects and weights: its features are
+        never in memory as a whole.
     ids
         An id for each record, as text or integers; 0, 1, 2, … if it is None.
     subjects
@@ -131,9 +138,15 @@ def create(
         Modules or classes of your own whose objects may be pickled.
     n_jobs
         The number of worker processes for training.
+    executor
+        Where models are trained: "serial", "processes", "ray", "ray://HOST:PORT" or an `Executor`. None is the backend
+        of joblib's `parallel_config` if one is in force, else worker processes by `n_jobs`. It does not change a model.
     encrypt
         Whether records, models and pending requests are kept under a key each, so that to delete one is to overwrite
         its key.
+    records_at
+        Where the records go instead of the folder, as Parquet partitioned by shard: `s3://bucket/prefix`, or another
+        folder. Nothing may be there. For the exact promise with a partition.
     rng
         The source of all randomness; the operating system if it is None. A fixed seed is for tests.
     witness
@@ -187,8 +200,21 @@ def create(
         raise ParameterError("a folder keeps one label a record: make one for each label, or use UnlearningClassifier")
     if witness is not None and (rng is not None or isinstance(promised, Consensus)):
         raise ParameterError("a witness has no part in a key that follows from a seed" if rng else NO_WITNESS)
-    chance, executor = rng or Randomness.from_system(), make_executor(n_jobs)
+    if isinstance(X, RecordStream):
+        others = {"y": y, "ids": ids, "subjects": subjects, "weights": weights}
+        for name in [name for name, given in others.items() if given is not None][:1]:
+            raise ParameterError(f"a RecordStream has all columns of the records: leave out {name}")
+        if records_at is None or n_shards == "auto":
+            raise ParameterError("a RecordStream needs records_at, and a number of shards: not all of it is in memory")
+        if predicts_values(base) != (X.labels.dtype.kind == "f"):
+            raise ParameterError("labels of a RecordStream are places in its classes, and floats for a regressor")
+    if records_at is not None:
+        _require_lake_fits(
+            folder, str(records_at), promised, promised.sampling_name(sampling, inclusion_probability), encrypt
+        )
+    chance, engine = rng or Randomness.from_system(), make_executor(n_jobs, executor)
     with (
+        ExitStack() as undo,
         _under_construction(folder) as partial,
         closing(Store.new(partial)) as store,
         FirstEnsembleWriter(store, trusted=trusted, is_packed=hides_counts(promised)) as made,
@@ -197,17 +223,20 @@ def create(
         identity, fingerprint = _identify(store)
         drawing = None if witness is None else KeyDrawing(store, LedgerBook(store, identity), clock, witness)
         key = RecipeKey.from_randomness(chance) if drawing is None else drawing.key(begun)  # before a record is read
-        records = Records.build(
-            X,
-            y,
-            ids=ids,
-            subjects=subjects,
-            weights=weights,
-            classes=classes,
-            is_regression=predicts_values(base),
-            allow_missing=allow_missing,
-            copy=False,  # until they are written to files
-        )
+        if isinstance(X, RecordStream):
+            records = X.records(classes=classes, allow_missing=allow_missing)
+        else:
+            records = Records.build(
+                X,
+                [] if y is None else y,
+                ids=ids,
+                subjects=subjects,
+                weights=weights,
+                classes=classes,
+                is_regression=predicts_values(base),
+                allow_missing=allow_missing,
+                copy=False,  # until they are written to files
+            )
         labels = dump_classes(records.classes)
         num_shards, probability = promised.sizes(n_shards, inclusion_probability, records, base)
         stored = _stored_learner(base, records, trusted)
@@ -220,6 +249,9 @@ def create(
         with store.database.transaction():
             if encrypt:
                 store.encrypt()
+            if records_at is not None:
+                store.begin_lake(str(records_at))
+                undo.push(_abandoning(store))
             put_front(store, front, trusted)
             store.put_object("learner", stored.format, stored.data)
             sampler = promised.make_sampler(sampling, probability)
@@ -234,7 +266,7 @@ def create(
             rng=chance,
             front=front,
             max_generations=promised.max_generations,
-            executor=executor,
+            executor=engine,
             advance=advance,
             key=key,
             numerics=numerics,
@@ -262,20 +294,52 @@ def create(
         told = {"fingerprint": fingerprint, "max_generations": promised.max_generations}
         draw = None if drawing is None else drawing.made
         _write_down(store, deployment.inside, front, made, facts, told, draw, trusted)
+    lake = store.lake
     store = Store.open(folder)
     try:
+        store.keep_lake(lake)
+        let_be_read(deployment.inside.state, folder)
         return DurableDeployment(
             store,
             deployment.inside,
             base,
             front=front,
             max_generations=promised.max_generations,
-            executor=executor,
+            executor=engine,
             trusted=trusted,
         )
     except BaseException:
         store.close()
         raise
+
+
+def _abandoning(store: Store) -> Callable[..., None]:
+    """What removes a table after an error: the folder that names it was not completed."""
+
+    def leave(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            store.abandon_lake()
+
+    return leave
+
+
+def _require_lake_fits(folder: Path, url: str, promise: Promise, sampling: SamplingName, is_encrypted: bool) -> None:
+    """Refuse what does not go with records outside the folder."""
+    if not promise.is_exact:
+        raise ParameterError(
+            f"records outside the folder are for the exact promise, not for {promise.name}: who can list them sees how "
+            "large the shards are"
+        )
+    if sampling != "partition":
+        raise ParameterError("records outside the folder need --sampling partition: each lies in the part of its shard")
+    if is_encrypted:
+        raise ParameterError(
+            "records outside the folder are not encrypted record by record: let the bucket encrypt them, or leave out "
+            "encrypt"
+        )
+    place = Path(open_objects(url).url)
+    if any(each == folder.absolute() or (each / "state.db").exists() for each in (place, *place.parents)):
+        raise ParameterError(f"{url} lies in a deployment's folder: choose a place beside it")
 
 
 def _identify(store: Store) -> tuple[str, str]:
@@ -331,6 +395,7 @@ def open(
     *,
     trust: Sequence[str] = (),
     n_jobs: int | None = None,
+    executor: str | Executor | None = None,
     apply_pending: bool = True,
 ) -> DurableDeployment:
     """Open a deployment's folder for predicting and updating. One process at a time may have it open.
@@ -346,6 +411,8 @@ def open(
         The modules or classes of your own that the folder was created with.
     n_jobs
         The number of worker processes for training.
+    executor
+        Where models are trained, as in `create`.
     apply_pending
         Whether to apply the requests that are due.
 
@@ -375,7 +442,7 @@ def open(
     ...     deployment.status.num_records
     20
     """
-    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs))
+    deployment = _opened(Path(path), tuple(trust), make_executor(n_jobs, executor))
     try:
         if apply_pending and deployment.is_due:
             deployment.apply()
@@ -589,4 +656,4 @@ def _require_storable(learner: Any, records: Records, trusted: tuple[str, ...]) 
             model = bound.fit(take(X, slots), y, 0, weights=weights)
     except Exception:  # too few records for this learner; that says nothing about its models
         return
-    encode_model(bound, model, trusted=trusted)
+    encode_model(bound, model, trusted=trusted, beside_records=True)

@@ -1,8 +1,8 @@
 """A replica: another process that answers predictions from a folder and follows its rounds. It writes only its lease.
 
-It reads the models and what describes the columns, and never a record. What it shows of a round is what the process
-that writes has put in force in one transaction; `expunge.folder.store.leases` says why it never answers from a round
-that a deletion has left behind.
+It reads the models and what describes the columns, and records only for models that are their records. What it shows of
+a round is what the process that writes has put in force in one transaction; `expunge.folder.store.leases` says why it
+never answers from a round that a deletion has left behind.
 
 Only the exact promise and a student allow this: their answers need no books. Under noise, a consensus and a router
 every answer is paid for, from one budget in one process.
@@ -32,7 +32,7 @@ from expunge.folder.inspection import read_guarantee, read_origins
 from expunge.folder.opening import read_learner
 from expunge.folder.store import Store
 from expunge.folder.store.columns import Form
-from expunge.folder.store.ensembles import load_classes
+from expunge.folder.store.ensembles import load_classes, read_state
 from expunge.folder.store.files import explain_damage, read_address
 from expunge.folder.store.leases import SECONDS, Lease, LeaseError, Point
 from expunge.folder.store.models import StoredModels
@@ -261,8 +261,26 @@ class Replica:
 
     def _state(self, records: Records, files: tuple[_ModelFile, ...]) -> EnsembleState:
         """The ensemble of these files, all of it in memory and ready to vote."""
-        store, before = self._store, self._held
-        stored = StoredModels.find(
+        before, stored = self._held, self._stored(files)
+        if before is None or len(before.files) != len(files):
+            stored.settle(range(len(stored)))
+            state = replace(self._blank, records=records, models=stored[:])
+        else:
+            changed = [n for n, (old, new) in enumerate(zip(before.files, files, strict=True)) if old != new]
+            stored.settle(changed)
+            state = before.deployment.inside.state.with_models({n: stored[n] for n in changed}, records)
+        if not records.is_regression:
+            _ = state.voter, state.has_probabilities
+        return state
+
+    def _stored(self, files: Sequence[_ModelFile]) -> StoredModels:
+        """The models in these files; those that were stored beside their records read them too."""
+        store = self._store
+        if hasattr(self._blank.learner, "dump_summary"):
+            models = read_state(store, self._learner, self._settings.make_sampler(), trusted=self._trusted).models
+            assert isinstance(models, StoredModels)
+            return models
+        return StoredModels.find(
             store.place,
             [each[:3] for each in files],
             self._blank.learner,
@@ -270,14 +288,6 @@ class Replica:
             keys=store.keys,
             cells=[each[3] for each in files],
         )
-        if before is None or len(before.files) != len(files):
-            state = replace(self._blank, records=records, models=stored[:])
-        else:
-            changed = [n for n, (old, new) in enumerate(zip(before.files, files, strict=True)) if old != new]
-            state = before.deployment.inside.state.with_models({n: stored[n] for n in changed}, records)
-        if not records.is_regression:
-            _ = state.voter, state.has_probabilities
-        return state
 
     # Answering.
 

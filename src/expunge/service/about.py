@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from expunge.core.errors import InputError
+from expunge.core.words import spell_time
 from expunge.folder import DurableDeployment, Replica
 from expunge.service.exchange import EVERYBODY, Answer, Request, Route, as_json, tagged
 
@@ -57,6 +58,24 @@ def told(deployment: DurableDeployment | Replica, *, allow_unguarded: bool) -> T
     return Told(name, f"unguarded; no (alpha, beta, gamma) is claimed for {name}", False, False)
 
 
+def longer_than_a_tick(deployment: DurableDeployment) -> str | None:
+    """A sentence for the operator if a full retraining takes longer than a tick of the clock, as far as is known.
+
+    Under (α,β,γ) the tick at which a request is applied would then tell how many shards were trained.
+    """
+    costs = None if deployment.is_exact else (deployment.provenance or {}).get("costs")
+    if not costs or not costs["models_retrained"]:
+        return None
+    everything = costs["deletion"] / costs["models_retrained"] * deployment.status.num_shards
+    if everything < deployment.tick_seconds:
+        return None
+    return (
+        f"a full retraining takes about {spell_time(everything)} of processor time, and the clock ticks every "
+        f"{deployment.tick_seconds} s: how late a request counts as applied may tell how many shards were trained. "
+        "Create the deployment with a longer tick"
+    )
+
+
 def routes(service: Host, deployment: DurableDeployment | Replica) -> list[Route]:
     """The routes of this module."""
 
@@ -64,7 +83,11 @@ def routes(service: Host, deployment: DurableDeployment | Replica) -> list[Route
         return tagged(request, as_json(_promise(deployment, service.told)))
 
     async def status(request: Request) -> Answer:
-        return tagged(request, as_json(_status(deployment)))
+        found = _status(deployment)
+        is_operator = request.caller is not None and request.caller.role == "operator"
+        if is_operator and isinstance(deployment, DurableDeployment):
+            found["replicas"] = deployment.replicas
+        return tagged(request, as_json(found))
 
     return [
         Route("GET", "/v1/promise", EVERYBODY, promise, {"summary": "What is promised about deleted records"}),

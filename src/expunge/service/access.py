@@ -214,7 +214,14 @@ class KeyFile:
         ParameterError
             If an option is wrong.
         """
-        require_choice("role", role, get_args(Role))
+        require_choice("role", role, ROLES)
+        return self._make(role, expires, rate, note)
+
+    def create_for_integration(self, name: str, *, rate: float | None = None) -> tuple[str, AccessKey]:
+        """Make the key of an integration, as `create` does."""
+        return self._make("integration", None, rate, f"integration {name}")
+
+    def _make(self, role: str, expires: str | float | None, rate: float | None, note: str) -> tuple[str, AccessKey]:
         if rate is not None:
             require_number("rate", rate, above=0)
         if note:

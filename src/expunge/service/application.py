@@ -61,9 +61,11 @@ from expunge.service.petitions import Desk
 from expunge.service.predictor import Predictor
 from expunge.service.problems import Problem, problem_of
 from expunge.service.signing import Signer
+from expunge.service.tracing import Tracing, make_tracing
 from expunge.service.traffic import Traffic
 from expunge.service.trainer import Trainer, num_workers
-from expunge.training.execution import KeptProcesses
+from expunge.training.engines import make_executor
+from expunge.training.execution import Executor, KeptProcesses
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DATA: Final = frozenset({JSON, PROBLEM})  # which have no content policy of their own
@@ -133,6 +135,7 @@ class Host:
         self.told = about.told(deployment, allow_unguarded=allow_unguarded)
         self.keys = KeyRing(KeyFile(deployment.path))
         self.counts, self.tokens = metrics.Counts(), tokens
+        self.tracing: Tracing | None = None
         self.lines = lines or Lines(tells_times=self.told.is_exact)
         self.traffic = Traffic()
         self._rates = Rates()
@@ -166,6 +169,8 @@ class Host:
     def close(self) -> None:
         """End the threads and the log."""
         self.predictor.close()
+        if self.tracing is not None:
+            self.tracing.close()
         self.lines.say("stopped")
 
     async def _look_after(self) -> None:
@@ -213,6 +218,8 @@ class Host:
         caller = request.caller
         name, role = (None, None) if caller is None else (caller.name, caller.role)
         self.lines.request(given, request.method, place, answer.status, name, role, answer.rows, seconds)
+        if self.tracing is not None:
+            self.tracing.request(request.method if route else "ANY", place, answer.status, role, seconds, headers)
         sent = [
             *self._always,
             ("x-request-id", given),
@@ -336,7 +343,7 @@ class Service(Host):
         limits: Limits | None = None,
         allow_unguarded: bool = False,
         trust: Sequence[str] = (),
-        workers: KeptProcesses | None = None,
+        workers: Executor | None = None,
         lines: Lines | None = None,
         tokens: Tokens | None = None,
         signer: Signer | None = None,
@@ -370,7 +377,7 @@ class Service(Host):
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self.arrivals.changed)
 
-        self.trainer.start(applied)
+        self.trainer.start(applied, None if self.tracing is None else self.tracing.round)
         self._following.append(asyncio.create_task(self.rounds.follow(self)))
         self._following.append(asyncio.create_task(self.callbacks.run()))
 
@@ -431,10 +438,12 @@ def make_app(
     limits: Limits | None = None,
     allow_unguarded: bool = False,
     jobs: int | None = None,
+    executor: str | None = None,
     log_requests: bool = True,
     issuer: Issuer | None = None,
     signer: Signer | None = None,
     public_url: str | None = None,
+    traces_inside: bool = False,
 ) -> Service:
     """Open a folder to be served.
 
@@ -450,6 +459,8 @@ def make_app(
         Serve also if an (α,β,γ) promise was asked for and is vacuous, or if none is claimed.
     jobs
         How many processes train; all cores but one if None.
+    executor
+        Where they train, as `expunge.create` takes it; in processes that give way to the answers if None.
     log_requests
         Whether each request has a line in the operator's log.
     issuer
@@ -458,6 +469,8 @@ def make_app(
         Signs what other systems are told; None for the folder's own key.
     public_url
         Where other systems find the service; None for where it listens.
+    traces_inside
+        Whether traces may tell what is inside the trust boundary.
 
     Returns
     -------
@@ -474,13 +487,19 @@ def make_app(
     tokens = None if issuer is None else Tokens(issuer)
     if tokens is not None:
         tokens.load()
-    workers = KeptProcesses(num_workers(jobs))
+    workers = KeptProcesses(num_workers(jobs)) if executor is None else make_executor(jobs, executor)
     deployment = open_to_serve(folder, trust=trust, executor=workers)
     try:
         lines = Lines(tells_requests=log_requests, tells_times=deployment.is_exact)
         options: dict[str, Any] = {"limits": limits, "allow_unguarded": allow_unguarded, "trust": trust}
         options |= {"signer": signer, "public_url": public_url}
-        return Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)
+        service = Service(deployment, **options, workers=workers, lines=lines, tokens=tokens)
+        service.tracing = make_tracing(
+            tick_seconds=None if deployment.is_exact else deployment.tick_seconds,
+            tells_inside=traces_inside,
+            tell=lambda said: lines.say("tracing", problem=said),
+        )
+        return service
     except BaseException:
         deployment.close()
         raise

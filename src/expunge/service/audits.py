@@ -8,6 +8,7 @@ nothing about them depends on ζ; but they are made of people's records, so they
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
@@ -127,6 +128,9 @@ async def _record(service: Service, job: Job) -> None:
     """Write a recomputation into the log; the entry is dated from its beginning."""
     found = job.result
     assert found is not None
+    if not service.told.is_exact:  # the log, which others see, grows on a tick: how long the work took depends on ζ
+        tick = service.deployment.tick_seconds
+        await asyncio.sleep(tick - time.time() % tick)
     await asyncio.to_thread(
         record_recomputation,
         service.deployment,

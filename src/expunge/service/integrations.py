@@ -216,7 +216,7 @@ class IntegrationFile:
                 raise InputError(f"a callback begins with https:// (or http:// on this machine), got {quoted(each)}")
         kept = None if issuer is None else _kept(issuer)
         self._require_free(name, self.read())
-        key, made = self._keys.create("integration", rate=rate, note=f"integration {name}")
+        key, made = self._keys.create_for_integration(name, rate=rate)
         secret = f"whsec_{base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()}"
         found = Integration(name, made.id, secret, known, told, kept, utc(time.time()))
         try:

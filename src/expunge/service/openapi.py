@@ -13,9 +13,12 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+import msgspec
+
 from expunge.core.version import __version__
+from expunge.service import audits, dashboard, planning
 from expunge.service.columns import FORMS
-from expunge.service.exchange import EVERYBODY, PROBLEM, Answer, Request, Route, as_json, tagged
+from expunge.service.exchange import EVERYBODY, JSON, PROBLEM, Answer, Request, Route, as_json, tagged
 from expunge.service.petitions import ID, MOST_IDENTITIES, Status
 from expunge.service.problems import KINDS, Problem
 
@@ -197,6 +200,11 @@ def _text(description: str, kind: str = "text/plain") -> dict[str, Any]:
     return {"description": description, "content": {kind: {"schema": {"type": "string"}}}}
 
 
+def _asks(kind: type[Any]) -> dict[str, Any]:
+    """A body in JSON whose members a `msgspec.Struct` says; without a body they have their usual values."""
+    return {"content": {JSON: {"schema": msgspec.json.schema(kind)["$defs"][kind.__name__]}}}
+
+
 def _details(service: Service) -> dict[tuple[str, str], dict[str, Any]]:
     """What the routes of the API take and give."""
     row = service.columns.json_schema()
@@ -244,15 +252,14 @@ def _details(service: Service) -> dict[tuple[str, str], dict[str, Any]]:
     }
     count = {"type": "integer", "minimum": 1, "maximum": 1000}
     whole = {"type": "integer", "minimum": 0}
-    certificate = {
-        "200": {
-            "description": "The certificate: a DSSE envelope, or a page",
-            "content": {
-                "application/json": {"schema": {"type": "object"}},
-                "text/html": {"schema": {"type": "string"}},
-            },
-        }
-    }
+    number = {"type": "number", "exclusiveMinimum": 0}
+
+    def page_or_facts(description: str) -> dict[str, Any]:
+        pages = {JSON: {"schema": {"type": "object"}}, "text/html": {"schema": {"type": "string"}}}
+        return {"description": description, "content": pages}
+
+    certificate = {"200": page_or_facts("The certificate: a DSSE envelope, or a page")}
+    begun = {"202": _json(_object({"id": {"type": "string"}, "state": {"type": "string"}}), "It has begun")}
     identity = {
         "type": "object",
         "required": ["identity_type", "identity_value"],
@@ -370,6 +377,22 @@ def _details(service: Service) -> dict[tuple[str, str], dict[str, Any]]:
         ("GET", "/v1/log/entries"): {"parameters": [_option("after", whole), _option("limit", count)]},
         ("GET", "/v1/log/inclusion"): {"parameters": [_option("sequence", whole), _option("size", whole)]},
         ("GET", "/v1/log/consistency"): {"parameters": [_option("from", whole), _option("to", whole)]},
+        ("POST", "/v1/recompute"): {"requestBody": _asks(audits.Recompute), "responses": begun},
+        ("POST", "/v1/audits"): {"requestBody": _asks(audits.Audit), "responses": begun},
+        ("GET", "/v1/audits/{id}"): {"responses": {"200": page_or_facts("The audit; its page when it is done")}},
+        ("POST", "/v1/measurements"): {"requestBody": _asks(planning.Measure), "responses": begun},
+        ("GET", "/v1/measurements"): {"parameters": [_option(name, number) for name in planning.TRAFFIC]},
+        ("GET", "/v1/plan"): {
+            "parameters": [_option("shards", whole), *(_option(name, number) for name in planning.USUAL)]
+        },
+        ("POST", "/v1/updates/find"): {
+            "requestBody": _asks(dashboard.Names),
+            "responses": {"200": _json(_object({"updates": {"type": "array", "items": update}}))},
+        },
+        ("POST", "/v1/letters/{request}"): {
+            "requestBody": _asks(dashboard.LetterWords),
+            "responses": {"200": _text("The letter", "text/html")},
+        },
         ("GET", "/metrics"): {"responses": {"200": _text("The text format of Prometheus")}},
         ("GET", "/healthz"): {"summary": "Whether it lives"},
     }

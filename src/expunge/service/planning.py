@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 OPERATOR: Final[frozenset[Role]] = frozenset({"operator"})
 _MOST: Final = 1e12
-_TRAFFIC: Final = {"deletions_per_day": 10.0, "batches_per_day": 24.0}
-_USUAL: Final = {"copies": 1.0, **_TRAFFIC, "predictions_per_day": 1000.0, "alpha": 5.0, "beta": 1e-3, "gamma": 1e-3}
+TRAFFIC: Final = {"deletions_per_day": 10.0, "batches_per_day": 24.0}
+USUAL: Final = {"copies": 1.0, **TRAFFIC, "predictions_per_day": 1000.0, "alpha": 5.0, "beta": 1e-3, "gamma": 1e-3}
 
 
 class Measure(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,13 +43,13 @@ def routes(service: Service) -> list[Route]:
     jobs = service.jobs
 
     async def make_plan(request: Request) -> Answer:
-        request.only_options("shards", *_USUAL)
+        request.only_options("shards", *USUAL)
         status, deployment = service.deployment.status, service.deployment
         shards = request.count("shards", status.num_shards, least=1, most=10**9)
         assert shards is not None
         if deployment.records.is_regression:
             return tagged(request, as_json({"plan": None, "why": "the (α,β,γ) promises count votes for classes"}))
-        numbers = tuple(_number(request, name, usual) for name, usual in _USUAL.items())
+        numbers = tuple(_number(request, name, usual) for name, usual in USUAL.items())
         made = await asyncio.to_thread(_plan, status.num_records, shards, len(deployment.classes), *numbers)
         return tagged(request, as_json({"plan": made, "why": ""}))
 
@@ -59,8 +59,8 @@ def routes(service: Service) -> list[Route]:
         return as_json(_without_result(job.to_dict()), status=202, headers=[NO_STORE])
 
     async def measurement(request: Request) -> Answer:
-        request.only_options(*_TRAFFIC)
-        deletions, batches = (_number(request, name, usual) for name, usual in _TRAFFIC.items())
+        request.only_options(*TRAFFIC)
+        deletions, batches = (_number(request, name, usual) for name, usual in TRAFFIC.items())
         done, found = jobs.last("measure"), jobs.of("measure")
         told: dict[str, Any] = {"job": _without_result(found[-1].to_dict()) if found else None, "measured": None}
         if done is not None:

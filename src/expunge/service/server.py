@@ -11,6 +11,7 @@ import errno
 import gc
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,12 +43,29 @@ class Listening:
         The address; port 0 takes a free one.
     certificate, key
         Files for TLS, in PEM form; None for plain HTTP.
+
+    Raises
+    ------
+    InputError
+        If the files cannot be used.
     """
 
     host: str = HOST
     port: int = PORT
     certificate: Path | None = None
     key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.certificate is None or self.key is None:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, password=_no_password)
+        except (OSError, ValueError) as error:
+            why = str(error) if isinstance(error, ValueError) else (error.strerror or str(error)).lower()
+            if isinstance(error, ssl.SSLError):
+                is_other = error.reason == "KEY_VALUES_MISMATCH"
+                why = "the key is another one's" if is_other else "they are no certificate and its key, in PEM form"
+            raise InputError(f"cannot serve HTTPS with {self.certificate} and {self.key}: {why}") from None
 
     @property
     def is_local(self) -> bool:
@@ -58,6 +76,10 @@ class Listening:
         """Where clients find it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.certificate is None else 'https'}://{host}:{port}"
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password: give one without")
 
 
 def run(service: Host, listening: Listening, *, announce: Callable[[str], None]) -> None:
@@ -82,6 +104,7 @@ def run(service: Host, listening: Listening, *, announce: Callable[[str], None])
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(service, listening, announce))
     finally:
+        gc.unfreeze()  # else what is left at the end is taken down in another order, and complains
         service.close()
 
 

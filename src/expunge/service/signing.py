@@ -25,6 +25,8 @@ from expunge.core.errors import InputError
 
 TOLERANCE: Final = 300  # seconds by which the time of a message may differ from ours
 BODY_CLAIM: Final = "request_body_sha256"
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_KINDS: Final = "a key to sign with is RSA, P-256, P-384, P-521 or Ed25519"
 _NO_SECRET: Final = b"\0" * 32
 _CERTIFICATE_DAYS: Final = 3650
 
@@ -77,7 +79,7 @@ class Signer:
     Parameters
     ----------
     key
-        The private key, in PEM form: RSA, on an elliptic curve, or Ed25519.
+        The private key, in PEM form: RSA, P-256, P-384, P-521 or Ed25519.
     certificate
         Its certificate, in PEM form; None makes one that the key signs itself.
 
@@ -93,7 +95,9 @@ class Signer:
         except (ValueError, TypeError) as error:
             raise InputError(f"the key to sign with cannot be read: {error}") from None
         if not isinstance(found, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
-            raise InputError("a key to sign with is RSA, on an elliptic curve, or Ed25519")
+            raise InputError(_KINDS)
+        if isinstance(found, ec.EllipticCurvePrivateKey) and found.curve.name not in _CURVES:
+            raise InputError(_KINDS)
         self._key, self._certificate = found, certificate
 
     @classmethod
@@ -152,5 +156,5 @@ class Signer:
             case rsa.RSAPrivateKey():
                 return "RS256"
             case ec.EllipticCurvePrivateKey(curve=curve):
-                return {256: "ES256", 384: "ES384", 521: "ES512"}[curve.key_size]
+                return _CURVES[curve.name]
         return "EdDSA"

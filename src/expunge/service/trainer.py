@@ -17,7 +17,8 @@ from typing import Any, Final
 from expunge.core.errors import ExpungeError
 from expunge.core.words import utc
 from expunge.folder import DurableDeployment
-from expunge.training.execution import KeptProcesses
+from expunge.service.tracing import Made
+from expunge.training.execution import Executor
 
 _PATIENCE: Final = (1.0, 5.0, 15.0, 60.0)  # seconds before a round that failed is tried again
 _LONGEST: Final = 3600.0  # seconds that the thread sleeps at most
@@ -39,28 +40,29 @@ class Trainer:
     deployment
         The deployment, opened by `open_to_serve`.
     workers
-        The processes that it trains in.
+        Where it trains.
     tell
         Called with each error, for the operator's log.
     """
 
-    def __init__(
-        self, deployment: DurableDeployment, workers: KeptProcesses, *, tell: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, deployment: DurableDeployment, workers: Executor, *, tell: Callable[[Exception], None]) -> None:
         self._deployment, self._workers, self._tell = deployment, workers, tell
         self._wanted, self._ended = threading.Event(), threading.Event()
         self._must_apply = False
         self._failures = 0
         self._thread = threading.Thread(target=self._work, name="trainer")
         self._changed: Callable[[], None] = lambda: None
+        self._made: Callable[[Made], None] | None = None
         self._policy = deployment.policy
         self.begun_at: str | None = None  # of the round that is being made
         self.trained = 0  # models of that round
         self.error: str | None = None  # of the last round, if it failed
 
-    def start(self, changed: Callable[[], None]) -> None:
-        """Start the thread and the processes. `changed` is called, on that thread, whenever requests were applied."""
-        self._changed = changed
+    def start(self, changed: Callable[[], None], made: Callable[[Made], None] | None = None) -> None:
+        """Start the thread and the processes. On that thread `changed` is called whenever requests were applied, and
+        `made` with each round, also with one that failed.
+        """
+        self._changed, self._made = changed, made
         self._workers.start()
         self._thread.start()
 
@@ -121,19 +123,26 @@ class Trainer:
             return False
 
     def _wait_for_tick(self) -> None:
-        tick = self._deployment.tick_seconds
-        self._ended.wait(tick - time.time() % tick)
+        tick, now = self._deployment.tick_seconds, time.time()
+        begin = now + tick - now % tick
+        while now < begin and not self._ended.wait(begin - now):  # the clock may lag a little behind the wait
+            now = time.time()
 
     def _apply(self) -> None:
         if self._ended.is_set():
             return
-        self._must_apply, self.trained, self.begun_at = False, 0, utc(time.time())
+        begun = time.time()
+        self._must_apply, self.trained, self.begun_at = False, 0, utc(begun)
         try:
-            self._deployment.apply(advance=self._advance)
+            number = self._deployment.apply(advance=self._advance)
             self._failures, self.error = 0, None
+            if number is not None and self._made is not None:
+                self._made(Made(begun, time.time(), number, self.trained))
         except Exception as error:
             if self._ended.is_set():
                 return
+            if self._made is not None:
+                self._made(Made(begun, time.time(), None, self.trained))
             self.error = str(error)
             self._tell(error)
             self._ended.wait(_PATIENCE[min(self._failures, len(_PATIENCE) - 1)])

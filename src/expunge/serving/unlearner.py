@@ -27,8 +27,9 @@ from expunge.serving.deployment import Deployment, RecordIds, Subjects
 from expunge.serving.promises import Promise, Statement, Unguarded, refusal
 from expunge.serving.publishing.publisher import require_answers
 from expunge.serving.rows import accepts_missing, accepts_sparse, narrowed, takes_texts, with_values
+from expunge.training.engines import make_executor
 from expunge.training.ensemble import Advance, ignore_progress
-from expunge.training.execution import Serial, make_executor
+from expunge.training.execution import Serial
 from expunge.training.learners import (
     AbstainingLearner,
     ScikitLearner,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from expunge.tables.formats import Numbers, Table, encode_answers, read_table, table_format
 from expunge.tables.keys import KeyKind, match_class, match_key, match_keys, parse_classes
 from expunge.tables.schema import Feature, Labelled, Schema, read_labelled
+from expunge.tables.streams import read_stream
 
 __all__ = [
     "Feature",
@@ -24,6 +25,7 @@ __all__ = [
     "match_keys",
     "parse_classes",
     "read_labelled",
+    "read_stream",
     "read_table",
     "table_format",
 ]

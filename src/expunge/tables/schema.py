@@ -373,9 +373,9 @@ class Schema:
             subjects = match_keys(self._role(table, "subject"), where, kind=self.subject_kind, missing=True)
         weights = None
         if self.weight is not None:
-            weights = _weights(self._role(table, "weight"), place(table, self.name_in(table, "weight")))
+            weights = read_weights(self._role(table, "weight"), place(table, self.name_in(table, "weight")))
         where = place(table, self.name_in(table, "label"))
-        labels = match_labels(label, where, classes) if len(classes) else _targets(label, where)
+        labels = match_labels(label, where, classes) if len(classes) else read_targets(label, where)
         return Labelled(features, labels, ids, subjects, weights)
 
     def corrections(self, table: Table, classes: NDArray[Any]) -> dict[str, Any]:
@@ -420,12 +420,12 @@ class Schema:
             }
         if (name := self.name_in(table, "label")) in table:
             column, where = table.column(name), place(table, name)
-            found["labels"] = match_labels(column, where, classes) if len(classes) else _targets(column, where)
+            found["labels"] = match_labels(column, where, classes) if len(classes) else read_targets(column, where)
         if self.subject is not None and (name := self.name_in(table, "subject")) in table:
             column = table.column(name)
             found["subjects"] = match_keys(column, place(table, name), kind=self.subject_kind, missing=True)
         if self.weight is not None and (name := self.name_in(table, "weight")) in table:
-            found["weights"] = _weights(table.column(name), place(table, name))
+            found["weights"] = read_weights(table.column(name), place(table, name))
         if len(found) == 1:
             raise InputError(f"{table.name} has no column beside the ids that says what to correct")
         return found
@@ -535,7 +535,7 @@ def read_labelled(
     if ids is not None:
         refuse_duplicates(ids, places["id"])
     subjects = read_keys(columns["subject"], places["subject"], missing=True) if "subject" in names else None
-    read = _targets if is_regression else read_labels
+    read = read_targets if is_regression else read_labels
     labels: NDArray[Any] = read(columns["label"], places["label"])
     if not one_class and not is_regression:
         refuse_quantities(labels, places["label"])
@@ -547,7 +547,7 @@ def read_labelled(
         format=table.format,
         **_learned(table, set(names.values()) | set(ignored), declared, numbers),
     )
-    weights = _weights(columns["weight"], places["weight"]) if "weight" in names else None
+    weights = read_weights(columns["weight"], places["weight"]) if "weight" in names else None
     return schema, Labelled(schema.unlabelled(table), labels, ids, subjects, weights)
 
 
@@ -587,14 +587,15 @@ def _features(table: Table, features: tuple[Feature, ...], numbers: str, *, is_f
     return pd.DataFrame({name: pd.Series(column, dtype=column.dtype) for name, column in columns.items()})
 
 
-def _weights(values: pd.Series[Any], where: str) -> NDArray[np.float64]:
+def read_weights(values: pd.Series[Any], where: str) -> NDArray[np.float64]:
+    """Weights. One that is negative, missing or no number is refused by its row."""
     weights = np.asarray(as_feature(values, "number", "float64", where), dtype=np.float64)
     for row in np.flatnonzero(~(weights >= 0))[:1]:
         raise InputError(f"row {row + 1:,} of {where} is {weights[row]:g}; a weight is a number >= 0")
     return weights
 
 
-def _targets(values: pd.Series[Any], where: str) -> NDArray[np.float64]:
+def read_targets(values: pd.Series[Any], where: str) -> NDArray[np.float64]:
     """Numbers to predict. One that is missing or no number is refused by its row."""
     targets = np.asarray(as_feature(values, "number", "float64", where), dtype=np.float64)
     for row in np.flatnonzero(np.isnan(targets))[:1]:

@@ -24,6 +24,7 @@ _TRIAL_SECONDS = 2.0  # of trying shards
 _STEPS = (4, 2)  # how many times more rows are tried next
 _SHARDS_TRIED = 3
 _MOST_ROWS = 1_000_000  # of a training that is only measured, so that it does not need much memory
+_MOST_FETCHED = 250_000  # the same, where every row has to be fetched from elsewhere
 _MOST_GROWTH = 3.0  # the exponent of a learner whose time grows faster than its rows
 
 
@@ -134,8 +135,12 @@ def _time_everything(state: EnsembleState, shard: int, seconds: float, *, left: 
     """
     live = state.records.live_slots()
     found = [(len(state.members[shard]), seconds)]
-    while (size := _next_size(found, len(live), left)) > found[-1][0]:
-        spent = _time_rows(state, live[:: len(live) // size][:size])
+    is_fetched = (
+        state.records.is_elsewhere
+    )  # then rows come from as few parts as possible: their order is one by chance
+    most = _MOST_FETCHED if is_fetched else _MOST_ROWS
+    while (size := _next_size(found, len(live), left, most)) > found[-1][0]:
+        spent = _time_rows(state, live[:: 1 if is_fetched else len(live) // size][:size])
         if spent is None:
             break
         found.append((size, spent))
@@ -143,12 +148,12 @@ def _time_everything(state: EnsembleState, shard: int, seconds: float, *, left: 
     return expected_seconds(found, len(live)), found[-1][0] < len(live)
 
 
-def _next_size(found: list[tuple[int, float]], most: int, left: float) -> int:
+def _next_size(found: list[tuple[int, float]], most: int, left: float, limit: int) -> int:
     """How many rows to try next; as many as before if no larger training is expected to end in time."""
     rows = found[-1][0]
     for times in _STEPS:
         size = most if most < 2 * times * rows else times * rows
-        if size <= _MOST_ROWS and expected_seconds(found, size) <= left:
+        if size <= limit and expected_seconds(found, size) <= left:
             return size
     return rows
 

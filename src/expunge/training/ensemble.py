@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, cast
@@ -23,6 +24,7 @@ from expunge.core.errors import FormatError, ParameterError, TrainingError
 from expunge.core.features import Features
 from expunge.core.prf import Names, RecipeKey, id_names
 from expunge.core.records import Change, Records, Update
+from expunge.training.elsewhere import Elsewhere, ShardAddress, from_slice, train_batch
 from expunge.training.environment import Environment, Origins
 from expunge.training.execution import Executor, Serial
 from expunge.training.learners import protocol
@@ -37,7 +39,7 @@ from expunge.training.learners.protocol import (
     SlicedLearner,
     Voter,
 )
-from expunge.training.learners.slices import SlicedModel, SlicedShard, fit_slices_of_many
+from expunge.training.learners.slices import SlicedModel, SlicedShard
 from expunge.training.recipe import Recipe, first_slices
 from expunge.training.sampling import Sampler, Slots
 from expunge.training.surroundings import training, voting
@@ -46,6 +48,8 @@ __all__ = ["EnsembleState", "UpdateReport", "learn", "refit_without", "retrain",
 
 Advance = Callable[[int], None]
 _BATCHES_PER_WORKER = 8
+_SENT_PER_WORKER = 32  # to workers on other machines, which may not all be equally fast
+_MOST_SENT = 64  # shards that are trained by one call on another machine
 _DEAD_SLOTS_ALLOWED = 1024
 _SHARING_PAYS = 2  # shards a record is in, on average, from which on its row is better sent once
 
@@ -223,7 +227,9 @@ class EnsembleState:
         known, before = state.__dict__, state._before
         shards = frozenset(changed)
         if state.recipe is self.recipe:
-            self.__dict__["foreign_shards"] = state.foreign_shards - shards
+            trained = shards if self.environments else ()
+            elsewhere = {shard for shard in trained if self.environments[shard] != self.recipe.environment}
+            self.__dict__["foreign_shards"] = state.foreign_shards - shards | elsewhere
         if "voter" in known:
             derived = _Before(known["voter"], known.get("has_probabilities"), shards)
         elif before is not None:
@@ -338,8 +344,8 @@ def learn(
     bound = recipe.for_classes(records.classes)
     blank = EnsembleState(records, bound, bound.members(records), ())
     every_shard = range(bound.num_shards)
-    models = _train(blank, every_shard, (0,) * bound.num_shards, executor or Serial(), advance)
-    return replace(blank, models=tuple(models), environments=(bound.environment,) * bound.num_shards)
+    models, environments = _train(blank, every_shard, (0,) * bound.num_shards, executor or Serial(), advance)
+    return replace(blank, models=tuple(models), environments=tuple(environments))
 
 
 def update(
@@ -423,7 +429,8 @@ def update(
             writer.add(shard, model)
         advance(1)
     rest = [shard for shard in touched if shard not in refitted]
-    trained = _train(blank, rest, [firsts[shard] for shard in rest], executor or Serial(), advance, writer)
+    firsts_of_rest = [firsts[shard] for shard in rest]
+    trained, theirs = _train(blank, rest, firsts_of_rest, executor or Serial(), advance, writer)
     models = protocol.replaced(state.models, {**refitted, **dict(zip(rest, trained, strict=True))})
     report = UpdateReport(
         touched=touched,
@@ -433,8 +440,8 @@ def update(
         change=None if renumbered else change,
     )
     environments = list(state.environments)
-    for shard in touched:
-        environments[shard] = recipe.environment
+    for shard, environment in [*((shard, recipe.environment) for shard in refitted), *zip(rest, theirs, strict=True)]:
+        environments[shard] = environment
     following = replace(blank, models=models, environments=tuple(environments))
     return following._follow(state, touched), report
 
@@ -523,7 +530,7 @@ def retrain(
     1
     """
     blank = replace(state, models=())
-    return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)
+    return _train(blank, shards, (0,) * len(shards), executor or Serial(), advance)[0]
 
 
 def refit_without(state: EnsembleState, shard: int) -> Model | None:
@@ -611,8 +618,10 @@ def _by_shard(recipe: Recipe, records: Records, slots: NDArray[np.int64]) -> dic
 
 
 def _has_too_many_dead(records: Records) -> bool:
-    """Whether the storage of deleted records is worth a copy of everybody else's."""
-    return records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 8
+    """Whether the storage of deleted records is worth a copy of everybody else's: not where it holds no features."""
+    return (
+        not records.is_elsewhere and records.num_slots - records.num_live > _DEAD_SLOTS_ALLOWED + records.num_live // 8
+    )
 
 
 def _train(
@@ -622,26 +631,42 @@ def _train(
     executor: Executor,
     advance: Advance,
     writer: StateWriter | None = None,
-) -> list[Model]:
-    """Models for the given shards of `blank`, whose old models (where it has any) serve as checkpoints only."""
-    size, unit = -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)), protocol.shards_at_once(blank.learner)
+) -> tuple[list[Model], list[Environment]]:
+    """Models for the given shards of `blank`, whose old models (where it has any) serve as checkpoints only.
+
+    Beside each model stands the environment that it was trained in.
+    """
+    models: list[Model] = []
+    environments: list[Environment] = []
+    if not shards:
+        return models, environments
+    unit = protocol.shards_at_once(blank.learner)
+    size = -(-len(shards) // ((_SENT_PER_WORKER if executor.is_remote else _BATCHES_PER_WORKER) * executor.num_workers))
     size = max(1, -(-size // unit)) * unit
+    if executor.is_remote:  # what is lost with a worker is done again
+        size = min(size, max(unit, _MOST_SENT // unit * unit))
     jobs = list(zip(shards, first_slices, strict=True))
     batches = [jobs[at : at + size] for at in range(0, len(jobs), size)]
-    tasks = _Tasks(blank, batches, _shared_rows(blank, shards, executor))
-    models: list[Model] = []
-    for trained in executor.map(partial(_train_batch, blank.learner), tasks):
-        for shard, model in zip(shards[len(models) :], trained, strict=False):
-            if writer is not None:
-                writer.add(shard, model)
-        models += trained
-        advance(len(trained))
-    return models
+    tasks = _Tasks(blank, batches, _shared_rows(blank, shards, executor), is_remote=executor.is_remote)
+    expected = blank.recipe.environment
+    function: Any = (
+        Elsewhere.of(blank.recipe, blank.records) if executor.is_remote else partial(train_batch, blank.learner)
+    )
+    with closing(executor.map(function, tasks)) as results:  # after an error nothing goes on in the background
+        for found in results:
+            trained, environment = found if executor.is_remote else (found, expected)
+            for shard, model in zip(shards[len(models) :], trained, strict=False):
+                if writer is not None:
+                    writer.add(shard, model)
+            models += trained
+            environments += [expected if environment == expected else environment] * len(trained)
+            advance(len(trained))
+    return models, environments
 
 
 def _shared_rows(state: EnsembleState, shards: Sequence[int], executor: Executor) -> tuple[Slots, SharedRows] | None:
     """The slots of all records in these shards and their rows, for a learner that wants them once; no copies sent."""
-    if executor.num_workers > 1 or not getattr(state.learner, "shares_rows", False):
+    if executor.is_remote or executor.num_workers > 1 or not getattr(state.learner, "shares_rows", False):
         return None
     members = [state.members[shard] for shard in shards]
     if not members:
@@ -653,21 +678,30 @@ def _shared_rows(state: EnsembleState, shards: Sequence[int], executor: Executor
 
 
 class _Tasks(Sequence[list[Any]]):
-    """The shards' data, gathered only when their turn comes; or places in rows that they share."""
+    """The shards' data, gathered only when their turn comes; or places in rows that they share, or where to read them.
+
+    A batch that leaves this machine (`is_remote`) says where its records are, if they can be read there.
+    """
 
     def __init__(
-        self, state: EnsembleState, batches: list[list[tuple[int, int]]], shared: tuple[Slots, SharedRows] | None
+        self,
+        state: EnsembleState,
+        batches: list[list[tuple[int, int]]],
+        shared: tuple[Slots, SharedRows] | None,
+        *,
+        is_remote: bool = False,
     ) -> None:
         self._state = state
         self._batches = batches
         self._shared = shared
+        self._is_remote = is_remote
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return _Tasks(self._state, self._batches[index], self._shared)
+            return _Tasks(self._state, self._batches[index], self._shared, is_remote=self._is_remote)
         return [self._task(shard, first) for shard, first in self._batches[index]]
 
     def _task(self, shard: int, first: int) -> Any:
@@ -675,17 +709,11 @@ class _Tasks(Sequence[list[Any]]):
         if self._shared is not None:
             slots, whole = self._shared
             return state.recipe.shared_contents(shard, state.records, state.members[shard], whole, slots)
-        data = state.contents(shard)
-        if not isinstance(data, SlicedShard):
-            return data
         old = _old_model(state, shard) if first else None  # one of another environment is not looked at
         if not isinstance(old, SlicedModel):
-            return replace(data, first=0, checkpoints=())
-        return replace(data, first=first, checkpoints=old.checkpoints)
-
-
-def _train_batch(learner: Any, shards: list[Any]) -> list[Model]:
-    with training():
-        if isinstance(learner, SlicedLearner):
-            return [*fit_slices_of_many(learner, shards)]
-        return protocol.fit_many(learner, shards)
+            first, checkpoints = 0, ()
+        else:
+            checkpoints = old.checkpoints
+        if self._is_remote and state.records.source is not None:
+            return ShardAddress.of(state.records, state.members[shard], shard, first, checkpoints)
+        return from_slice(state.contents(shard), first, checkpoints)

@@ -1,17 +1,17 @@
-"""Run the trainings of shards on this machine, one after another or in worker processes."""
+"""Executors: run the trainings of shards in this process, or in worker processes on this machine."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from joblib import Parallel, cpu_count, delayed
+from joblib import Parallel, delayed
 from joblib.externals.loky.process_executor import (
     BrokenProcessPool,
     ProcessPoolExecutor,
@@ -19,7 +19,7 @@ from joblib.externals.loky.process_executor import (
     TerminatedWorkerError,
 )
 
-from expunge.core.errors import ExpungeError, ParameterError
+from expunge.core.errors import ExpungeError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,8 +32,21 @@ class Executor(Protocol):
     def num_workers(self) -> int:
         """How many calls run at the same time."""
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        """Yield the results in the order of the items, each as soon as it and all before it are done."""
+    @property
+    def is_remote(self) -> bool:
+        """Whether calls may be made on other machines: what they need is then found there, or sealed on its way."""
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
+        """Yield the results in the order of the items, each as soon as it and all before it are done.
+
+        An item is looked up when its turn comes, for it may be large. Closing the generator ends the calls under way.
+        """
+
+    def start(self) -> None:
+        """Start beforehand what the calls need. Without this the first call does."""
+
+    def close(self) -> None:
+        """End what was started. The executor may not be used afterwards."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +64,21 @@ class Serial:
         """One: there are no parallel calls."""
         return 1
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    @property
+    def is_remote(self) -> bool:
+        """False: everything stays in this process."""
+        return False
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
         """Yield each result before the next call is made."""
-        return map(function, items)
+        for place in range(len(items)):
+            yield function(items[place])
+
+    def start(self) -> None:
+        """Do nothing: nothing has to be started."""
+
+    def close(self) -> None:
+        """Do nothing: nothing was started."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +96,12 @@ class Processes:
     num_workers: int
     attempts: int = 3
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    @property
+    def is_remote(self) -> bool:
+        """False: everything stays on this machine."""
+        return False
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
         """Yield the results in order.
 
         A training is a pure function of its item, so doing it again after a crash changes nothing. Raises
@@ -90,6 +120,12 @@ class Processes:
                 if attempt == self.attempts:
                     message = f"worker processes were killed {attempt} times (out of memory?)"
                     raise ExpungeError(message) from error
+
+    def start(self) -> None:
+        """Do nothing: joblib starts its processes with the first call."""
+
+    def close(self) -> None:
+        """Do nothing: the processes are joblib's, which ends them when they have been idle."""
 
 
 class KeptProcesses:
@@ -118,12 +154,17 @@ class KeptProcesses:
         self._pool: ProcessPoolExecutor | None = None
         self._is_closed = False
 
+    @property
+    def is_remote(self) -> bool:
+        """False: everything stays on this machine."""
+        return False
+
     def start(self) -> None:
         """Start the processes, without waiting for them."""
         for _ in range(self.num_workers):
             self._workers().submit(os.getpid)
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result]:
         """Yield the results in order. Raises `ExpungeError` if workers are killed in every attempt, or at the end."""
         done = 0
         for attempt in range(1, self.attempts + 1):
@@ -173,36 +214,3 @@ def _give_way() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):
         os.nice(10)
-
-
-def make_executor(n_jobs: int | None) -> Executor:
-    """Make the executor for a number of jobs, as scikit-learn counts them.
-
-    Parameters
-    ----------
-    n_jobs
-        None or 1 for this process, a number of worker processes, -1 for all cores, -2 for all cores but one.
-
-    Returns
-    -------
-    Executor
-        The executor.
-
-    Raises
-    ------
-    ParameterError
-        If `n_jobs` is 0.
-
-    Examples
-    --------
-    >>> make_executor(None)
-    Serial()
-    >>> make_executor(4)
-    Processes(num_workers=4, attempts=3)
-    """
-    if n_jobs is None or n_jobs == 1:
-        return Serial()
-    if n_jobs == 0:
-        raise ParameterError("n_jobs must not be 0")
-    workers = n_jobs if n_jobs > 0 else max(1, cpu_count() + 1 + n_jobs)
-    return Serial() if workers == 1 else Processes(workers)

@@ -159,11 +159,14 @@ class Recipe:
                 units = PUBLIC_KEY.placement(unit_names(ids, subjects, PUBLIC_KEY))
                 keys += [units[:, 1], units[:, 0]]
             return live[np.lexsort(keys)]
-        shards, positions = self.cells(records, live)
-        slots = live[positions]
-        found, starts = np.unique(shards, return_index=True)
-        for shard, run in zip(found.tolist(), np.split(slots, starts[1:]), strict=False):
-            run[:] = run[self.key.order(shard, id_names(records.ids_of(run), self.key))]
+        return self.arranged(records, self.members(records))
+
+    def arranged(self, records: Records, members: Sequence[Slots]) -> NDArray[np.int64]:
+        """The slots of every shard of a partition, one shard after another, each in the order of its training."""
+        slots, end = np.empty(sum(map(len, members)), dtype=np.int64), 0
+        for shard, run in enumerate(members):
+            start, end = end, end + len(run)
+            slots[start:end] = run[self.key.order(shard, id_names(records.ids_of(run), self.key))]
         return slots
 
     def slices(self, shard: int, names: Names) -> NDArray[np.int64]:

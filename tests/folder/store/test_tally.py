@@ -21,7 +21,7 @@ from expunge.folder.store.database import Database
 from expunge.training.learners import LookupTableLearner
 
 SIZE = 10
-OPTIONS: dict[str, Any] = {"n_shards": 2, "promise": "unguarded", "apply": "manual"}
+OPTIONS: dict[str, Any] = {"n_shards": 2, "apply": "manual"}
 
 
 @pytest.fixture
@@ -32,7 +32,11 @@ def home(folder: Path) -> Path:
 def make(folder: Path) -> Path:
     """A folder with a row in every table."""
     X = np.arange(2.0 * SIZE).reshape(SIZE, 2)
-    with expunge.create(folder, LookupTableLearner(), X, np.arange(SIZE) % 2, **OPTIONS) as deployment:
+    options = OPTIONS | {"records_at": folder.with_name("lake")}
+    with expunge.create(folder, LookupTableLearner(), X, np.arange(SIZE) % 2, **options) as deployment:
+        deployment.receive(
+            "crm", "ticket 1", ["a person"], asked=b"asked", form="webhook", urls=["https://example.org/"]
+        )
         deployment.delete([1, 2])
         deployment.apply()
         deployment.delete([3], key="a key")
@@ -160,7 +164,7 @@ def test_other_tables_triggers_and_views_are_refused(home: Path, tmp_path: Path)
 ACTS: dict[str, Callable[[Any], Any]] = {
     "accept": lambda deployment: deployment.delete([5]),
     "apply": lambda deployment: deployment.apply(),
-    "cancel": lambda deployment: deployment.cancel(deployment.requests()[1].request),
+    "cancel": lambda deployment: deployment.cancel(deployment.requests(state="pending")[0].request),
     "predict": lambda deployment: deployment._store.database.execute("UPDATE generations SET reserved = reserved + 1"),
 }
 

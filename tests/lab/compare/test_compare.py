@@ -70,15 +70,21 @@ def test_figures_are_kept_and_the_page_is_made_of_them(invoke, tmp_path):
 def test_one_way_measured_again_leaves_the_others(tmp_path):
     pytest.importorskip("numba")
     methods = [{"name": name, "seconds": 1} for name in ("ridge-exact", "logistic, 1 shard", "no longer there")]
+    here, there = ({"python": "3", "scikit_learn": "1", "num_cores": cores} for cores in (2, 16))
     data = {"dataset": "digits", "quick": False, "records": 1200}
-    write_kept({**data, "methods": methods}, tmp_path)
-    write_kept({**data, "methods": [{"name": "ridge-exact", "seconds": 2}]}, tmp_path)
+    methods.append({"name": "naive-bayes-exact", "seconds": 1})
+    write_kept({**data, "environment": there, "methods": methods}, tmp_path)
+    write_kept({**data, "environment": here, "methods": [{"name": "ridge-exact", "seconds": 2}]}, tmp_path)
     (found,) = read_kept(tmp_path)
     assert [(each["name"], each["seconds"]) for each in found["methods"]] == [
         ("logistic, 1 shard", 1),
         ("ridge-exact", 2),
+        ("naive-bayes-exact", 1),
     ]
-    write_kept({**data, "quick": True, "methods": [{"name": "ridge-exact", "seconds": 3}]}, tmp_path)
+    assert found["environment"] == there
+    assert [each.get("environment") for each in found["methods"]] == [None, here, None]
+    data |= {"quick": True, "environment": here}
+    write_kept({**data, "methods": [{"name": "ridge-exact", "seconds": 3}]}, tmp_path)
     (found,) = read_kept(tmp_path)
     assert [each["seconds"] for each in found["methods"]] == [3]
 

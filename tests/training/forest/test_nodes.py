@@ -115,6 +115,23 @@ def test_any_history_leaves_the_forest_of_what_is_there(options, num_classes):
     assert world.num_scratch < 12  # the scale of numbers changes now and then
 
 
+@pytest.mark.parametrize(("options", "num_classes"), [(CLASSES, 3), (NUMBERS, None)])
+def test_extremes_that_many_records_share_stay_until_the_last_of_them_leaves(options, num_classes):
+    world = World(options, num_classes, count=600)
+    world.X = np.clip(np.round(world.X), -1, 3)  # -1 is common, 3 is rare
+    world.forest = world.grown()
+    rare = [one for one in world.here if (world.X[one] == 3).any()]
+    for one in rare:
+        world.change([one], [])
+        world.change([one for one in world.here[:1] if one not in rare], [])
+    assert world.is_exact()
+    world.change(world.here[:40], rare[::2])
+    assert world.is_exact()
+    for _ in range(6):
+        world.step()
+    assert world.is_exact()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("options", "num_classes"), [(CLASSES, 2), (CLASSES, 4), (NUMBERS, None)])
 def test_many_histories_leave_the_forest_of_what_is_there(options, num_classes):

@@ -175,18 +175,27 @@ def test_units_do_not_matter_to_a_scaled_ridge():
     assert first.scores(X, 2) == pytest.approx(second.scores(small, 2), abs=1e-6)
 
 
-def test_too_many_categories_are_refused_and_the_column_is_named(monkeypatch):
-    monkeypatch.setattr(exact, "_MOST_CATEGORIES", 10)
-    for name in ("ridge-exact", "neighbours-exact"):
-        with pytest.raises(TrainingError, match=r"there are 15 categories.*leave out column 'town'"):
-            mixed_state(name, customers(300))
-        X, y = customers(300)
-        few = X.assign(town=np.where(X["town"] == "town-1", "town-1", "town-2"))
-        state = mixed_state(name, (few[:280], y[:280]))
-        more = AddMany(ids=[*range(280, 300)], features=X[280:].reset_index(drop=True), labels=y[280:])
-        with pytest.raises(TrainingError, match="leave out column 'town'"):
-            update(state, [more])
-    assert mixed_state("naive-bayes-exact", customers(300)).models[0].num_records == 300
+@pytest.mark.parametrize("most", [6, 12, 15])
+def test_of_too_many_categories_the_first_have_columns_under_any_history(most, monkeypatch, trainings):
+    """No record may stop an update: one with a new category either has no column, or all sums are made again."""
+    monkeypatch.setattr(exact, "_MOST_CATEGORIES", most)
+    X, y = customers(120, towns=14)
+    few = X["town"].isin(["town-1", "town-2"])
+    here = np.flatnonzero(few)[:10].tolist()
+    state = mixed_state("ridge-exact", (X.iloc[here].reset_index(drop=True), y[here]), ids=here)
+    trainings.clear()
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        away = [row for row in range(120) if row not in here]
+        gone = rng.choice(here, int(rng.integers(0, len(here) // 2 + 1)), replace=False).tolist()
+        new = rng.choice(away, int(rng.integers(1, 6)), replace=False).tolist()
+        added = AddMany(ids=new, features=X.iloc[new].reset_index(drop=True), labels=y[new])
+        state, _ = update(state, [*map(Delete, gone), added])
+        here = [row for row in here if row not in gone] + new
+        fresh = mixed_state("ridge-exact", (X.iloc[sorted(here)].reset_index(drop=True), y[sorted(here)]), sorted(here))
+        assert stored(state) == stored(fresh)
+        assert sum(map(len, fresh.models[0].vocabulary)) <= most
+    assert len(trainings) < 40 if most == 15 else len(trainings) > 20  # some updates had to train
 
 
 @pytest.mark.parametrize("name", exact_names())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from expunge.folder.codec.reader import Reader, require_admitted
 from expunge.folder.codec.writer import FORMATS, Writer
 from expunge.training.learners import Learner, Model, SlicedLearner
 from expunge.training.learners.parts import model_of, parts_of
+from expunge.training.learners.protocol import ShardData
 
 _VERSION = 1  # of the layout: raise it when nodes change their meaning
 
@@ -163,7 +164,9 @@ def _release(version: str) -> list[str]:
     return version.split(".")[:2]
 
 
-def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Iterable[str] = ()) -> Encoded:
+def encode_model(
+    learner: Learner | SlicedLearner, model: Model, *, trusted: Iterable[str] = (), beside_records: bool = False
+) -> Encoded:
     """Store the model of one shard.
 
     Parameters
@@ -174,6 +177,8 @@ def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Ite
         The model.
     trusted
         Classes (`package.module:Class`) and modules whose code may run when the model is loaded.
+    beside_records
+        Whether the shard's records are stored too: then a model that holds them is stored without them.
 
     Returns
     -------
@@ -193,10 +198,17 @@ def encode_model(learner: Learner | SlicedLearner, model: Model, *, trusted: Ite
     >>> decode_model(learner, stored.format, stored.data)
     ConstantModel(code=3)
     """
-    return encode(parts_of(learner, model), trusted=trusted)
+    return encode(parts_of(learner, model, beside_records=beside_records), trusted=trusted)
 
 
-def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, trusted: Iterable[str] = ()) -> Model:
+def decode_model(
+    learner: Learner | SlicedLearner,
+    format: str,
+    data: bytes,
+    *,
+    trusted: Iterable[str] = (),
+    rows: Callable[[], ShardData] | None = None,
+) -> Model:
     """Load a model that `encode_model` stored.
 
     Parameters
@@ -209,6 +221,8 @@ def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, 
         The bytes.
     trusted
         Classes (`package.module:Class`) and modules whose code may run.
+    rows
+        Reads the shard's records, for a model that was stored beside them.
 
     Returns
     -------
@@ -220,4 +234,4 @@ def decode_model(learner: Learner | SlicedLearner, format: str, data: bytes, *, 
     ModelFormatError
         If `decode` refuses the bytes, they hold something other than a model, or the learner cannot load it.
     """
-    return model_of(learner, decode(format, data, trusted=trusted))
+    return model_of(learner, decode(format, data, trusted=trusted), rows=rows)

@@ -96,17 +96,33 @@ class Form:
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns, features first."""
+        return (*self.features, *self.names)
+
+    @property
+    def names(self) -> tuple[Column, ...]:
+        """All columns but the features."""
         labels = Column("labels", "<i4") if self.outputs is None else Column("labels", "<f8", self.outputs)
         own = [labels, Column("ids", "<i8" if self.number_ids else None)]
         own += [Column("subjects")] if self.has_subjects else []
         own += [Column("weights", "<f8")] if self.has_weights else []
-        return (*self.features, *own)
+        return tuple(own)
 
     def split(self, block: Block) -> dict[str, Any]:
         """Cut a block into columns: an array for each slab, a list of bytes for each heap."""
+        return self.split_features(block.features) | self.split_names(block)
+
+    def split_features(self, features: Features) -> dict[str, Any]:
+        """Cut features into columns. Arrays have the types of their columns."""
+        parts = dict(zip((c.name for c in self.features), self._split_features(features), strict=True))
+        for column in self.features:
+            if column.dtype is not None:
+                parts[column.name] = np.ascontiguousarray(parts[column.name], dtype=column.dtype)
+        return parts
+
+    def split_names(self, block: Block) -> dict[str, Any]:
+        """Cut all but the features of a block into columns."""
         ids = np.arange(block.start, block.start + len(block)) if block.ids is None else block.ids
-        parts = dict(zip((c.name for c in self.features), self._split_features(block.features), strict=True))
-        parts["labels"] = np.asarray(block.labels, dtype="<i4" if self.outputs is None else "<f8")
+        parts: dict[str, Any] = {"labels": np.asarray(block.labels, dtype="<i4" if self.outputs is None else "<f8")}
         parts["ids"] = np.array(ids, dtype="<i8") if self.number_ids else [_named(i, "id") for i in ids.tolist()]
         if self.has_subjects:
             named = [None] * len(block) if block.subjects is None else block.subjects.tolist()
@@ -120,9 +136,13 @@ class Form:
         ids = parts["ids"] if self.number_ids else _objects(_values(parts["ids"]))
         subjects = _objects(_values(parts["subjects"])) if self.has_subjects else None
         weights = np.asarray(parts["weights"], dtype=np.float64) if self.has_weights else None
-        features = self._join_features([parts[column.name] for column in self.features], len(parts["labels"]))
+        features = self.join_features(parts, len(parts["labels"]))
         labels = np.array(parts["labels"], dtype=np.int32 if self.outputs is None else np.float64)
         return Block(start, features, labels, ids, subjects, weights)
+
+    def join_features(self, parts: dict[str, Any], length: int) -> Features:
+        """The features that `split_features` cut into columns."""
+        return self._join_features([parts[column.name] for column in self.features], length)
 
     def empty(self) -> Block:
         """A block of this form without a record."""

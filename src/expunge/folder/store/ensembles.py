@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,14 +26,25 @@ from expunge.core.blocks import Block, arranged
 from expunge.core.errors import FormatError, InputError, StoreError
 from expunge.core.place import Place
 from expunge.core.prf import RecipeKey
-from expunge.core.records import Change, Records
+from expunge.core.records import Change, Records, RowSource
 from expunge.folder.codec import Encoded, encode_model
 from expunge.folder.store.checksums import add_totals
 from expunge.folder.store.columns import Form
 from expunge.folder.store.files import flush_files
+from expunge.folder.store.lake import (
+    LakeRows,
+    LakeTable,
+    Part,
+    PartChange,
+    change_table,
+    changed_rows,
+    read_parts,
+    switch_parts,
+    write_table,
+)
 from expunge.folder.store.models import StoredModels
 from expunge.folder.store.packs import PACK, SALT_BYTES, SHELF, Shelf, is_pack, is_shelf, shelved, write_pack
-from expunge.folder.store.slabs import RecordFolder
+from expunge.folder.store.slabs import RecordFolder, SlabRows, feature_sums
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.store import Position, Replaced, Store
 from expunge.folder.store.threads import ThreadGroup
@@ -58,7 +70,7 @@ class StagedEnsemble:
     """The files of an ensemble that is not in force yet; `rewritten` says whether all records were written anew.
 
     `files` has each shard whose model is in another file from now on, and `trained` those whose model is another one.
-    `total` is that of the checksums of its records.
+    `total` is that of the checksums of its records, and `parts` what changes in the lake, if there is one.
     """
 
     state: EnsembleState
@@ -69,6 +81,7 @@ class StagedEnsemble:
     dead: NDArray[np.int64]
     rewritten: bool
     total: int
+    parts: PartChange | None = None
 
 
 class EnsembleWriter:
@@ -98,7 +111,10 @@ class EnsembleWriter:
         # Records of independent shards lie in a public order: files in another one would tell that there is a new key.
         change = None if is_new and not (self._is_packed and state.sampler.is_independent) else change
         self._learner, self._writes_anew = state.learner, change is None
-        writes = change is None or len(change.added) > _FEW_RECORDS
+        lake = self._store.lake
+        if lake is not None:
+            lake.remember(is_updating=True)
+        writes = change is None or len(change.added) > _FEW_RECORDS or lake is not None
         begin = self._threads.start if writes else self._threads.run
         self._records = begin(_write_records, self._store, state, change, before, form)
 
@@ -152,6 +168,8 @@ class EnsembleWriter:
             self._store.flush_keys()
             report_step("stage.done")
         kept = state
+        if records.parts is not None and not records.rewritten:
+            kept = state.with_models({}, _with_rows(state.records, records.parts))
         if records.rewritten:
             kept = replace(records.state, models=state.models, environments=state.environments)
         return replace(records, state=kept, files=files, trained=trained)
@@ -185,8 +203,9 @@ class FirstEnsembleWriter:
         self._trusted = trusted
         self._is_packed = is_packed
         self._threads = ThreadGroup(_THREADS)
-        self._flushing: Future[None]
+        self._flushing: Future[None] | None = None
         self._total: int
+        self._parts: tuple[Part, ...] = ()
 
     def write(self, records: Records, recipe: Recipe) -> Records:
         """Write the records to files in the recipe's order, and return them mapped from there.
@@ -194,6 +213,11 @@ class FirstEnsembleWriter:
         This is done inside the caller's transaction.
         """
         with self._store.explain_errors():
+            if self._store.lake is not None:
+                folder, self._parts, order = write_table(self._store.epoch_place(1), self._store.lake, records, recipe)
+                self._total = folder.total(len(order))
+                self._store.write_fact("form", folder.form.to_json())
+                return _restored(self._store, folder, records, len(order), self._parts)
             order, form = recipe.layout(records), Form.of_records(records)
             folder = RecordFolder.write(
                 self._store.epoch_place(1), form, _in_order(records, order, form), self._store.keys, flush=False
@@ -201,7 +225,7 @@ class FirstEnsembleWriter:
             self._flushing = self._threads.start(folder.flush)
             self._total = folder.total(len(order))
             self._store.write_fact("form", form.to_json())
-            return _restored(folder, records, len(order))
+            return _restored(self._store, folder, records, len(order))
 
     def write_models(self, state: EnsembleState) -> StagedEnsemble:
         """Write all models, and wait until everything is on the disk."""
@@ -220,9 +244,13 @@ class FirstEnsembleWriter:
                 written = {shard: job.result() for shard, job in files.items()}
             flush_files([self._store.place / "models"])
             self._store.flush_keys()
-            self._flushing.result()
+            if self._flushing is not None:
+                self._flushing.result()
             form, shards = self._store.form, tuple(written)
-            return StagedEnsemble(state, 1, form, written, shards, _NONE, rewritten=False, total=self._total)
+            parts = None if self._store.lake is None else PartChange(self._parts, ())
+            return StagedEnsemble(
+                state, 1, form, written, shards, _NONE, rewritten=False, total=self._total, parts=parts
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -241,30 +269,43 @@ def _write_records(
     if change is None or (added is not None and form.widened(added) != form):
         staged = _rewrite(store, state, before.epoch + 1)
     else:
-        folder = RecordFolder(store.epoch_place(before.epoch), form, store.keys)
+        folder = store.records_of(before.epoch)
         total = add_totals(before.total, folder.total_of(change.removed, before.num_slots), sign=-1)
+        parts, sums = None, None
+        if store.lake is not None:
+            parts = change_table(store.lake, store.lake_rows(before.num_slots), state, change, added)
         if added is not None:
             folder.cut(before.num_slots)  # remove what a failed attempt left behind
-            total = add_totals(total, folder.append(added))
-        staged = StagedEnsemble(state, before.epoch, form, {}, (), change.removed, rewritten=False, total=total)
+            if store.lake is not None:
+                slots = np.arange(change.added.start, change.added.stop, dtype=np.int64)
+                sums = feature_sums(form, form.split_features(added.features), slots)
+            total = add_totals(total, folder.append(added, elsewhere=sums))
+        staged = StagedEnsemble(
+            state, before.epoch, form, {}, (), change.removed, rewritten=False, total=total, parts=parts
+        )
     report_step("stage.records")
     return staged
 
 
 def _rewrite(store: Store, state: EnsembleState, epoch: int) -> StagedEnsemble:
     """Write all records that are left to new files, in the recipe's order, and map them from there."""
-    order, form = state.recipe.layout(state.records), Form.of_records(state.records)
-    place = store.epoch_place(epoch)
+    place, parts = store.epoch_place(epoch), None
     if place.exists():
         place.remove_tree()
-    folder = RecordFolder.write(place, form, _in_order(state.records, order, form), store.keys)
+    if store.lake is None:
+        order, form = state.recipe.layout(state.records), Form.of_records(state.records)
+        folder = RecordFolder.write(place, form, _in_order(state.records, order, form), store.keys)
+    else:
+        folder, made, order = write_table(place, store.lake, state.records, state.recipe)
+        parts, form = PartChange(made, tuple(part.name for part in read_parts(store.database))), folder.form
     flush_files([place.parent])
     report_step("rewrite.done")
-    records = _restored(folder, state.records, len(order))
+    records = _restored(store, folder, state.records, len(order), () if parts is None else parts.made)
     places = np.empty(state.records.num_slots, dtype=np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
     moved = replace(state, records=records, members=tuple(np.sort(places[slots]) for slots in state.members))
-    return StagedEnsemble(moved, epoch, form, {}, (), _NONE, rewritten=True, total=folder.total(len(order)))
+    total = folder.total(len(order))
+    return StagedEnsemble(moved, epoch, form, {}, (), _NONE, rewritten=True, total=total, parts=parts)
 
 
 def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterator[Block]:
@@ -276,13 +317,37 @@ def _in_order(records: Records, order: NDArray[np.int64], form: Form) -> Iterato
         yield arranged(records.extract(slots), places)
 
 
-def _restored(folder: RecordFolder, pattern: Records, num_slots: int) -> Records:
+def _with_rows(records: Records, parts: PartChange) -> Records:
+    """The same records, with their features in the parts that are in force after a change."""
+    first, *rest = records.blocks
+    assert isinstance(first.elsewhere, LakeRows)
+    rows = changed_rows(first.elsewhere, parts)
+    return replace(
+        records, blocks=(replace(first, elsewhere=rows), *rest), source=LakeTable.of(rows, records.num_slots)
+    )
+
+
+def _source(store: Store, folder: RecordFolder, block: Block, num_slots: int) -> RowSource:
+    """Where other processes read these records."""
+    if isinstance(block.elsewhere, LakeRows):
+        return LakeTable.of(block.elsewhere, num_slots)
+    return SlabRows(store.folder, folder, num_slots)
+
+
+def _restored(
+    store: Store, folder: RecordFolder, pattern: Records, num_slots: int, parts: Sequence[Part] = ()
+) -> Records:
+    block = folder.read(num_slots)
+    if store.lake is not None:
+        sums = folder.stored_sums(num_slots)
+        block = replace(block, elsewhere=LakeRows(store.lake, folder.form, tuple(parts), sums))
     return Records.restored(
-        folder.read(num_slots),
+        block,
         dead=(),
         classes=pattern.classes,
         allow_missing=pattern.allow_missing,
         layout=pattern.layout,
+        source=_source(store, folder, block, num_slots),
     )
 
 
@@ -300,14 +365,14 @@ def _sealed_model(
     store: Store, learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]
 ) -> tuple[bytes, tuple[str, bytes, bytes, int | None]]:
     """What is written of a model: its bytes and its salt, encrypted if the folder is; and what is known of that."""
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     told = encoded.data + secrets.token_bytes(SALT_BYTES)
     content, cell = store.seal(told)
     return content, (encoded.format, hashlib.sha256(told).digest(), b"", cell)
 
 
 def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
-    encoded = encode_model(learner, model, trusted=trusted)
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
     report_step("stage.model")
     return encoded
 
@@ -337,6 +402,9 @@ def _write_all_models(store: Store, made: Mapping[int, Encoded], num_shards: int
 def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: int, models_trained: int) -> None:
     """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
+    if staged.parts is not None and store.lake is not None:
+        store.lake.require_taken()
+        switch_parts(database, staged.parts)
     database.execute(
         "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
         (generation, round, staged.epoch, state.records.num_slots, str(staged.total), models_trained),
@@ -464,13 +532,26 @@ def read_records(store: Store) -> Records:
     form = store.form
     dead, erased = store.deleted_slots()
     store.require_total()
+    folder, num_slots = store.records, store.position.num_slots
+    block = folder.read(num_slots, dead, erased)
+    if store.lake is not None:
+        block = replace(block, elsewhere=store.lake_rows(num_slots))
     return Records.restored(
-        store.records.read(store.position.num_slots, dead, erased),
+        block,
         dead=dead,
         classes=load_classes(classes),
         allow_missing=bool(store.fact("allow_missing")),
         layout=form.layout,
+        source=_source(store, folder, block, num_slots),
     )
+
+
+def let_be_read(state: EnsembleState, folder: Path) -> None:
+    """Let other processes read the records of a state that is in force: all of its rows are in this folder now."""
+    source = state.records.source
+    if isinstance(source, SlabRows):
+        source.folder = folder
+        source.num_rows = max(source.num_rows, state.records.num_slots if state.records.places is None else 0)
 
 
 def read_state(
@@ -489,16 +570,28 @@ def read_state(
         numerics, known = store.fact("numerics"), read_environments(store)
         recipe = Recipe(learner, len(rows), sampler, read_key(store), numerics).for_classes(records.classes)
         cells = [row[5] for row in rows]
+        members = recipe.members(records)
         models = StoredModels.find(
-            store.place, [row[1:4] for row in rows], recipe.learner, trusted=trusted, keys=store.keys, cells=cells
+            store.place,
+            [row[1:4] for row in rows],
+            recipe.learner,
+            trusted=trusted,
+            keys=store.keys,
+            cells=cells,
+            rows=lambda shard: recipe.changed_rows(shard, records, members[shard]),
         )
         environments = tuple(_known(store, known, row[4]) for row in rows)
-        return EnsembleState(records, recipe, recipe.members(records), models, environments)
+        return EnsembleState(records, recipe, members, models, environments)
 
 
 def keep_readable(state: EnsembleState, staged: StagedEnsemble) -> None:
-    """Read the models whose files are replaced before they are: a prediction under way may still need them."""
+    """Read the models whose files are replaced before they are: a prediction under way may still need them.
+
+    Models of records that are written anew are read too, where they were stored beside their records.
+    """
     if isinstance(state.models, StoredModels):
+        if staged.rewritten:
+            state.models.keep(state.models.beside_records)
         is_same = state.num_shards == staged.state.num_shards  # else everything is trained anew
         state.models.keep(staged.trained if is_same else range(state.num_shards))
 

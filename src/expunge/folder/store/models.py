@@ -21,6 +21,7 @@ from expunge.folder.store.files import explain_errors
 from expunge.folder.store.keyfile import KeyFile
 from expunge.folder.store.packs import parted, read_model
 from expunge.training.learners import Learner, Model, SlicedLearner
+from expunge.training.learners.protocol import ShardData
 
 ModelFile = tuple[str, str, bytes]  # name, format, digest
 
@@ -47,6 +48,7 @@ class StoredModels(Sequence[Model]):
         trusted: Sequence[str],
         keys: KeyFile | None = None,
         cells: Sequence[int | None] = (),
+        rows: Callable[[int], ShardData] | None = None,
     ) -> StoredModels:
         """Check that the files are there, without reading them.
 
@@ -62,6 +64,8 @@ class StoredModels(Sequence[Model]):
             The modules or classes of the operator's own that models are made of.
         keys, cells
             What the models are encrypted with, and where the key of each lies.
+        rows
+            Reads the records of a shard, for models that were stored beside them.
 
         Raises
         ------
@@ -83,6 +87,7 @@ class StoredModels(Sequence[Model]):
                     learner,
                     tuple(trusted),
                     None if keys is None else partial(_unsealed, keys, cells[shard]),
+                    None if rows is None else partial(rows, shard),
                 )
                 for shard, (name, form, digest) in enumerate(files)
             ]
@@ -102,7 +107,19 @@ class StoredModels(Sequence[Model]):
         """
         for shard in shards:
             with suppress(ExpungeError):
-                self._places[shard].get()
+                self.settle([shard])
+
+    def settle(self, shards: Iterable[int]) -> None:
+        """Read these models, with the records of those that were stored beside them."""
+        for shard in shards:
+            model: Any = self._places[shard].get()
+            if hasattr(model, "settle"):
+                model.settle()
+
+    @property
+    def beside_records(self) -> list[int]:
+        """The shards whose models may have left their records for later."""
+        return [shard for shard, place in enumerate(self._places) if place.needs_records]
 
     def move(self, place: Place, but: Iterable[int]) -> None:
         """From now on read all models but these from another file, which holds the same bytes.
@@ -153,7 +170,7 @@ def _are_equal(left: Model, right: Model) -> bool:
 class _KnownModel:
     """A model in memory."""
 
-    is_read = True
+    is_read, needs_records = True, False
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -174,15 +191,20 @@ class _StoredModel:
         learner: Learner | SlicedLearner,
         trusted: tuple[str, ...],
         unseal: Callable[[bytes], bytes] | None,
+        rows: Callable[[], ShardData] | None,
     ) -> None:
         self._place, self._shard, self._form, self._digest = place, shard, form, digest
-        self._learner, self._trusted, self._unseal = learner, trusted, unseal
+        self._learner, self._trusted, self._unseal, self._rows = learner, trusted, unseal, rows
         self._lock = threading.Lock()
         self._model: Model | None = None
 
     @property
     def is_read(self) -> bool:
         return self._model is not None
+
+    @property
+    def needs_records(self) -> bool:
+        return hasattr(self._learner, "dump_summary")
 
     def get(self) -> Model:
         if self._model is None:
@@ -206,7 +228,8 @@ class _StoredModel:
                 raise _missing(self._place) from None
         if hashlib.sha256(data).digest() != self._digest:
             raise FormatError(f"the model file {self._place} is not what was written: its content has another digest")
-        return decode_model(self._learner, self._form, parted(self._place.name, data, b"")[0], trusted=self._trusted)
+        content = parted(self._place.name, data, b"")[0]
+        return decode_model(self._learner, self._form, content, trusted=self._trusted, rows=self._rows)
 
 
 def _unsealed(keys: KeyFile, cell: int | None, content: bytes) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from expunge.core.files import flush_data, write_all
 from expunge.core.place import Place
 from expunge.folder.store.checksums import FEATURES, NAMES, Sums, heap_sums, place_sums, row_sums, total
 from expunge.folder.store.columns import Column, Form
-from expunge.folder.store.files import flush_files
+from expunge.folder.store.files import explain_errors, flush_files
 from expunge.folder.store.keyfile import TAG, KeyFile, seal_rows, unseal_rows
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.threads import for_each
@@ -41,7 +42,7 @@ _SPAN = 16  # bytes of a heap row's (start, length)
 _FEW_CELLS = 1 << 12  # so many are erased one column after another
 _ROWS_AT_ONCE, _FEW_ROWS = 1 << 14, 1 << 4
 #: The names of the files in an epoch's folder.
-RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|seals|checksums)\.(slab|heap)")
+RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|seals|checksums)\.(slab|heap)|spool")
 _NAMED = 8  # files that an error names one by one
 _Spans = NDArray[np.int64]
 
@@ -51,24 +52,36 @@ def _pass_by(_: int) -> None:
 
 
 class RecordFolder:
-    """The columns of one epoch. A new epoch begins when all records are written anew."""
+    """The columns of one epoch. A new epoch begins when all records are written anew.
 
-    def __init__(self, path: Path | Place, form: Form, keys: KeyFile | None = None) -> None:
+    Without `has_features` these are kept elsewhere (`lake`), and only their checksums lie here.
+    """
+
+    def __init__(
+        self, path: Path | Place, form: Form, keys: KeyFile | None = None, *, has_features: bool = True
+    ) -> None:
         self.place = Place.hold(path)
         self.form = form
         self.keys = keys
-        self._summed = (*form.columns, *([] if keys is None else [_SEALS]))
+        self.has_features = has_features
+        self._summed = (*(form.columns if has_features else form.names), *([] if keys is None else [_SEALS]))
         self._columns = (*self._summed, _SUMS)
+
+    @classmethod
+    def new(cls, place: Place, form: Form, keys: KeyFile | None = None, *, has_features: bool = True) -> RecordFolder:
+        """Make a new folder without records."""
+        place.mkdir()
+        folder = cls(place, form, keys, has_features=has_features)
+        for name in folder.file_names:
+            (place / name).write_new(b"", flush=False)
+        return folder
 
     @classmethod
     def write(
         cls, place: Place, form: Form, blocks: Iterable[Block], keys: KeyFile | None = None, *, flush: bool = True
     ) -> RecordFolder:
         """Write all records to a new folder. They are on the disk after `flush`."""
-        place.mkdir()
-        folder = cls(place, form, keys)
-        for name in folder.file_names:
-            (place / name).write_new(b"", flush=False)
+        folder = cls.new(place, form, keys)
         for block in blocks:
             folder.append(block, flush=False)
         if flush:
@@ -85,12 +98,19 @@ class RecordFolder:
         """The folder, for messages."""
         return self.place.path
 
-    def append(self, block: Block, *, flush: bool = True) -> int:
-        """Append rows for the next slots, and return their total. They count when the caller commits it."""
+    def append(self, block: Block, *, flush: bool = True, elsewhere: NDArray[np.uint64] | None = None) -> int:
+        """Append rows for the next slots, and return their total. They count when the caller commits it.
+
+        `elsewhere` are the checksums (`feature_sums`) of features that are kept elsewhere.
+        """
         first = self._file(_SUMS, "slab").stat().st_size // _SUMS.width
         slots = np.arange(first, first + len(block), dtype=np.int64)
-        sums, parts = _fresh_sums(slots), self.form.split(block)
-        for column in self.form.columns:
+        sums, parts = _fresh_sums(slots), self.form.split_names(block)
+        if elsewhere is None:
+            parts |= self.form.split_features(block.features)
+        else:
+            sums[:, FEATURES] = elsewhere
+        for column in self.form.names:
             if column.dtype is not None:
                 parts[column.name] = np.ascontiguousarray(parts[column.name], dtype=column.dtype)
         if self.keys is not None:
@@ -178,16 +198,51 @@ class RecordFolder:
                 sums[:, self._part(column)] += row_sums(column.name, values)
         stored = self._map(_SUMS, num_slots)
         self._require_zeros(_SUMS, stored, erased)
-        is_mapped = self.form.is_mapped and self.keys is None
-        for part in (NAMES,) if is_mapped else (NAMES, FEATURES):
+        is_mapped = self.form.is_mapped and self.keys is None and self.has_features
+        for part in (NAMES,) if is_mapped or not self.has_features else (NAMES, FEATURES):
             is_wrong = sums[:, part] != stored[:, part]
             is_wrong[np.array(dead, dtype=np.int64)] = False
             if is_wrong.any():
                 raise self._damaged(part, int(is_wrong.argmax()))
         if self.keys is not None:
             self._unseal(parts, np.setdiff1d(np.arange(num_slots), np.array(dead, dtype=np.int64)), self.keys)
+        if not self.has_features:
+            none = self.form.empty().features
+            parts |= self.form.split_features(none)
         block = self.form.join(parts)
         return replace(block, check=FeatureCheck(self, stored)) if is_mapped else block
+
+    def gather(self, slots: NDArray[np.int64]) -> Block:
+        """Read the records in some slots, ascending, as a block of these alone, and check them. No other row is read.
+
+        Raises
+        ------
+        FormatError
+            If a record is not what was written.
+        StoreError
+            If one was erased.
+        """
+        count = int(slots[-1]) + 1 if len(slots) else 0
+        for line in [line for column in self._columns for line in self._too_short(column, count)]:
+            raise FormatError(line)
+        parts: dict[str, Any] = {}
+        sums = _fresh_sums(slots)
+        for column in self._summed:
+            if column.dtype is None:
+                spans = self._map(replace(column, dtype="<i8", shape=(2,)), count)[slots]
+                parts[column.name] = self._some_rows(column, spans)
+                sums[:, self._part(column)] += heap_sums(column.name, parts[column.name], spans)
+            else:
+                parts[column.name] = values = np.array(self._map(column, count)[slots])
+                sums[:, self._part(column)] += row_sums(column.name, values)
+        stored = self._map(_SUMS, count)[slots]
+        for row, part in np.argwhere(sums != stored)[:1].tolist():
+            if not stored[row].any():
+                raise StoreError(f"{self.path}: the record in row {slots[row]:,} was erased while it was read")
+            raise self._damaged(part, int(slots[row]))
+        if self.keys is not None:
+            self._unseal(parts, np.arange(len(slots)), self.keys, slots)
+        return self.form.join(parts)
 
     def _seal(self, parts: dict[str, Any], slots: NDArray[np.int64], keys: KeyFile) -> None:
         """Encrypt rows in place, each under a new key, and add the column of their seals."""
@@ -208,10 +263,15 @@ class RecordFolder:
         known = np.column_stack([cells.astype("<u8"), tags])
         parts[_SEALS.name] = np.column_stack([known, row_sums("seal", known) + place_sums(NAMES, slots)]).astype("<u8")
 
-    def _unseal(self, parts: dict[str, Any], live: NDArray[np.int64], keys: KeyFile) -> None:
-        """Decrypt the rows of live records in place. All other rows become empty."""
+    def _unseal(
+        self, parts: dict[str, Any], live: NDArray[np.int64], keys: KeyFile, slots_of: NDArray[np.int64] | None = None
+    ) -> None:
+        """Decrypt the rows of live records in place. All other rows become empty.
+
+        `slots_of` are the slots of these rows, where `parts` does not hold all slots.
+        """
         fixed, heaps, width = self._layout()
-        cells, tags = self._seals_of(live)
+        cells, tags = self._seals_of(live if slots_of is None else slots_of)
         whole = _side_by_side([parts[column.name] for column in fixed], len(parts[_SEALS.name]))
         texts = {column.name: [b""] * len(whole) for column in heaps}
         dead = np.ones(len(whole), dtype=np.bool_)
@@ -350,7 +410,13 @@ class RecordFolder:
             else:
                 found = row_sums(column.name, self._map(column, last)[slots])
             sums[:, self._part(column)] += found
+        if not self.has_features:
+            sums[:, FEATURES] = self._map(_SUMS, last)[slots, FEATURES]
         return sums
+
+    def stored_sums(self, num_slots: int) -> NDArray[np.uint64]:
+        """The stored checksums of the features, mapped from the disk."""
+        return self._map(_SUMS, num_slots)[:, FEATURES]
 
     def _require_sound(self, slots: NDArray[np.int64]) -> None:
         is_wrong = self._sums_on_disk(slots) != self._map(_SUMS, int(slots[-1]) + 1)[slots]
@@ -507,6 +573,77 @@ class FeatureCheck:
             if not stored[place]:
                 raise StoreError(f"{self.folder.path}: the record in row {rows[place]:,} was erased while it was read")
             raise self.folder._damaged(FEATURES, int(rows[place]))
+
+
+def feature_sums(form: Form, parts: dict[str, Any], slots: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The checksums of features that are kept elsewhere, as columns."""
+    sums = place_sums(FEATURES, slots)
+    for column in form.features:
+        values = parts[column.name]
+        if column.dtype is not None:
+            sums += row_sums(column.name, values)
+            continue
+        spans = np.zeros((len(values), 2), dtype=np.int64)
+        spans[:, 1] = [len(each) for each in values]
+        sums += heap_sums(column.name, values, spans)
+    return sums
+
+
+class SlabRows:
+    """Where other processes read the records of a folder by themselves: an epoch's columns, under the folder's path.
+
+    They may be on other machines, if these see the folder under the same path.
+
+    Parameters
+    ----------
+    folder
+        The deployment's folder.
+    records
+        The epoch's columns in it.
+    num_rows
+        How many rows are there.
+    """
+
+    def __init__(self, folder: Path, records: RecordFolder, num_rows: int) -> None:
+        self.folder, self.num_rows = folder, num_rows
+        self._epoch, self._form = records.place.name, records.form
+        self._key = None if records.keys is None else (records.keys.place.name, records.keys.identity)
+        self._opened: RecordFolder | None = None
+
+    def read(self, rows: NDArray[np.int64]) -> Block:
+        """Read some rows, ascending, and check them.
+
+        Raises
+        ------
+        StoreError
+            If the folder is not there, or a record is not what was written.
+        """
+        if self._opened is None:
+            self._opened = self._open()
+        with explain_errors(self.folder):
+            return self._opened.gather(rows)
+
+    def narrowed(self, rows: NDArray[np.int64]) -> SlabRows:
+        """Itself: what it knows of all rows is small."""
+        return self
+
+    def _open(self) -> RecordFolder:
+        try:
+            home = Place.hold(self.folder, only_reads=True)
+            place = Place.hold(self.folder / "records" / self._epoch, only_reads=True)
+        except OSError as error:
+            raise StoreError(
+                f"the worker on {socket.gethostname()} cannot read {self.folder} ({error.strerror or error}): workers "
+                "on other machines need it under the same path, on a shared file system"
+            ) from error
+        keys = None
+        if self._key is not None:
+            name, identity = self._key
+            keys = KeyFile.open(home / "keys" / name, identity, read_only=True)
+        return RecordFolder(place, self._form, keys)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "folder": self.folder.absolute(), "_opened": None}
 
 
 def file_names(form: Form) -> list[str]:

@@ -1,7 +1,7 @@
 """One deployment's folder: what is where, and the parts that are changed one by one.
 
     state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, budgets, ledger
-    records/EPOCH/            the records as columns (`slabs`)
+    records/EPOCH/            the records as columns (`slabs`); their features may be elsewhere (`lake`)
     models/                   one file for each model, one for those of an update, or one with all (`packs`)
     waiting/                  what pending requests ask for (`waiting`)
     design/                   the certified tables of the consensus gate
@@ -45,6 +45,16 @@ from expunge.folder.store.files import (
     require_own,
 )
 from expunge.folder.store.keyfile import KeyFile
+from expunge.folder.store.lake import (
+    Lake,
+    LakeRows,
+    begin_lake,
+    read_lake,
+    read_parts,
+    remove_gone,
+    sweep_parts,
+    verify_parts,
+)
 from expunge.folder.store.leases import REPLICAS, Point
 from expunge.folder.store.packs import is_pack, is_shelf, overwrite_shelved, shelved
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
@@ -118,6 +128,7 @@ class Store:
         self.waiting = Waiting(place / "waiting")
         self.keys: KeyFile | None = None
         self._is_packed: bool | None = None
+        self.lake: Lake | None = None
         self._form: tuple[Any, Form] | None = None  # as it is kept, and as it was read from that
         self._position: tuple[int, Position] | None = None  # after how many transactions it was read
         self._lock = lock
@@ -144,6 +155,7 @@ class Store:
             try:
                 with explain_damage(folder):
                     seen._open_keys(read_only=True)
+                    seen.lake = read_lake(seen.database)
             except BaseException:
                 seen.close()
                 raise
@@ -159,6 +171,9 @@ class Store:
             with explain_damage(folder):
                 store._open_keys(read_only=False)
                 store._check_writable()
+                store.lake = read_lake(store.database)
+                if store.lake is not None:
+                    store.lake.take()
                 store._recover()
                 if store.is_packed:
                     store.database.reserve_log(_LOG_ROOM + _LOG_ROOM_A_SHARD * store.fact("settings")["n_shards"])
@@ -171,6 +186,32 @@ class Store:
         """Encrypt everything that is written from now on, in a new folder; inside the caller's transaction."""
         self.keys = KeyFile.new(self.place / "keys" / KEY_FILE)
         self.write_fact("encryption", {"identity": self.keys.identity.hex()})
+
+    @property
+    def records_at(self) -> str | None:
+        """Where the records lie, if not in the folder."""
+        return None if self.lake is None else self.lake.objects.url
+
+    def begin_lake(self, url: str) -> None:
+        """Keep features under this URL from now on, in a new folder; inside the caller's transaction."""
+        self.lake = begin_lake(self.database, url)
+
+    def keep_lake(self, lake: Lake | None) -> None:
+        """Go on with the lake of the store that made this folder: its records are read through it."""
+        if lake is not None and self.lake is not None:
+            lake.succeed(self.lake)
+            self.lake = lake
+
+    def abandon_lake(self) -> None:
+        """Remove everything that was written there: the folder was not completed."""
+        assert self.lake is not None
+        with contextlib.suppress(StoreError):
+            self.lake.abandon()
+
+    def lake_rows(self, num_slots: int) -> LakeRows:
+        """The features as they lie in the lake, in the parts that are in force."""
+        assert self.lake is not None
+        return LakeRows(self.lake, self.form, read_parts(self.database), self.records.stored_sums(num_slots))
 
     def _open_keys(self, *, read_only: bool) -> None:
         row = self.database.row("SELECT value FROM facts WHERE name = 'encryption'")
@@ -343,7 +384,11 @@ class Store:
     @property
     def records(self) -> RecordFolder:
         """The files of the records in force."""
-        return RecordFolder(self.epoch_place(self.position.epoch), self.form, self.keys)
+        return self.records_of(self.position.epoch)
+
+    def records_of(self, epoch: int) -> RecordFolder:
+        """The files of the records of an epoch."""
+        return RecordFolder(self.epoch_place(epoch), self.form, self.keys, has_features=self.lake is None)
 
     def deleted_slots(self) -> tuple[list[int], list[int]]:
         """The slots whose record was deleted, ascending, and those of them that are overwritten."""
@@ -401,6 +446,8 @@ class Store:
         with self.explain_errors():
             dead, erased = self.deleted_slots()
             yield from self.records.verify(self.position.num_slots, dead, erased, advance)
+            if self.lake is not None:
+                yield from verify_parts(self.lake_rows(self.position.num_slots), self.position.num_slots, dead)
             try:
                 self.require_total()
             except FormatError as error:
@@ -419,6 +466,9 @@ class Store:
         self.destroy_keys()
         self.remove(strays.files)
         self.overwrite_models(strays.shelves)
+        if self.lake is not None:
+            remove_gone(self.database, self.lake)
+            sweep_parts(self.database, self.lake)
         self.sweep_waiting()
         records.cut(num_slots)
 
@@ -492,6 +542,8 @@ class Store:
         def sweep() -> None:
             self.remove(strays.files)
             self.overwrite_models(strays.shelves)
+            if self.lake is not None:
+                remove_gone(self.database, self.lake)
             self.sweep_waiting()
             report_step("erase.files")
 

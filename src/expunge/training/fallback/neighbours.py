@@ -144,7 +144,7 @@ class NeighbourBlock:
         lower += (1.0 - slack) * squares  # the query's share, slack·|x|², is on the other side of the comparison
         limit = known.distances[:, -1] - (1.0 - slack) * own
         if np.isinf(limit).any():
-            enough = _bound_of_rank(lower + (2.0 * slack) * squares, known.distances.shape[1])
+            enough = bound_of_rank(lower + (2.0 * slack) * squares, known.distances.shape[1])
             limit = np.minimum(limit, enough + (2.0 * slack) * own)
         # A deleted row's bound is infinite, and infinity is not below the largest float.
         within = lower <= np.minimum(limit, np.finfo(np.float64).max)[:, None]
@@ -218,7 +218,7 @@ class _Index:
         return scipy.spatial.cKDTree(self._table)
 
 
-def _bound_of_rank(values: Floats, width: int) -> Floats:
+def bound_of_rank(values: Floats, width: int) -> Floats:
     """A close upper bound on the `width`-th smallest value of every row, from the minima of small groups."""
     columns = values.shape[1]
     if columns <= width:
@@ -275,6 +275,11 @@ class NearestNeighbours(Fallback):
         require_count("num_neighbours", self.num_neighbours)
         if self.margin_neighbours is not None:
             require_count("margin_neighbours", self.margin_neighbours)
+
+    @property
+    def num_asked(self) -> int:
+        """How many of the nearest records vote, or the margin looks at."""
+        return max(self.num_neighbours, self.margin_neighbours or 0)
 
     def _fit(self, rows: Rows, num_classes: int) -> NearestNeighboursModel:
         blocks = (NeighbourBlock.build(rows),) if len(rows) else ()
@@ -344,21 +349,26 @@ class NearestNeighboursModel(FallbackModel):
         return replace(self, blocks=tuple(block for block in blocks if block.num_live))
 
     def _assess(self, table: Floats) -> Assessment:
-        voting = self.recipe.num_neighbours
-        asked = voting if self.recipe.margin_neighbours is None else self.recipe.margin_neighbours
-        codes = self.neighbours(table, min(max(voting, asked), self.num_records)).codes
-        answers = self.votes(codes[:, :voting]).argmax(axis=1).astype(np.int64)
-        votes = self.votes(codes[:, :asked])
-        chosen = np.take_along_axis(votes, answers[:, None], axis=1)[:, 0]
-        np.put_along_axis(votes, answers[:, None], 0, axis=1)
-        lead = (chosen - votes.max(axis=1)) / codes[:, :asked].shape[1]
-        return Assessment(answers, np.maximum(lead, 0.0))
+        width = min(self.recipe.num_asked, self.num_records)
+        return majority(self.recipe, self.neighbours(table, width).codes, self.num_classes)
 
-    def votes(self, codes: Codes) -> Codes:
-        """How often each class occurs in every row."""
-        offsets = np.arange(len(codes))[:, None] * self.num_classes
-        cells = np.bincount((codes + offsets).ravel(), minlength=len(codes) * self.num_classes)
-        return cells.reshape(len(codes), self.num_classes)
+
+def majority(recipe: NearestNeighbours, codes: Codes, num_classes: int) -> Assessment:
+    """The class of most of the nearest records, and its lead; `codes` has those of the nearest, the nearest first."""
+    asked = recipe.num_neighbours if recipe.margin_neighbours is None else recipe.margin_neighbours
+    answers = count_codes(codes[:, : recipe.num_neighbours], num_classes).argmax(axis=1).astype(np.int64)
+    votes = count_codes(codes[:, :asked], num_classes)
+    chosen = np.take_along_axis(votes, answers[:, None], axis=1)[:, 0]
+    np.put_along_axis(votes, answers[:, None], 0, axis=1)
+    lead = (chosen - votes.max(axis=1)) / codes[:, :asked].shape[1]
+    return Assessment(answers, np.maximum(lead, 0.0))
+
+
+def count_codes(codes: Codes, num_classes: int) -> Codes:
+    """How often each class occurs in every row."""
+    offsets = np.arange(len(codes))[:, None] * num_classes
+    cells = np.bincount((codes + offsets).ravel(), minlength=len(codes) * num_classes)
+    return cells.reshape(len(codes), num_classes)
 
 
 def _merged(blocks: tuple[NeighbourBlock, ...]) -> tuple[NeighbourBlock, ...]:

@@ -48,6 +48,7 @@ CLASSES: Final = 64
 _KINDS: Final = 128
 NUM_TIPS: Final = FREE_MEMBERS + CLASSES
 NO_ROOM: Final = -2
+_MANY: Final = 64  # records: of fewer, the smallest and the largest value are found by looking at all
 _FEW: Final = 8  # a split that sends fewer than one in so many records to another side is no reason to regrow
 EMPTY: Final = -1  # the root of a tree without records
 
@@ -575,6 +576,33 @@ def _gather(nodes, members, targets, order, own, dead, coming, stack, node, c0, 
 
 
 @_compiled
+def _left_for_good(nodes, members, table, dead, stack, node, column, low, high, no_low, no_high):  # type: ignore[no-untyped-def]
+    """Whether no record that stays has the smallest value any more, or the largest, where it is asked.
+
+    Where many records have it, as with whole numbers and marks, one of the first tells.
+    """
+    stack[0] = node
+    pending = 1
+    while pending:
+        pending -= 1
+        place = stack[pending]
+        if nodes[place, FEATURE] < 0:
+            start = nodes[place, LEFT]
+            for at in range(start, start + nodes[place, COUNT]):
+                record = members[at]
+                if not dead[record]:
+                    value = table[record, column]
+                    no_low = no_low and value != low
+                    no_high = no_high and value != high
+                    if not no_low and not no_high:
+                        return False
+            continue
+        stack[pending], stack[pending + 1] = nodes[place, RIGHT], nodes[place, LEFT]
+        pending += 2
+    return True
+
+
+@_compiled
 def _renew(  # type: ignore[no-untyped-def]
     settings, nodes, members, table, targets, columns, bounds, lefts,
     order, own, values, dead, going, coming, stack, old, new, bound, free, name, node, g0, g1, c0, c1,
@@ -589,11 +617,12 @@ def _renew(  # type: ignore[no-untyped-def]
     for place in range(settings.num_candidates):
         column = columns[bound, place]
         low, high, threshold = bounds[bound, place, LOW], bounds[bound, place, HIGH], bounds[bound, place, THRESHOLD]
-        new_low, new_high, is_open = low, high, False
+        new_low, new_high, no_low, no_high = low, high, False, False
         for at in range(g0, g1):
             record = going[at]
             value = table[record, column]
-            is_open = is_open or value in (low, high)
+            no_low = no_low or value == low
+            no_high = no_high or value == high
             if value <= threshold:
                 if is_numbers:
                     lefts[new, place, 0] -= 1
@@ -611,6 +640,11 @@ def _renew(  # type: ignore[no-untyped-def]
                     lefts[new, place, 1] += targets[record]
                 else:
                     lefts[new, place, targets[record]] += 1
+            no_low = no_low and not value <= low  # a gap is neither
+            no_high = no_high and not value >= high
+        is_open = no_low or no_high
+        if is_open and nodes[node, COUNT] >= _MANY:
+            is_open = _left_for_good(nodes, members, table, dead, stack, node, column, low, high, no_low, no_high)
         if is_open or new_low != low or new_high != high:
             if not gathered:
                 gathered = _gather(nodes, members, targets, order, own, dead, coming, stack, node, c0, c1)

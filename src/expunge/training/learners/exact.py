@@ -12,8 +12,9 @@ category leaves with its last row.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -27,15 +28,16 @@ from expunge.core.errors import InputError, ParameterError
 from expunge.core.features import Features, is_frame, is_sparse, num_rows
 from expunge.training.fallback import Fallback, GaussianNaiveBayes, NearestNeighbours, RidgeFallback, statistics
 from expunge.training.fallback.naive_bayes import moments
-from expunge.training.fallback.neighbours import NearestNeighboursModel
+from expunge.training.fallback.neighbours import count_codes, majority
 from expunge.training.fallback.protocol import LARGEST, Assessment, Rows, read_table
 from expunge.training.fallback.ridge import RidgeModel
 from expunge.training.fallback.statistics import LIMB_BITS, ExactArray
+from expunge.training.learners.neighbours import Form, KeptRows, Scales
 from expunge.training.learners.protocol import Codes, Floats, Model, ShardData, Weights
 
 Vocabulary = tuple[Floats, ...]  # for each column of categories the codes that occur, ascending
 
-_MOST_CATEGORIES = 2000  # of all columns together, each a column of its own in sums of products or distances
+_MOST_CATEGORIES = 2000  # of all columns together, each a column of its own in sums of products
 _SMOOTHING = 1.0  # Laplace's rule: added to the count of every category
 _MISSING = "(missing)"
 
@@ -44,9 +46,10 @@ _MISSING = "(missing)"
 class ExactLearner:
     """Train a model that rows can be added to and deleted from, bit for bit as if it were trained from scratch.
 
-    It counts every record once. Ridge regression and nearest neighbours give every category a column of its own.
-    Nearest neighbours scale numbers by their standard deviations and take the mean for a gap. Naive Bayes leaves gaps
-    out, and counts categories.
+    It counts every record once. Ridge regression gives every category a column of its own; of more than 2,000, those
+    with the lowest hashes have columns, and the others count as unknown: no record can stop an update. Nearest
+    neighbours scale numbers by their standard deviations and take the mean for a gap. Naive Bayes leaves gaps out, and
+    counts categories.
 
     Parameters
     ----------
@@ -101,13 +104,15 @@ class ExactLearner:
     def fit(self, X: Features, y: Codes, seed: int, *, weights: Weights | None = None) -> Model:
         """The model of these rows. It draws nothing, so the seed has no effect.
 
-        Raises `InputError` if a row cannot be used, has a weight other than 1, or there are too many categories.
+        Raises `InputError` if a row cannot be used, or has a weight other than 1.
         """
         num_classes = self.num_classes if self.num_classes is not None else int(np.max(y)) + 1
         return self.model.of(self, self.read(X, y, weights), num_classes)
 
     def refit(self, model: Model, removed: ShardData, added: ShardData) -> Model | None:
-        """The model after rows were removed and added; None if it has to be trained, because it holds no rows.
+        """The model after rows were removed and added; None if it has to be trained.
+
+        That is so if it holds no rows, or if there are more categories than columns and others have columns now.
 
         Raises `InputError` if a row cannot be used, or a removed row is not in the model.
         """
@@ -116,8 +121,11 @@ class ExactLearner:
         gone, new = (self.read(part.X, part.y, part.weights) for part in (removed, added))
         if model.num_records + len(new) == len(gone):
             return None
-        model = model.without(gone) if len(gone) else model
-        return model.with_rows(new) if len(new) else model
+        try:
+            model = model.without(gone) if len(gone) else model
+            return model.with_rows(new) if len(new) else model
+        except _OtherColumnsError:
+            return None
 
     def dump_model(self, model: Model) -> dict[str, Any]:
         """Arrays and numbers of a model."""
@@ -127,6 +135,19 @@ class ExactLearner:
     def load_model(self, parts: Mapping[str, Any]) -> Model:
         """The model that `dump_model` took apart. Raises an error if the parts do not fit together."""
         return self.model.load(self, parts)
+
+    def dump_summary(self, model: Model) -> dict[str, Any] | None:
+        """What is stored of a model beside its records; None if that is all of it."""
+        return model.summary() if isinstance(model, ExactNeighbours) else None
+
+    def load_summary(self, parts: Mapping[str, Any], rows: Callable[[], ShardData]) -> Model:
+        """The model whose summary it is; the shard's rows are read when they are first needed."""
+
+        def read() -> Rows:
+            part = rows()
+            return self.read(part.X, part.y, part.weights)
+
+        return ExactNeighbours.summarised(self, parts, read)
 
     @property
     def model(self) -> type[ExactModel]:
@@ -297,14 +318,18 @@ def _widened(table: Floats, vocabulary: Vocabulary, *, has_gaps: bool) -> Floats
     return np.concatenate(parts, axis=1)
 
 
-def _require_few(vocabulary: Vocabulary, names: Sequence[str]) -> None:
-    found = sum(map(len, vocabulary))
-    if found > _MOST_CATEGORIES:
-        most = names[int(np.argmax([len(known) for known in vocabulary]))]
-        raise InputError(
-            f"there are {found:,} categories, and this exact learner holds at most {_MOST_CATEGORIES:,}: leave out "
-            f"column {most!r}, which has the most of them, or use naive-bayes-exact"
-        )
+def _first(vocabulary: Vocabulary) -> Vocabulary:
+    """At most so many categories as have columns: those with the lowest codes, of all columns together."""
+    if sum(map(len, vocabulary)) <= _MOST_CATEGORIES:
+        return vocabulary
+    codes = np.concatenate(vocabulary)
+    columns = np.repeat(np.arange(len(vocabulary)), [len(known) for known in vocabulary])
+    chosen = np.lexsort((columns, codes))[:_MOST_CATEGORIES]
+    return tuple(np.sort(codes[chosen[columns[chosen] == place]]) for place in range(len(vocabulary)))
+
+
+class _OtherColumnsError(Exception):
+    """Other categories have columns from now on, and no sums are kept of these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,8 +353,7 @@ class ExactRidge(ExactModel):
     @classmethod
     def of(cls, learner: ExactLearner, rows: Rows, num_classes: int) -> ExactRidge:
         """The model of these rows."""
-        vocabulary = _vocabulary(_split(rows.table, len(learner.categories))[1])
-        _require_few(vocabulary, learner.categories)
+        vocabulary = _first(_vocabulary(_split(rows.table, len(learner.categories))[1]))
         assert isinstance(learner.kind, RidgeFallback)
         wide = replace(rows, table=_widened(rows.table, vocabulary, has_gaps=learner.has_gaps))
         return cls(learner, vocabulary, learner.kind._fit(wide, num_classes))
@@ -342,21 +366,25 @@ class ExactRidge(ExactModel):
     def with_rows(self, rows: Rows) -> ExactRidge:
         """The model with more rows; new categories get columns of zeros first."""
         new = _vocabulary(_split(rows.table, self.num_categories)[1])
-        vocabulary = tuple(np.union1d(old, more) for old, more in zip(self.vocabulary, new, strict=True))
-        _require_few(vocabulary, self.learner.categories)
+        vocabulary = _first(tuple(np.union1d(old, more) for old, more in zip(self.vocabulary, new, strict=True)))
+        if any(not np.isin(old, now).all() for old, now in zip(self.vocabulary, vocabulary, strict=True)):
+            raise _OtherColumnsError
         grown = self._with_vocabulary(vocabulary)
         return replace(grown, sums=grown.sums._with(grown._wide(rows)))
 
     def without(self, rows: Rows) -> ExactRidge:
         """The model without some of its rows, and without the categories that no row has any more."""
         gone = _vocabulary(_split(rows.table, self.num_categories)[1])
-        if any(not np.isin(codes, known).all() for codes, known in zip(gone, self.vocabulary, strict=True)):
+        is_full = sum(map(len, self.vocabulary)) == _MOST_CATEGORIES  # then others may have no column
+        if not is_full and any(not np.isin(*each).all() for each in zip(gone, self.vocabulary, strict=True)):
             raise InputError("the rows to delete are not in the model")
         left = replace(self, sums=self.sums._without(self._wide(rows)))
         if not self.vocabulary:
             return left
         counts = left.sums.sums.total(axis=0).to_float()[-sum(map(len, self.vocabulary)) :]
         ends = np.cumsum([len(known) for known in self.vocabulary])[:-1]
+        if is_full and not (counts > 0).all():
+            raise _OtherColumnsError
         kept = np.split(counts > 0, ends)
         return left._with_vocabulary(tuple(known[has] for known, has in zip(self.vocabulary, kept, strict=True)))
 
@@ -569,57 +597,87 @@ class ExactNaiveBayes(ExactModel):
 
 @dataclass(frozen=True, eq=False)
 class ExactNeighbours(ExactModel):
-    """The rows, in the order of their classes and values, in which ties among neighbours are decided.
+    """The rows, and exact sums of them, from which the scales of numbers follow.
+
+    Neighbours are ranked by (distance, class code): what the model answers does not depend on how its rows lie.
 
     Parameters
     ----------
     learner
         What made it.
-    num_classes
-        The number of classes.
-    rows
-        The rows.
+    counts
+        How many rows each class has.
+    present
+        How many rows have each number.
+    sums, squares
+        Of every number over these, in a row.
+    source
+        The rows, or what reads them when they are first needed: a folder stores them already.
     """
 
     learner: ExactLearner
-    num_classes: int
-    rows: Rows
+    counts: NDArray[np.int64]
+    present: NDArray[np.int64]
+    sums: ExactArray
+    squares: ExactArray
+    source: KeptRows | _LateRows
 
     @classmethod
     def of(cls, learner: ExactLearner, rows: Rows, num_classes: int) -> ExactNeighbours:
         """The model of these rows."""
-        _require_few(_vocabulary(_split(rows.table, len(learner.categories))[1]), learner.categories)
-        return cls(learner, num_classes, _in_order(rows))
+        form = Form(len(learner.categories), learner.has_gaps)
+        kept = KeptRows.of(form, rows.table, rows.codes)
+        return cls(learner, rows.counts(num_classes), *_moments_of(rows, form), kept)
 
     @property
     def num_records(self) -> int:
         """How many rows the model is of."""
-        return len(self.rows)
+        return int(self.counts.sum())
+
+    @property
+    def kept(self) -> KeptRows:
+        """Its rows. Raises an error if they cannot be read any more, or are not those of the model."""
+        if isinstance(self.source, KeptRows):
+            return self.source
+        return self.source.get(self)
 
     def with_rows(self, rows: Rows) -> ExactNeighbours:
-        """The model with more rows: one pass over memory."""
-        table, codes, new = self.rows.table, self.rows.codes, _in_order(rows)
-        if table.shape[1] != new.num_features:
-            raise InputError(f"rows must have {table.shape[1]} columns, got {new.num_features}")
-        places = np.searchsorted(_keys(self.rows), _keys(new)) if len(codes) else np.zeros(len(new), int)
-        table, codes = np.insert(table, places, new.table, axis=0), np.insert(codes, places, new.codes)
-        _require_few(_vocabulary(_split(table, self.num_categories)[1]), self.learner.categories)
-        return replace(self, rows=_numbered(table, codes))
+        """The model with more rows."""
+        return self._changed(rows, 1, self.kept.with_rows(rows.table, rows.codes))
 
     def without(self, rows: Rows) -> ExactNeighbours:
-        """The model without some of its rows: one pass over memory."""
-        keys, wanted = _keys(self.rows), _keys(_in_order(rows))
-        firsts = np.searchsorted(keys, wanted)
-        # Of equal rows take one after another.
-        places = firsts + np.arange(len(wanted)) - np.searchsorted(wanted, wanted)
-        if (places >= len(keys)).any() or (keys[places] != wanted).any():
-            raise InputError("the rows to delete are not in the model")
-        table, codes = np.delete(self.rows.table, places, axis=0), np.delete(self.rows.codes, places)
-        return replace(self, rows=_numbered(table, codes))
+        """The model without some of its rows."""
+        return self._changed(rows, -1, self.kept.without(rows.table, rows.codes))
+
+    def _changed(self, rows: Rows, sign: int, kept: KeptRows) -> ExactNeighbours:
+        present, sums, squares = _moments_of(rows, kept.form)
+        return replace(
+            self,
+            counts=self.counts + sign * rows.counts(len(self.counts)),
+            present=self.present + sign * present,
+            sums=self.sums + sums if sign > 0 else self.sums - sums,
+            squares=self.squares + squares if sign > 0 else self.squares - squares,
+            source=kept,
+        )
+
+    def settle(self) -> None:
+        """Read the rows now, if that was left for later."""
+        _ = self.kept
 
     def dump(self) -> dict[str, Any]:
-        """The rows and the number of classes."""
-        return {"table": self.rows.table, "codes": self.rows.codes, "classes": self.num_classes}
+        """The rows, in the order of their classes and values, and the number of classes."""
+        table, codes = self.kept.rows()
+        rows = _in_order(_numbered(table, codes))
+        return {"table": rows.table, "codes": rows.codes, "classes": len(self.counts)}
+
+    def summary(self) -> dict[str, Any]:
+        """What is stored beside the rows: counts and sums."""
+        return {
+            "counts": self.counts,
+            "present": self.present,
+            "sums": _dumped(self.sums),
+            "squares": _dumped(self.squares),
+        }
 
     @classmethod
     def load(cls, learner: ExactLearner, parts: Mapping[str, Any]) -> ExactNeighbours:
@@ -633,46 +691,74 @@ class ExactNeighbours(ExactModel):
         is_ordered = (np.diff(np.argsort(_keys(rows), kind="stable")) > 0).all()
         if bad.any() or (codes < 0).any() or (codes >= num_classes).any() or not is_ordered:
             raise InputError("the rows of a stored model are damaged")
-        return cls(learner, num_classes, rows)
+        return cls.of(learner, rows, num_classes)
+
+    @classmethod
+    def summarised(cls, learner: ExactLearner, parts: Mapping[str, Any], rows: Callable[[], Rows]) -> ExactNeighbours:
+        """The model whose `summary` it is, of rows that are read when they are first needed."""
+        counts, sums, squares = _loaded_sums(parts, "squares", is_by_class=False)
+        present = np.asarray(parts["present"], dtype=np.int64)
+        if not sums.shape == squares.shape == (1, *present.shape) or (present < 0).any():
+            raise InputError("the sums of a stored model do not fit together")
+        return cls(learner, counts, present, sums, squares, _LateRows(rows))
 
     @cached_property
-    def _scales(self) -> tuple[Floats, Floats]:
-        """The mean of every number, and one over its standard deviation (1 where it does not vary)."""
-        numbers, _ = _split(self.rows.table, self.num_categories)
-        is_here = ~np.isnan(numbers)
-        count = np.maximum(is_here.sum(axis=0), 1)
-        with np.errstate(over="ignore"):
-            mean = np.where(is_here, numbers, 0.0).sum(axis=0) / count
-            deviations = np.where(is_here, numbers - mean, 0.0)
-            spread = np.sqrt((deviations**2).sum(axis=0) / count)
-        return mean, 1.0 / np.where(spread > 0, spread, 1.0)
+    def _scales(self) -> Scales:
+        mean, variance = moments(self.present, self.sums.row(0), self.squares.row(0))
+        spread = np.sqrt(variance)
+        return Scales(mean, 1.0 / np.where(spread > 0, spread, 1.0))
 
-    @cached_property
-    def _categories(self) -> Vocabulary:
-        return _vocabulary(_split(self.rows.table, self.num_categories)[1])
-
-    @cached_property
-    def _search(self) -> NearestNeighboursModel:
-        """What finds neighbours, made when first asked: a deletion need not."""
-        assert isinstance(self.learner.kind, NearestNeighbours)
-        return self.learner.kind._fit(_numbered(self._scaled(self.rows.table), self.rows.codes), self.num_classes)
-
-    def _scaled(self, table: Floats) -> Floats:
-        mean, scale = self._scales
-        numbers, codes = _split(table, self.num_categories)
-        scaled = np.concatenate([(numbers - mean) * scale, codes], axis=1)
-        return _widened(scaled, self._categories, has_gaps=self.learner.has_gaps)
+    def _neighbours(self, X: Features, width: int) -> NDArray[np.int64]:
+        return self.kept.nearest(self.learner.table(X), self._scales, min(width, self.num_records)).codes
 
     def assess(self, X: Features) -> Assessment:
         """The majority among the nearest rows, and its lead."""
-        return self._search.assess(self._scaled(self.learner.table(X)))
+        assert isinstance(self.learner.kind, NearestNeighbours)
+        return majority(self.learner.kind, self._neighbours(X, self.learner.kind.num_asked), len(self.counts))
 
     def probabilities(self, X: Features, num_classes: int) -> Floats:
         """The share of every class among the nearest rows."""
         assert isinstance(self.learner.kind, NearestNeighbours)
-        width = min(self.learner.kind.num_neighbours, self.num_records)
-        found = self._search.neighbours(self._scaled(self.learner.table(X)), width)
-        return self._search.votes(found.codes) / width
+        codes = self._neighbours(X, self.learner.kind.num_neighbours)
+        return np.asarray(count_codes(codes, num_classes) / codes.shape[1])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, it is what its rows determine, and none that is deleted."""
+        return _loaded_neighbours, (self.learner, self.dump())
+
+
+def _loaded_neighbours(learner: ExactLearner, parts: Mapping[str, Any]) -> ExactNeighbours:
+    return ExactNeighbours.load(learner, parts)
+
+
+class _LateRows:
+    """Rows that are read when they are first needed. Several threads may ask, and all get the same."""
+
+    def __init__(self, read: Callable[[], Rows]) -> None:
+        self._read, self._lock = read, threading.Lock()
+        self._kept: KeptRows | None = None
+
+    def get(self, model: ExactNeighbours) -> KeptRows:
+        """The rows, which must be as many in each class as the model has."""
+        with self._lock:
+            if self._kept is None:
+                rows = self._read()
+                if not np.array_equal(rows.counts(len(model.counts)), model.counts):
+                    raise InputError("the records are not those of the stored model")
+                form = Form(model.num_categories, model.learner.has_gaps)
+                self._kept = KeptRows.of(form, rows.table, rows.codes)
+            return self._kept
+
+
+def _moments_of(rows: Rows, form: Form) -> tuple[NDArray[np.int64], ExactArray, ExactArray]:
+    """How many rows have each number, and the sums of these and of their squares."""
+    numbers = form.split(rows.table)[0]
+    is_here = ~np.isnan(numbers)
+    filled = Rows(np.where(is_here, numbers, 0.0), np.zeros(len(rows), dtype=np.int32), rows.slots)
+    sums = squares = ExactArray.zeros(1, numbers.shape[1])
+    if numbers.shape[1]:
+        sums, squares = statistics.class_moments(filled, 1)
+    return is_here.sum(axis=0), sums, squares
 
 
 def _keys(rows: Rows) -> NDArray[np.void]:
@@ -692,10 +778,12 @@ def _dumped(sums: ExactArray) -> dict[str, Any]:
     return {"places": np.array(places, dtype=np.int64), "limbs": limbs}
 
 
-def _loaded_sums(parts: Mapping[str, Any], second: str) -> tuple[NDArray[np.int64], ExactArray, ExactArray]:
+def _loaded_sums(
+    parts: Mapping[str, Any], second: str, *, is_by_class: bool = True
+) -> tuple[NDArray[np.int64], ExactArray, ExactArray]:
     counts = np.asarray(parts["counts"], dtype=np.int64)
     sums, others = _loaded(parts["sums"]), _loaded(parts[second])
-    if counts.ndim != 1 or sums.shape[0] != len(counts) or (counts < 0).any():
+    if counts.ndim != 1 or sums.shape[0] != (len(counts) if is_by_class else 1) or (counts < 0).any():
         raise InputError("the sums of a stored model do not fit together")
     return counts, sums, others
 

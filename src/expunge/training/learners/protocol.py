@@ -22,7 +22,8 @@ A learner may also have the following attributes. They are optional and found by
 - `environment()` names what else the bits of its models depend on, as texts by name: for example a device. See
   `expunge.training.environment`.
 - `dump_model(model)` and `load_model(parts)` turn a model into a dictionary of arrays, numbers and texts, and back, so
-  that a deployment on disk can store it.
+  that a deployment on disk can store it. `dump_summary` and `load_summary` do so for a model that holds its records,
+  where the records are stored already (`expunge.training.learners.parts`).
 
 A model may have `probabilities(X, num_classes)`, the probability of every class code for each row, and
 `scores(X, num_classes)`, a finite decision score instead. A class that the model never saw has probability 0. Under the

@@ -11,10 +11,9 @@ one kind are asked together (`stacked`), others one after another.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -391,10 +390,12 @@ class Group:
     stack: Stack
     codes: NDArray[np.int64]
 
-    @cached_property
-    def place_of(self) -> dict[int, int]:
-        """The place of each shard among those of the group."""
-        return {shard: place for place, shard in enumerate(self.places.tolist())}
+    def find(self, shards: Iterable[int]) -> dict[int, int]:
+        """The place of each of these shards that is in the group; the group's shards are in order."""
+        wanted = np.fromiter(shards, dtype=np.intp)
+        at = np.minimum(np.searchsorted(self.places, wanted), len(self.places) - 1)
+        is_here = self.places[at] == wanted
+        return dict(zip(wanted[is_here].tolist(), at[is_here].tolist(), strict=True))
 
     def rows_at_once(self, num_classes: int) -> int:
         """How many rows are asked about at a time."""
@@ -439,10 +440,10 @@ class Groups:
         """The same groups with some shards replaced, all of the kinds that they were."""
         stacked = list(self.stacked)
         for at, group in enumerate(self.stacked):
-            own = [place for place in shards if place in group.place_of]
-            if not own:
+            found = group.find(shards)
+            if not found:
                 continue
-            places = [group.place_of[place] for place in own]
+            own, places = list(found), list(found.values())
             fitted = [shards[place] for place in own]
             columns = [coder.columns_of(preprocessing) for preprocessing, _ in fitted]
             rows = group.rows.with_changed(dict(zip(places, columns, strict=True)))
