@@ -310,6 +310,7 @@ def test_a_request_that_could_not_be_applied_and_is_cancelled_leaves_nothing(fol
                 patch.setattr(expunge.folder.store.database.Database, "_commit", fail_to_commit)
             else:
                 patch.setattr(Place, "write_new", write_some)
+                patch.setattr(expunge.folder.store.packs.Shelf, "finish", lambda _: full_disk())
             with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
                 deployment.apply()
     assert deployment.request(request.request).state == "pending"
