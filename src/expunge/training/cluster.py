@@ -284,7 +284,7 @@ class _Session:
         except BaseException as error:
             with suppress(Exception):
                 self.end()
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception) or isinstance(error, ExpungeError):
                 raise
             where = "on this machine" if address is None else f"at {address}"
             line = " ".join(str(error).split())
@@ -299,9 +299,10 @@ class _Session:
         """Connect to a cluster. A client server that has to start a process first may need a second attempt."""
         is_client = address.startswith("ray://")
         for attempt in range(_ATTEMPTS):
+            if address != "auto":
+                _require_answer(address)
             try:
-                quiet: dict[str, Any] = {} if is_client else {"configure_logging": False}
-                ray.init(address=address, log_to_driver=False, **quiet)
+                ray.init(address=address, **({} if is_client else {"configure_logging": False, "log_to_driver": False}))
                 return
             except ConnectionError:
                 if not is_client or attempt + 1 == _ATTEMPTS:
