@@ -108,7 +108,9 @@ class Lake:
         """Begin a table where nothing is yet. What is removed there must be gone."""
         lake = cls(open_objects(url), secret)
         if lake.objects.names():
-            raise InputError(f"{url} is not empty: records go where nothing else is")
+            raise InputError(
+                f"{url} is not empty: records go where nothing else is. What a killed `create` left there can be removed"
+            )
         lake.objects.require_forgetful()
         lake._mark = lake._new_mark()
         if not lake.objects.swap(_MARK, None, lake._mark):
