@@ -32,7 +32,7 @@ class Size:
     num_shards: int
 
 
-FULL, QUICK = Size(10_000_000, 1_000), Size(3_000, 5)
+FULL, QUICK = Size(1_000_000, 100), Size(3_000, 5)
 CREATION, MEMORY, MOVED = Target.ratio_at_most(2.0), Target.ours_at_most(1.5 * 2**30), Target.ratio_at_most(3.0)
 
 _OURS = """
