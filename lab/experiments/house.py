@@ -79,14 +79,14 @@ STORIES = {
         ),
         (
             "folder.store.ensembles.EnsembleWriter.start",
-            "begin to stage the new records, in another thread, in files that nothing refers to yet.",
+            "begin to stage new records, in files that nothing refers to yet; here there are none.",
         ),
         ("training.execution.Serial.map", "train the touched shards, here one after another."),
         (
             "training.learners.batched.BatchLearner.fit_many",
             "train one shard on the records that are left: logistic regression, with others of its size.",
         ),
-        ("folder.store.ensembles.EnsembleWriter.add", "hand the new model to a thread that stages it."),
+        ("folder.store.ensembles.EnsembleWriter.add", "take the new model, to stage it."),
         ("folder.codec.codec.encode_model", "turn the model into bytes that hold no code."),
         ("folder.keeper.FolderKeeper.stage", "keep the round: wait until all of it is on the disk."),
         (
@@ -102,7 +102,7 @@ STORIES = {
         ("folder.keeper.FolderKeeper.erase", "erase what the switch replaced."),
         (
             "folder.store.store.Store.erase",
-            "overwrite deleted rows, remove replaced models and empty the database's log, all at the same time.",
+            "overwrite deleted rows, remove replaced models, and empty the database's log if that is needed.",
         ),
         ("folder.store.slabs.RecordFolder.erase", "write zeros over the record."),
         (

@@ -53,7 +53,7 @@ def test_a_sound_folder(clinic, expunge):
         "folder": str(clinic),
         "sound": True,
         "checked": {
-            "tables": 19,
+            "tables": 21,
             "records": 88,
             "erased records": 2,
             "models": 4,

@@ -310,6 +310,7 @@ def test_a_request_that_could_not_be_applied_and_is_cancelled_leaves_nothing(fol
                 patch.setattr(expunge.folder.store.database.Database, "_commit", fail_to_commit)
             else:
                 patch.setattr(Place, "write_new", write_some)
+                patch.setattr(expunge.folder.store.packs.Shelf, "finish", lambda _: full_disk())
             with pytest.raises(StoreError, match="no space left on the disk; nothing was lost"):
                 deployment.apply()
     assert deployment.request(request.request).state == "pending"
@@ -442,7 +443,7 @@ def test_no_checksum_of_who_was_deleted_stays(folder: Path, scanning: Any, kind:
 def test_the_last_row_of_a_file_goes_altogether(folder: Path, monkeypatch: pytest.MonkeyPatch, order: int) -> None:
     """Whichever part of the erasure comes first, opening the folder again finds nothing to cut off."""
 
-    def one_after_another(act: Callable[[Any], None], things: list[Any]) -> None:
+    def one_after_another(act: Callable[[Any], None], things: list[Any], **_: Any) -> None:
         for thing in things[::order]:
             act(thing)
 

@@ -51,7 +51,8 @@ def test_a_crash_at_any_step_leaves_the_models_before_or_after(name, folder):
     with expunge.create(folder, learner, ROWS[:60], LABELS[:60], ids=range(60), n_shards=1) as deployment:
         before, steps.on_step = steps.on_step, die
         try:
-            deployment.update(batch)
+            deployment.submit(batch)
+            deployment.apply()
         finally:
             steps.on_step = before
         assert deployment.inside.last_report.num_retrained == 1

@@ -32,6 +32,7 @@ from sklearn.preprocessing import OneHotEncoder
 import expunge
 from expunge.core import buckets
 from expunge.core.errors import ExpungeError, FormatError, InputError, StoreError
+from expunge.core.place import Place
 from expunge.core.randomness import Randomness
 from expunge.core.streams import RecordStream
 from expunge.folder import open_view
@@ -40,7 +41,7 @@ from expunge.folder.checkup import check
 from expunge.folder.store import Store, steps
 from expunge.folder.store.lake import LakeRows
 from expunge.folder.store.objects import BucketObjects, FolderObjects, open_objects
-from expunge.folder.store.packs import SALT_BYTES
+from expunge.folder.store.packs import SALT_BYTES, read_model
 from expunge.tables import read_stream, streams
 from expunge.training.learners import LookupTableLearner
 
@@ -85,7 +86,9 @@ def digests(path: Path) -> list[str]:
     """Those of the models in service, without their salts."""
     with sqlite3.connect(f"file:{path}/state.db?mode=ro", uri=True) as database:
         names = [name for (name,) in database.execute("SELECT file FROM shards ORDER BY shard")]
-    return [hashlib.sha256((path / "models" / name).read_bytes()[:-SALT_BYTES]).hexdigest() for name in names]
+    models = Place.hold(path) / "models"
+    found = [read_model(models / name, shard) for shard, name in enumerate(names)]
+    return [hashlib.sha256(content[:-SALT_BYTES]).hexdigest() for content in found]
 
 
 def parts(path: Path) -> dict[str, int]:

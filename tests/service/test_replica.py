@@ -6,8 +6,10 @@ import signal
 import time
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import expunge
+import expunge.folder
 
 ROWS = {"rows": [[30, 0.5], [50, -0.5], [70, 0.1]]}
 
@@ -16,6 +18,12 @@ def delete(service, *ids):
     done = service.ask("POST", "/v1/updates", {"delete": {"ids": list(ids)}}, role="update", prefer="wait=60")
     assert done.json["state"] == "applied", done.body
     return done.json["round"]
+
+
+def families(service, role):
+    found = service.ask("GET", "/metrics", role=role)
+    assert found.status == 200
+    return {each.name: each for each in text_string_to_metric_families(found.body.decode())}
 
 
 def predict(service):
@@ -36,6 +44,20 @@ def test_two_replicas_follow_the_writer(churn, serve):
                 assert found.json["round"] == int(found.headers["expunge-round"]) == number == record
         for path in ("/v1/status", "/v1/promise", "/v1/schema"):
             assert left.ask("GET", path, role="predict").json == writer.ask("GET", path, role="predict").json
+        processes = {each.process.pid for each in (left, right)}
+        told = writer.ask("GET", "/v1/status").json["replicas"]
+        assert {each["process"] for each in told} == processes
+        assert [(each["round"], each["lease"]) for each in told] == [(2, 1.0)] * 2
+        assert "replicas" not in writer.ask("GET", "/v1/status", role="predict").json
+        assert writer.ask("GET", "/v1/inside").json["replicas"] == told
+        at = families(writer, "operator")["expunge_inside_replica_round"].samples
+        assert {(int(each.labels["process"]), each.value) for each in at} == {(each, 2) for each in processes}
+        with expunge.folder.open_view(churn) as view:
+            assert {each["process"] for each in view.replicas} == processes
+        own, more = families(left, "predict"), families(left, "operator")
+        assert [each.value for name in ("expunge_round", "expunge_lease") for each in own[name].samples] == [2, 1]
+        assert not [name for name in own if "inside" in name or "process" in name]
+        assert {"expunge_inside_request_seconds", "process_cpu_seconds"} <= more.keys()
         refused = left.ask("POST", "/v1/updates", {"delete": {"ids": [3]}})
         assert refused.status == 421
         assert refused.json["type"] == "urn:expunge:problem:misdirected"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import http.client
 import json
+import random
 import re
 import shutil
 import signal
@@ -25,6 +27,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
+import expunge
 from expunge.core.errors import FormatError, InputError
 from expunge.service.access import KeyFile
 from expunge.service.bearer import Issuer
@@ -268,6 +271,39 @@ def _kill_and_receive(folder, serve, receiver):
         assert len(receiver.got) == 3
 
 
+@pytest.mark.long
+def test_kills_again_and_again_lose_no_petition_and_no_message(made, tmp_path, serve):
+    """Some arrive twice, some never; a third of the messages fails. `test_a_message_comes_until…` is its share."""
+    folder, chance = shutil.copytree(made, tmp_path / "shop"), random.Random(7)
+    with receiving(*[chance.choice([200, 200, 500, 302]) for _ in range(300)]) as receiver:
+        options = {"identities": ["household"], "callbacks": [f"{receiver.url}/"]}
+        asked, answers, integration = {}, {}, None
+        for kill in range(6):
+            with serve(folder, **({} if kill else {"integration": options})) as service:
+                service.integration = integration = integration or service.integration
+                timer = threading.Timer(chance.uniform(0.3, 3), service.process.kill)
+                timer.start()
+                while service.process.poll() is None:
+                    number = len(asked) if chance.random() < 0.6 else chance.randrange(len(asked) + 1)
+                    person = asked.setdefault(f"p-{number}", chance.choice([f"h{number % 30}", "nobody"]))
+                    body = event(person)
+                    with contextlib.suppress(OSError, http.client.HTTPException):
+                        found = post(service, body, signed(service, body, id=f"p-{number}"))
+                        assert found.status == 202
+                        first = answers.setdefault(f"p-{number}", found.json["received_at"])
+                        assert found.json["received_at"] == first
+        with serve(folder) as service:
+            told = set()
+            while not answers.keys() <= told:
+                time.sleep(2)  # also for one that was accepted and not answered
+                told = {json.loads(body)["data"]["id"] for _, _, body in receiver.got}
+            gone = {asked[id] for id in told} - {"nobody"}
+            assert num_records(service) == 90 - sum(2 if person == "h0" else 3 for person in gone)
+        messages = {(json.loads(body)["data"]["id"], headers["webhook-id"]) for _, headers, body in receiver.got}
+        assert len(messages) == len(told)
+        assert len(answers) > 50
+
+
 def test_no_secret_and_no_name_is_in_the_log(shop):
     body = event("h8-secretive")
     post(shop, body, signed(shop, body, id="log-1"))
@@ -356,6 +392,10 @@ def test_the_program_makes_lists_and_ends_integrations(made, tmp_path, program):
     (listed,) = json.loads(program("integrations", "list", folder, "--json").stdout)["integrations"]
     assert (listed["name"], listed["state"], listed["petitions"]) == ("crm", "active", 0)
     assert "secret" not in listed
+    with expunge.open(folder) as deployment:
+        made_of = deployment.receive("crm", "evt-1", ["h1"], asked=b"", form="webhook").request
+    (found,) = json.loads(program("integrations", "requests", folder, "--name", "crm", "--json").stdout)["requests"]
+    assert (found["id"], found["request"], found["state"], found["deletions"]) == ("evt-1", made_of, "pending", 3)
 
 
 @pytest.mark.parametrize(

@@ -153,11 +153,14 @@ def test_results_come_in_order_and_few_items_are_ready_at_a_time(executor, tmp_p
         assert found == place
         ahead = max(ahead, items.looked_up - place)
     assert ahead <= 6
+    one, items = make_executor(1, "ray"), Counted(range(20))
+    for place, found in enumerate(one.map(abs, items)):
+        assert (found, items.looked_up) == (place, place + 1)  # one at a time, though there is room for two
     assert repr(pickle.loads(pickle.dumps(executor))) == repr(executor)
     found = []
     thread = threading.Thread(target=lambda: found.extend(executor.map(abs, [-1, -2])))
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert found == [1, 2]
 
 
@@ -175,7 +178,7 @@ def test_what_is_left_is_cancelled(executor):
     results.close()
     begun = time.monotonic()
     assert list(executor.map(abs, [-1, -2, -3])) == [1, 2, 3]
-    assert time.monotonic() - begun < 50
+    assert time.monotonic() - begun < 55
 
 
 def blobs(deployment) -> list[bytes]:
@@ -232,7 +235,7 @@ def test_a_process_that_ends_in_the_middle_of_an_update_loses_nothing(nodes, exe
     if how is not None:
         process.send_signal(how)
     lines += process.stdout.readlines()
-    assert process.wait(60) == {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, None: 0}[how]
+    assert process.wait(300) == {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, None: 0}[how]
     assert how == signal.SIGKILL or lines[-1] == ("applied\n" if how is None else "interrupted\n")
     with open_view(tmp_path / "d") as view:
         assert [each.public_state for each in view.requests()] == ["applied" if how is None else "pending"]

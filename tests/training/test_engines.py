@@ -105,6 +105,8 @@ def test_joblibs_own_processes_are_ours():
     with parallel_config(backend="sequential"):
         assert make_executor(4) == Serial()
     assert make_executor(None) == Serial()
+    with parallel_config(backend="threading", n_jobs=1):  # as inside a worker of joblib
+        assert make_executor(None) == Serial()
 
 
 @pytest.mark.parametrize("name", ["threading", "multiprocessing"])  # the second has no generators

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 from cryptography.exceptions import InvalidTag
 
@@ -17,10 +19,11 @@ def fail(word: str) -> str:
 
 
 class Stubborn(Exception):
-    """An error that can be pickled and not read again."""
+    """An error that cannot be pickled."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first} and {second}")
+        self.lock = threading.Lock()
 
 
 def fail_stubbornly(word: str) -> str:

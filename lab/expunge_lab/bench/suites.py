@@ -13,6 +13,7 @@ from expunge_lab.bench import (
     deep,
     delete,
     durable,
+    engines,
     exact,
     fit,
     growth,
@@ -93,6 +94,11 @@ SUITES: dict[str, Suite] = {
         "is found of a rare class. All is processor time; deletions are requests, one by one unless said, and figures "
         "are for one request.",
         exact.run,
+    ),
+    "engines": Suite(
+        "Training the shards of a folder, each of which keeps a processor busy for so long, on every engine that is "
+        "installed, against `Parallel(n_jobs=2)` of joblib on arrays in memory. Engines have been started before.",
+        engines.run,
     ),
     "service": Suite(
         "The service over HTTP on this machine, with logistic regression on 10 features: processor time of the server, "

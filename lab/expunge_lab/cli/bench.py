@@ -19,8 +19,8 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[SUITE]...",
-            help="delete, fit, day, plan, durable, lake, predict, shards, exact, service, program, growth, sampling, "
-            "mechanisms, guarantee, consensus, deep.  [default: all of them]",
+            help="delete, fit, day, plan, durable, lake, predict, shards, exact, engines, service, program, growth, "
+            "sampling, mechanisms, guarantee, consensus, deep.  [default: all of them]",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: seconds, and figures without meaning.")] = False,

@@ -184,8 +184,7 @@ class _Trial:
         )
 
     def _delete(self, many: int) -> None:
-        ids, self.left = self.left[:many], self.left[many:]
-        self.running.delete(ids)
+        self.running.delete([self.left.pop() for _ in range(many)])
 
     def _add(self, row: int) -> None:
         table = self.table

@@ -23,7 +23,7 @@ from expunge_lab.compare.tables import DATASETS
 
 Kind = Literal["refitted", "bagging", "sisa", "exact", "consensus", "incremental"]
 _LEAST_ROWS = 20  # of a shard
-_MOST_KEPT = 100_000  # records of a model that keeps them all
+_MOST_KEPT = 100_000  # records that are compared with every query, or that a forest is grown from
 NUMBERS_OF_SHARDS = (1, 10, 100, 500)
 SLICES = {"table": 10, "network": 50}
 
@@ -153,7 +153,7 @@ def methods_for(dataset: str, num_records: int, *, quick: bool = False) -> list[
     learners = DATASETS[dataset].learners
     learners = learners[:1] if quick else learners
     if learners == ("network",):
-        return [*_networks(dataset, num_records), *_incremental(num_records)]
+        return [*_networks(dataset, num_records), *_incremental(dataset, num_records)]
     found: list[Method] = []
     for name in learners:
         base: Any = cast("Any", named_learner(name)).estimator
@@ -180,7 +180,7 @@ def methods_for(dataset: str, num_records: int, *, quick: bool = False) -> list[
         found.append(
             Method(words, "consensus", partial(Deployed, named_learner("logistic"), "auto", consensus), is_charged=True)
         )
-    return [*found, *_incremental(num_records)]
+    return [*found, *_incremental(dataset, num_records)]
 
 
 def _shards(k: int) -> str:
@@ -198,12 +198,12 @@ def _for_rare(name: str) -> Iterator[Method]:
             yield Method(words, "exact", partial(Deployed, named_learner(name), k, options))
 
 
-def _incremental(num_records: int) -> Iterator[Method]:
+def _incremental(dataset: str, num_records: int) -> Iterator[Method]:
     names = ["ridge-exact", "naive-bayes-exact"]
-    if num_records <= _MOST_KEPT:
+    if num_records <= _MOST_KEPT or dataset == "million":  # more rows of many columns take minutes to be compared
         names.append("neighbours-exact")
-        if find_spec("numba") is not None:
-            names.append("forest-exact")
+    if num_records <= _MOST_KEPT and find_spec("numba") is not None:
+        names.append("forest-exact")
     for name in names:
         yield Method(name, "incremental", partial(Deployed, named_learner(name), 1))
 

@@ -110,7 +110,9 @@ def _serve(folder: Path | None, port: int, *, seed: int | None, as_json: bool) -
                 ids=list(range(100, len(data.y) - _VISITORS_ROWS)),
                 labels=data.y_test[rows].tolist(),
             )
-            visitors.append(subprocess.Popen([sys.executable, "-m", "expunge.service.visitors"], stdin=subprocess.PIPE))
+            command = [sys.executable, "-m", "expunge.service.visitors"]
+            # Ctrl-C is for the service, which then ends them.
+            visitors.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
             stream = visitors[0].stdin
             assert stream is not None
             stream.write(known.to_line())

@@ -110,6 +110,40 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
 
 
 @_commands.command()
+def requests(
+    folder: Folder,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of this integration alone.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List what integrations asked for, newest first: their ids, and the requests that these became.
+
+    Example: `expunge integrations requests churn/ --name crm`
+    """
+    from expunge.folder.inspection import open_view
+
+    settle(folder)
+    with open_view(folder) as view:
+        rows = [
+            {
+                "integration": petition.sender,
+                "id": petition.id,
+                "received_at": petition.received_at,
+                "request": request.request,
+                "state": request.public_state,
+                "deletions": request.deletions,
+            }
+            for petition, request in view.petitions(name, limit=limit)
+        ]
+    if as_json:
+        show_json({"requests": rows})
+    elif not rows:
+        console.print("There are no requests of integrations.")
+    else:
+        show_table(None, tuple(rows[0]), [[str(each) for each in row.values()] for row in rows])
+
+
+@_commands.command()
 def revoke(folder: Folder, name: Name, as_json: AsJson = False) -> None:
     """End an integration for good. What it asked for stays; it is told nothing more.
 

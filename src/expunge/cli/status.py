@@ -94,6 +94,7 @@ def _as_data(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Se
         "pending_requests": _pending(view),
         "requests": _counts(view),
         "apply": facts.apply,
+        "replicas": view.replicas,
         "budget": None if facts.budget is None else _budget(facts.budget),
         "promise": [each.to_dict() for each in view.promise],
         "environment": view.origins(trust=trust).to_dict(),
@@ -135,6 +136,9 @@ def _tell(view: DeploymentView, facts: DurableStatus, folder: Path, trust: Seque
         say("predictions: how many there were and what is left, and the generation, is for operators (--inside)")
     else:
         say(f"predictions in this generation: {facts.budget.predictions:,}, {_left(facts.budget)}")
+    for each in view.replicas:
+        at = "reads the folder" if each["round"] is None else f"answers from round {each['round']}"
+        say(f"replica, process {each['process']}: {at}, with leases of {each['lease']:g} s")
     _tell_environment(view.origins(trust=trust))
     if not view.key_is_from_system:
         say("the recipe key follows from a fixed seed: this deployment is for tests, not for people's data")

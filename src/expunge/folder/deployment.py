@@ -36,6 +36,7 @@ from expunge.folder.keeper import FolderKeeper
 from expunge.folder.policy import ApplyPolicy
 from expunge.folder.schema import Redeclared, Schema
 from expunge.folder.store import Store
+from expunge.folder.store.leases import find_replicas
 from expunge.folder.store.petitions import Petition, PetitionBook
 from expunge.folder.store.requests import Name, Request
 from expunge.folder.store.store import DurableJournal
@@ -160,6 +161,11 @@ class DurableDeployment:
     def records_at(self) -> str | None:
         """Where the records lie, if not in the folder: see `docs/lake.md`."""
         return self._store.records_at
+
+    @property
+    def replicas(self) -> list[dict[str, Any]]:
+        """The replicas that live: the number of the process, the round acknowledged last, the lease in seconds."""
+        return [each.to_dict() for each in find_replicas(self._store.place)]
 
     def note_address(self, address: str) -> None:
         """Write down where this process listens, for replicas and for those who find the folder in use."""

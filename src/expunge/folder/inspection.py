@@ -23,6 +23,8 @@ from expunge.folder.schema import Schema
 from expunge.folder.store import Store
 from expunge.folder.store.ensembles import count_environments, load_classes, read_records
 from expunge.folder.store.files import explain_damage
+from expunge.folder.store.leases import find_replicas
+from expunge.folder.store.petitions import Petition
 from expunge.folder.store.requests import Request
 from expunge.folder.store.store import Position
 from expunge.serving.promises import Statement, make_statements
@@ -98,9 +100,35 @@ class DeploymentView:
 
     @property
     @_explained
+    def replicas(self) -> list[dict[str, Any]]:
+        """The replicas that live, as `DurableDeployment.replicas` gives them."""
+        return [each.to_dict() for each in find_replicas(self._store.place)]
+
+    @property
+    @_explained
     def petition_counts(self) -> dict[str, tuple[int, int, int]]:
         """For each integration: its petitions, its callbacks that wait, and those that were given up."""
         return self._evidence.petitions.counts()
+
+    @_explained
+    def petitions(self, sender: str | None = None, *, limit: int = 1000) -> list[tuple[Petition, Request]]:
+        """What integrations asked for, newest first: each petition with its request.
+
+        Parameters
+        ----------
+        sender
+            The integration; None for all.
+        limit
+            At most so many.
+
+        Returns
+        -------
+        list of tuple
+            The petitions and their requests.
+        """
+        with self._store.database.snapshot():
+            found = self._evidence.petitions.of(sender, limit=limit)
+            return [(each, self._evidence.shown(self._evidence.requests.get(each.request))) for each in found]
 
     @property
     @_explained

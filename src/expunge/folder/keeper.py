@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 
 from expunge.core.errors import StoreError
-from expunge.core.place import Place
 from expunge.core.randomness import Randomness
 from expunge.evidence import write_canonical
 from expunge.folder.evidence import Evidence, KeyDrawing
@@ -36,13 +35,13 @@ from expunge.folder.store.ensembles import (
     keep_readable,
     let_be_read,
     move_models,
-    replaced_files,
+    replaced_models,
     write_key,
 )
 from expunge.folder.store.leases import Followers
 from expunge.folder.store.requests import Batch, Request, lasting_names
 from expunge.folder.store.steps import report_step
-from expunge.folder.store.store import DurableJournal
+from expunge.folder.store.store import DurableJournal, Replaced
 from expunge.serving.keeper import RoundState
 from expunge.serving.publishing import Front
 
@@ -107,7 +106,7 @@ class FolderKeeper:
         self._staged: StagedEnsemble | None = None
         self._redeclared: Redeclared | None = None
         self._drawing: KeyDrawing | None = None
-        self._replaced: list[Place] | None = None  # files that the last switch replaced; None if that is not known
+        self._replaced: Replaced | None = None  # models that the last switch replaced; None if that is not known
         self._owes_log = True  # whether the log may hold what has to be erased, such as an old key
 
     def require_open(self) -> None:
@@ -190,13 +189,16 @@ class FolderKeeper:
         learned = encode_round(self._front, following.serving, state, self.trusted)
         draw = None if self._drawing is None else self._drawing.made
         is_first = not requests.in_state("switched")  # else files of a switch before are still to be removed
-        self._replaced, replaced = None, replaced_files(store, staged) if is_first else None
+        asked = [one.request for one, _ in self.under_way]
+        self._replaced, replaced = None, replaced_models(store, staged, asked) if is_first else None
         is_renewed = generation != present.generation or self._redeclared is not None
         self._owes_log |= is_renewed or staged.rewritten or learned is not None or store.is_packed
         with store.database.transaction():
             report_step("switch.open")
             put_round(store, learned, following.serving.figures)
             activate(store, staged, generation=generation, round=round_, models_trained=following.models_trained)
+            for one, _ in self.under_way:  # the log tells that they were accepted before it tells of the round
+                self._inbox.put_in_force(one, generation=generation, round=round_)
             done = evidence.clock.done()
             if generation != present.generation:
                 publisher = following.publisher
@@ -207,8 +209,6 @@ class FolderKeeper:
             evidence.write_switch(state.key, at=done, generation=generation, round=round_, reason=reason, draw=draw)
             if self._redeclared is not None:
                 self._redeclared.write(store, evidence, following)
-            for one, _ in self.under_way:
-                self._inbox.put_in_force(one, generation=generation, round=round_)
             requests.readmit(back)
             for (one, _), names in zip(
                 self.under_way, gone, strict=True

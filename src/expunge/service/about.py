@@ -83,7 +83,11 @@ def routes(service: Host, deployment: DurableDeployment | Replica) -> list[Route
         return tagged(request, as_json(_promise(deployment, service.told)))
 
     async def status(request: Request) -> Answer:
-        return tagged(request, as_json(_status(deployment)))
+        found = _status(deployment)
+        is_operator = request.caller is not None and request.caller.role == "operator"
+        if is_operator and isinstance(deployment, DurableDeployment):
+            found["replicas"] = deployment.replicas
+        return tagged(request, as_json(found))
 
     return [
         Route("GET", "/v1/promise", EVERYBODY, promise, {"summary": "What is promised about deleted records"}),

@@ -121,6 +121,7 @@ def _inside(service: Service) -> dict[str, Any]:
         "rounds": list(service.rounds.seen),
         "trainer": service.trainer.to_dict(),
         "costs": deployment.provenance.get("costs"),
+        "replicas": deployment.replicas,
         "budget": {name: _finite(each) for name, each in asdict(found.budget).items()},
         "publishes": deployment.promise_name,
         "must_retrain": publisher.must_retrain,

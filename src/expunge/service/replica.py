@@ -16,7 +16,7 @@ from typing import Final
 from expunge.core.errors import ExpungeError
 from expunge.folder import Replica, ReplicaEndedError, open_replica
 from expunge.folder.store.leases import SECONDS, LeaseError
-from expunge.service import about, predictions
+from expunge.service import about, metrics, predictions
 from expunge.service.application import Host, Limits
 from expunge.service.exchange import EVERYBODY, NO_STORE, Answer, Handler, Request, Route, Routes, as_json
 from expunge.service.lines import Lines
@@ -54,7 +54,12 @@ class ReplicaHost(Host):
         self.deployment = deployment
         answering = [replace(each, handle=self._fresh(each.handle)) for each in predictions.routes(self, deployment)]
         self.routes = Routes(
-            [Route("GET", "/healthz", None, self._health), *answering, *about.routes(self, deployment)],
+            [
+                Route("GET", "/healthz", None, self._health),
+                *answering,
+                *about.routes(self, deployment),
+                *metrics.routes_of_replica(self),
+            ],
             otherwise=Route("ANY", "elsewhere", EVERYBODY, self._elsewhere),
         )
 

@@ -104,6 +104,7 @@ def run(service: Host, listening: Listening, *, announce: Callable[[str], None])
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(service, listening, announce))
     finally:
+        gc.unfreeze()  # else what is left at the end is taken down in another order, and complains
         service.close()
 
 

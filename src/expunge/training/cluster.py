@@ -35,7 +35,7 @@ from expunge.training.execution import Item, Result
 from expunge.training.parcels import make_key, result_of, seal, work
 
 _NEEDS: Final = "this needs Ray: pip install 'expunge[ray]'"
-_AT_A_WORKER: Final = 3  # tasks that are made ready beforehand for each worker, the running one included
+_AT_A_WORKER: Final = 3  # tasks that are ready for each worker, the running one included
 _PATIENCE: Final = 5.0  # seconds to wait for an address
 _ATTEMPTS: Final = 3  # to connect through a client server
 _LOOK: Final = 30.0  # seconds between two looks whether a task can run at all
@@ -104,13 +104,19 @@ class Ray:
     @property
     def num_workers(self) -> int:
         """How many calls the cluster has room for now, or as many as were asked for."""
-        rooms = self._rooms(self._connected().cluster_resources())
-        return max(1, rooms if self.n_jobs is None else min(rooms, self.n_jobs))
+        rooms = self._num_rooms()
+        return rooms if self.n_jobs is None else min(rooms, self.n_jobs)
 
     @property
     def is_remote(self) -> bool:
         """True, also on this machine: Ray keeps what travels."""
         return True
+
+    def _num_rooms(self) -> int:
+        """How many calls the cluster has room for now; at least one, for machines may be on their way."""
+        ray = self._connected()
+        with _explained():
+            return max(1, self._rooms(ray.cluster_resources()))
 
     def _rooms(self, resources: dict[str, float]) -> int:
         wanted = (("CPU", self.num_cpus), ("GPU", self.num_gpus))
@@ -137,10 +143,11 @@ class Ray:
         ray, key, waiting = self._connected(), make_key(), deque[Any]()
         if self.address is None:
             self._require_room(ray.cluster_resources())
+        rooms, workers = self._num_rooms(), self.num_workers
+        most = workers if workers < rooms else _AT_A_WORKER * workers
         call = ray.remote(_work).options(
             num_cpus=self.num_cpus, num_gpus=self.num_gpus, max_retries=self.max_retries, name="expunge"
         )
-        most = _AT_A_WORKER * self.num_workers
         try:
             with _explained():
                 code = ray.put(seal(key, function))
@@ -260,6 +267,7 @@ class _Session:
                 return ray
             if ray.is_initialized():
                 return ray
+            self.end()  # if the program has shut Ray down by itself
             self._begin(ray, address, cores)
             return ray
 
@@ -276,7 +284,7 @@ class _Session:
         except BaseException as error:
             with suppress(Exception):
                 self.end()
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception) or isinstance(error, ExpungeError):
                 raise
             where = "on this machine" if address is None else f"at {address}"
             line = " ".join(str(error).split())
@@ -291,9 +299,10 @@ class _Session:
         """Connect to a cluster. A client server that has to start a process first may need a second attempt."""
         is_client = address.startswith("ray://")
         for attempt in range(_ATTEMPTS):
+            if address != "auto":
+                _require_answer(address)
             try:
-                quiet: dict[str, Any] = {} if is_client else {"configure_logging": False}
-                ray.init(address=address, log_to_driver=False, **quiet)
+                ray.init(address=address, **({} if is_client else {"configure_logging": False, "log_to_driver": False}))
                 return
             except ConnectionError:
                 if not is_client or attempt + 1 == _ATTEMPTS:

@@ -257,7 +257,11 @@ def _in_force(n_jobs: int | None) -> Executor:
     jobs = jobs if n_jobs is None else n_jobs
     if isinstance(backend, LokyBackend):  # joblib's default
         return _on_this_machine(jobs)
-    return Serial() if isinstance(backend, SequentialBackend) else Joblib(backend, jobs)
+    if isinstance(backend, SequentialBackend):
+        return Serial()
+    executor = Joblib(backend, jobs)
+    is_alone = not executor.is_remote and executor.num_workers == 1  # such as inside a worker of a grid search
+    return Serial() if is_alone else executor
 
 
 def _on_this_machine(n_jobs: int | None) -> Executor:

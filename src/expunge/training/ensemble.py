@@ -48,6 +48,7 @@ __all__ = ["EnsembleState", "UpdateReport", "learn", "refit_without", "retrain",
 
 Advance = Callable[[int], None]
 _BATCHES_PER_WORKER = 8
+_SENT_PER_WORKER = 32  # to workers on other machines, which may not all be equally fast
 _MOST_SENT = 64  # shards that are trained by one call on another machine
 _DEAD_SLOTS_ALLOWED = 1024
 _SHARING_PAYS = 2  # shards a record is in, on average, from which on its row is better sent once
@@ -639,7 +640,8 @@ def _train(
     environments: list[Environment] = []
     if not shards:
         return models, environments
-    size, unit = -(-len(shards) // (_BATCHES_PER_WORKER * executor.num_workers)), protocol.shards_at_once(blank.learner)
+    unit = protocol.shards_at_once(blank.learner)
+    size = -(-len(shards) // ((_SENT_PER_WORKER if executor.is_remote else _BATCHES_PER_WORKER) * executor.num_workers))
     size = max(1, -(-size // unit)) * unit
     if executor.is_remote:  # what is lost with a worker is done again
         size = min(size, max(unit, _MOST_SENT // unit * unit))

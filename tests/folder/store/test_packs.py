@@ -9,7 +9,7 @@ import pytest
 
 from expunge.core.errors import FormatError
 from expunge.core.place import Place
-from expunge.folder.store.packs import is_pack, read_model, write_pack
+from expunge.folder.store.packs import Shelf, is_pack, overwrite_shelved, read_model, shelved, write_pack
 
 MODELS = {shard: bytes([shard]) * (100 + shard) for shard in range(5)}
 
@@ -67,3 +67,67 @@ def test_what_is_cut_off_or_missing(tmp_path: Path) -> None:
     os.unlink(tmp_path / "a.pack")
     with pytest.raises(FileNotFoundError):
         read_model(place, 0)
+
+
+# Shelves: the models that one update has trained.
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Place:
+    place = Place.hold(tmp_path) / "00002-0123456789abcdef.shelf"
+    made = Shelf(place)
+    for shard, content in reversed(SHELVED.items()):  # shards come in any order
+        made.add(shard, content)
+    made.finish()
+    return place
+
+
+SHELVED = {2: b"two" * 50, 5: b"", 7: b"seven" * 9, 400: b"four hundred"}
+
+
+def test_each_model_is_found_on_its_shelf(shelf: Place) -> None:
+    assert {shard: read_model(shelf, shard) for shard in SHELVED} == SHELVED
+    assert shelved(shelf) == [*SHELVED]
+    for shard in (0, 3, 401):
+        with pytest.raises(FormatError, match="does not say where a model is"):
+            read_model(shelf, shard)
+
+
+def test_replaced_models_are_overwritten_and_the_others_stay(shelf: Place) -> None:
+    size = len(shelf.read_bytes())
+    overwrite_shelved(shelf, {2, 400, 3})
+    assert read_model(shelf, 7) == SHELVED[7]
+    assert read_model(shelf, 2) == bytes(len(SHELVED[2]))
+    assert len(shelf.read_bytes()) == size
+    assert b"two" not in shelf.read_bytes()
+    assert b"hundred" not in shelf.read_bytes()
+
+
+def test_nothing_is_overwritten_where_the_list_is_not_what_was_written(shelf: Place, tmp_path: Path) -> None:
+    """Each bit of it: another number could lead to a model that is in force."""
+    sound, path = shelf.read_bytes(), tmp_path / shelf.name
+    models = sum(map(len, SHELVED.values()))
+    for bit in range(8 * models, 8 * len(sound)):
+        damaged = bytearray(sound)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match="does not say where a model is"):
+            overwrite_shelved(shelf, {2})
+        assert path.read_bytes() == damaged
+    for size in range(len(sound)):
+        path.write_bytes(sound[:size])
+        with pytest.raises(FormatError, match="does not say where a model is"):
+            overwrite_shelved(shelf, {2})
+
+
+def test_a_stranger_cannot_have_one_model_overwritten_for_another(tmp_path: Path) -> None:
+    """Parts that overlap, or that lie outside, are refused, with a right checksum."""
+    place = Place.hold(tmp_path) / "00002-0123456789abcdef.shelf"
+    for entries in ([(1, 0, 9), (2, 8, 4)], [(1, 0, 4), (2, 0, 12)], [(1, 0, 4)], [(1, 0, 99)], [(1, 4, 8)]):
+        place.unlink(missing_ok=True)
+        made = Shelf(place)
+        made.add(1, b"what is there")
+        made._entries = entries
+        made.finish()
+        with pytest.raises(FormatError, match="does not say where a model is"):
+            overwrite_shelved(place, {1})

@@ -98,7 +98,7 @@ def test_an_update_that_is_interrupted_twice_writes_nothing_afterwards(
     """Rows of a request that was cancelled since would otherwise be where the next one's are to be."""
     options = {"n_shards": 2, "promise": "unguarded", "apply": "manual", "ids": list(range(100, 104))}
     deployment = expunge.create(tmp_path / "folder", LookupTableLearner(), np.eye(4), [0, 1, 0, 1], **options)
-    request = deployment.add(np.full((1, 4), 7.0), [1], [77]).request
+    request = deployment.add(np.full((300, 4), 7.0), [1] * 300, [*range(200, 500)]).request
     really_append, work = slabs._append, Sluggish()
 
     def append(path: Path, data: object) -> None:

@@ -197,6 +197,11 @@ class Form:
             raise FormatError(f"the description of the records' columns is damaged: {error}") from None
 
     @property
+    def has_heaps(self) -> bool:
+        """Whether a column has rows of any length, in a heap."""
+        return any(column.dtype is None for column in self.columns)
+
+    @property
     def is_mapped(self) -> bool:
         """Whether features stay on the disk when the records are read."""
         return self.kind == "array"

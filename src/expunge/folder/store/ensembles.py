@@ -10,6 +10,7 @@ finished.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -42,10 +43,10 @@ from expunge.folder.store.lake import (
     write_table,
 )
 from expunge.folder.store.models import StoredModels
-from expunge.folder.store.packs import PACK, SALT_BYTES, is_pack, write_pack
+from expunge.folder.store.packs import PACK, SALT_BYTES, SHELF, Shelf, is_pack, is_shelf, shelved, write_pack
 from expunge.folder.store.slabs import RecordFolder, SlabRows, feature_sums
 from expunge.folder.store.steps import report_step
-from expunge.folder.store.store import Position, Store
+from expunge.folder.store.store import Position, Replaced, Store
 from expunge.folder.store.threads import ThreadGroup
 from expunge.training.ensemble import EnsembleState
 from expunge.training.environment import Environment
@@ -56,7 +57,8 @@ from expunge.training.sampling import Sampler
 _NONE = np.empty(0, dtype=np.int64)
 _BYTES_AT_ONCE, _FEWEST_ROWS, _MOST_ROWS = 1 << 26, 1 << 8, 1 << 16  # of records that are written together
 _THREADS = 8  # the disk does this many flushes together
-_FEW = 2  # models of a round that are written without a thread: to start one takes longer
+_FEW = 2  # models of an update that get files of their own
+_FEW_RECORDS = 1 << 8  # that are written without a thread: to start one takes longer
 Begin = Callable[..., "Future[WrittenModel]"]  # begins to write a model
 WrittenModel = tuple[
     str, str, bytes, bytes, int | None
@@ -94,7 +96,10 @@ class EnsembleWriter:
         self._threads = ThreadGroup(_THREADS)
         self._is_cut_short = False
         self._is_packed = store.is_packed
-        self._few: list[tuple[int, Model]] = []  # models that are written by the caller's thread, if no more come
+        self._few: list[tuple[int, Model]] = []  # models that each get a file of their own, if no more come
+        self._writes_anew = False
+        self._shelf: Shelf | None = None
+        self._shelved: dict[int, WrittenModel] = {}
         self._files: dict[int, Future[WrittenModel]] = {}
         self._packed: dict[int, Encoded] = {}
         self._learner: Learner | SlicedLearner
@@ -105,10 +110,11 @@ class EnsembleWriter:
         before, form, is_new = self._store.position, self._store.form, state.key != read_key(self._store)
         # Records of independent shards lie in a public order: files in another one would tell that there is a new key.
         change = None if is_new and not (self._is_packed and state.sampler.is_independent) else change
-        self._learner = state.learner
-        if self._store.lake is not None:
-            self._store.lake.remember(is_updating=True)
-        writes = change is None or len(change.added) > 0 or self._store.lake is not None
+        self._learner, self._writes_anew = state.learner, change is None
+        lake = self._store.lake
+        if lake is not None:
+            lake.remember(is_updating=True)
+        writes = change is None or len(change.added) > _FEW_RECORDS or lake is not None
         begin = self._threads.start if writes else self._threads.run
         self._records = begin(_write_records, self._store, state, change, before, form)
 
@@ -120,21 +126,38 @@ class EnsembleWriter:
             self._packed[shard] = _encode_model(self._learner, model, self._trusted)
             return
         self._few.append((shard, model))
-        if self._files or len(self._few) > _FEW:
+        if self._writes_anew:  # with everything else
             self._write_few(self._threads.start)
+        elif self._shelf is not None or len(self._few) > _FEW:
+            self._shelve_few()
 
     def _write_few(self, begin: Begin) -> None:
         few, self._few = self._few, []
         for each in few:
             self._files[each[0]] = begin(_write_model, self._store, self._learner, *each, self._trusted)
 
+    def _shelve_few(self) -> None:
+        """Write models into the one file of this update."""
+        few, self._few = self._few, []
+        with self._store.explain_errors():
+            if self._shelf is None:
+                name = f"{few[0][0]:05d}-{secrets.token_hex(8)}.{SHELF}"
+                self._shelf = Shelf(self._store.place / "models" / name)
+            for shard, model in few:
+                content, written = _sealed_model(self._store, self._learner, model, self._trusted)
+                self._shelf.add(shard, content)
+                self._shelved[shard] = (self._shelf.place.name, *written)
+                report_step("stage.model")
+
     def collect(self, state: EnsembleState) -> StagedEnsemble:
         """Wait until all is on the disk. Go on with the returned state, which has the models of the one given."""
         with self._store.explain_errors():
             try:
+                if self._shelf is not None:
+                    self._shelf.finish()
                 self._write_few(self._threads.run)
                 records = self._records.result()
-                files = {shard: written.result() for shard, written in self._files.items()}
+                files = self._shelved | {shard: written.result() for shard, written in self._files.items()}
             except CancelledError:
                 raise self._cut_short() from None
             trained = tuple(files or self._packed)
@@ -153,6 +176,8 @@ class EnsembleWriter:
 
     def close(self) -> None:
         """Stop writing. When this returns or raises, no thread is writing."""
+        if self._shelf is not None:
+            self._shelf.close()
         self._threads.close()
 
     def halt(self) -> None:
@@ -329,13 +354,21 @@ def _restored(
 def _write_model(
     store: Store, learner: Learner | SlicedLearner, shard: int, model: Model, trusted: Sequence[str]
 ) -> WrittenModel:
-    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
-    name = f"{shard:05d}-{secrets.token_hex(8)}.{encoded.format}"
-    told = encoded.data + secrets.token_bytes(SALT_BYTES)
-    content, cell = store.seal(told)
+    content, written = _sealed_model(store, learner, model, trusted)
+    name = f"{shard:05d}-{secrets.token_hex(8)}.{written[0]}"
     (store.place / "models" / name).write_new(content)
     report_step("stage.model")
-    return name, encoded.format, hashlib.sha256(told).digest(), b"", cell
+    return name, *written
+
+
+def _sealed_model(
+    store: Store, learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]
+) -> tuple[bytes, tuple[str, bytes, bytes, int | None]]:
+    """What is written of a model: its bytes and its salt, encrypted if the folder is; and what is known of that."""
+    encoded = encode_model(learner, model, trusted=trusted, beside_records=True)
+    told = encoded.data + secrets.token_bytes(SALT_BYTES)
+    content, cell = store.seal(told)
+    return content, (encoded.format, hashlib.sha256(told).digest(), b"", cell)
 
 
 def _encode_model(learner: Learner | SlicedLearner, model: Model, trusted: Sequence[str]) -> Encoded:
@@ -443,19 +476,50 @@ def _known(store: Store, environments: dict[int, Environment], number: int) -> E
     return environments[number]
 
 
-def replaced_files(store: Store, staged: StagedEnsemble) -> list[Place] | None:
-    """The files of models that a staged ensemble replaces, before it is in force; None if it replaces anything else."""
+def replaced_models(store: Store, staged: StagedEnsemble, requests: Sequence[str] = ()) -> Replaced | None:
+    """The models that a staged ensemble replaces, before it is in force; None if it replaces anything else.
+
+    `requests` are those that it applies: their keys go too.
+    """
     if staged.rewritten or store.is_packed or any(is_pack(name) for name, *_ in staged.files.values()):
         return None
-    found = [store.database.row("SELECT file FROM shards WHERE shard = ?", (shard,)) for shard in staged.files]
-    names = [None if row is None else str(row[0]) for row in found]
-    return [store.place / "models" / name for name in names if name is not None] if None not in names else None
+    found = _files_of(store, [*staged.files])
+    if len(found) < len(staged.files):
+        return None
+    gone = dict[str, set[int]]()
+    for shard, name in found.items():
+        gone.setdefault(name, set()).add(shard)
+    files, shelves = list[Place](), list[tuple[Place, set[int]]]()
+    for name, shards in gone.items():
+        place = store.place / "models" / name
+        others = [] if not is_shelf(name) else [shard for shard in shelved(place) if shard not in shards]
+        if name in _files_of(store, others).values():
+            shelves.append((place, shards))
+        else:
+            files.append(place)
+    return Replaced(files, shelves, [] if store.keys is None else _cells_of(store, [*staged.files], requests))
 
 
-def erase(store: Store, replaced: Sequence[Place] | None = None, *, empties_log: bool = True) -> None:
-    """Overwrite deleted records, remove replaced files and empty the log. This may be repeated.
+def _cells_of(store: Store, shards: Sequence[int], requests: Sequence[str]) -> list[int]:
+    """Where the keys of some models and pending requests lie."""
+    query = (
+        "SELECT cell FROM shards WHERE shard IN (SELECT value FROM json_each(?)) "
+        "UNION ALL SELECT cell FROM requests WHERE request IN (SELECT value FROM json_each(?))"
+    )
+    rows = store.database.rows(query, (json.dumps(shards), json.dumps(requests)))
+    return [cell for (cell,) in rows if cell is not None]
 
-    `replaced` are the files of models that are no longer in force, if that is known; else they are looked for.
+
+def _files_of(store: Store, shards: Sequence[int]) -> dict[int, str]:
+    """The files of some shards' models."""
+    query = "SELECT shard, file FROM shards WHERE shard IN (SELECT value FROM json_each(?))"
+    return {shard: str(name) for shard, name in store.database.rows(query, (json.dumps(shards),))}
+
+
+def erase(store: Store, replaced: Replaced | None = None, *, empties_log: bool = True) -> None:
+    """Overwrite deleted records and replaced models, and empty the log. This may be repeated.
+
+    `replaced` are the models that are no longer in force, if that is known; else they are looked for.
     """
     with store.explain_errors():
         store.erase(replaced, empties_log=empties_log)

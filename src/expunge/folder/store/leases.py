@@ -172,13 +172,18 @@ class Registered:
     seconds
         How long its leases last.
     acknowledged
-        The round that it acknowledged last.
+        The generation and the round in it that it acknowledged last.
     """
 
     name: str
     process: int | None
     seconds: float
     acknowledged: Point | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What an operator is shown."""
+        round_ = None if self.acknowledged is None else self.acknowledged[1]
+        return {"process": self.process, "round": round_, "lease": self.seconds}
 
 
 class Followers:

@@ -12,17 +12,26 @@ of the room is taken from the disk at once: its size stays the same while models
 Under the exact promise the number of files tells nothing that is secret. There each model has a file of its own, and an
 update writes only the models that it trained. Such a file ends with the salt of the commitment to the model. So the
 digest of the file, which `state.db` and its log keep, says nothing about the model once the file is erased.
+
+An update that trains several models writes them into one file, a shelf, and waits for the disk once. When one of them
+is replaced, its part is overwritten in place. When all are, the file is overwritten and removed.
+
+    …          the models, each with its salt
+    24 bytes   for each model, in the order of shards: its shard, where it begins, and how long it is
+    20 bytes   the number of models, a checksum of that and of the list, "EXPGSHLF"
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
+from operator import itemgetter
 from typing import Final
 
 from expunge.core.errors import FormatError
-from expunge.core.files import write_all
+from expunge.core.files import flush_data, write_all
 from expunge.core.place import Place
 
 PACK: Final = "pack"
@@ -32,6 +41,130 @@ _SPAN: Final = struct.Struct("<QQ")
 _LEAST: Final = 1 << 16
 _PIECE: Final = 1 << 20
 SALT_BYTES: Final = 32
+SHELF: Final = "shelf"
+_ENTRY: Final = struct.Struct("<QQQ")
+_TAIL: Final = struct.Struct("<QI8s")
+_SHELF_MAGIC: Final = b"EXPGSHLF"
+
+
+def is_shelf(name: str) -> bool:
+    """Whether a file of models, by its name, holds those that one update has trained."""
+    return name.endswith(f".{SHELF}")
+
+
+class Shelf:
+    """A new file for the models of one update. Always close it.
+
+    Parameters
+    ----------
+    place
+        The file, which must not exist yet.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._descriptor = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._entries: list[tuple[int, int, int]] = []
+        self._end = 0
+
+    def add(self, shard: int, content: bytes) -> None:
+        """Write a model. It is on the disk after `finish`."""
+        write_all(self._descriptor, content)
+        self._entries.append((shard, self._end, len(content)))
+        self._end += len(content)
+
+    def finish(self) -> None:
+        """Write where each model is, and wait for the disk."""
+        told = b"".join(_ENTRY.pack(*entry) for entry in sorted(self._entries))
+        write_all(self._descriptor, told + _tail(told))
+        os.fsync(self._descriptor)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _tail(told: bytes) -> bytes:
+    count = len(told) // _ENTRY.size
+    return _TAIL.pack(count, zlib.crc32(told, count), _SHELF_MAGIC)
+
+
+def shelved(place: Place) -> list[int]:
+    """The shards whose models are, or were, on a shelf."""
+    descriptor = place.open()
+    try:
+        return [shard for shard, _, _ in _entries(descriptor, place)]
+    finally:
+        os.close(descriptor)
+
+
+def overwrite_shelved(place: Place, shards: Collection[int]) -> None:
+    """Overwrite the models of some shards on a shelf, and wait for the disk. What is zeros already stays.
+
+    Raises
+    ------
+    FormatError
+        If the shelf does not say where its models are. Then nothing is overwritten.
+    """
+    descriptor = place.open(os.O_RDWR)
+    try:
+        is_changed, gone = False, frozenset(shards)
+        for shard, start, length in _entries(descriptor, place):
+            if shard in gone and os.pread(descriptor, length, start).count(0) < length:
+                write_all(descriptor, bytes(length), start)
+                is_changed = True
+        if is_changed:
+            flush_data(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _entries(descriptor: int, place: Place) -> list[tuple[int, int, int]]:
+    """What lies on a shelf: shards, where each model begins, and how long it is."""
+    size = os.fstat(descriptor).st_size
+    count = _num_entries(descriptor, place, size)
+    first = size - _TAIL.size - _ENTRY.size * count
+    content = os.pread(descriptor, size - first, first)
+    told = content[: -_TAIL.size]
+    if content != told + _tail(told):
+        raise _lost(place)
+    found, end = list(_ENTRY.iter_unpack(told)), 0
+    for _, start, length in sorted(found, key=itemgetter(1, 2)):
+        if start != end:
+            raise _lost(place)
+        end += length
+    if end != first:
+        raise _lost(place)
+    return found
+
+
+def _num_entries(descriptor: int, place: Place, size: int) -> int:
+    tail = os.pread(descriptor, _TAIL.size, max(0, size - _TAIL.size))
+    if len(tail) == _TAIL.size:
+        count, _, magic = _TAIL.unpack(tail)
+        if magic == _SHELF_MAGIC and _ENTRY.size * count + _TAIL.size <= size:
+            return int(count)
+    raise _lost(place)
+
+
+def _lost(place: Place) -> FormatError:
+    return FormatError(f"the model file {place} is not what was written: it does not say where a model is")
+
+
+def _find_shelved(descriptor: int, place: Place, shard: int) -> tuple[int, int]:
+    size = os.fstat(descriptor).st_size
+    low, high = 0, _num_entries(descriptor, place, size)
+    first = size - _TAIL.size - _ENTRY.size * high
+    while low < high:
+        middle = (low + high) // 2
+        found, start, length = _ENTRY.unpack(os.pread(descriptor, _ENTRY.size, first + _ENTRY.size * middle))
+        if found == shard and start + length <= first:
+            return start, length
+        low, high = (middle + 1, high) if found < shard else (low, middle)
+    raise _lost(place)
 
 
 def is_pack(name: str) -> bool:
@@ -66,11 +199,11 @@ def read_model(place: Place, shard: int) -> bytes:
     FormatError
         If the file does not say where the model is.
     """
-    if not is_pack(place.name):
+    if not is_pack(place.name) and not is_shelf(place.name):
         return place.read_bytes()
     descriptor = place.open()
     try:
-        start, length = _find(descriptor, place, shard)
+        start, length = (_find_shelved if is_shelf(place.name) else _find)(descriptor, place, shard)
         found = os.pread(descriptor, length, start)
         while len(found) < length and (more := os.pread(descriptor, length - len(found), start + len(found))):
             found += more
@@ -150,4 +283,4 @@ def _find(descriptor: int, place: Place, shard: int) -> tuple[int, int]:
         start, length = _SPAN.unpack(span)
         if magic == _MAGIC and shard < num_models and start + length <= os.fstat(descriptor).st_size:
             return start, length
-    raise FormatError(f"the model file {place} is not what was written: it does not say where a model is")
+    raise _lost(place)

@@ -153,6 +153,11 @@ class PetitionBook:
         )
         return {sender: (petitions, waiting, given_up) for sender, petitions, waiting, given_up in rows}
 
+    def of(self, sender: str | None, *, limit: int) -> list[Petition]:
+        """The petitions of a sender, or of all, newest first."""
+        query = f"SELECT {_PETITION} FROM petitions p WHERE ?1 IS NULL OR p.sender = ?1 ORDER BY p.number DESC LIMIT ?2"
+        return [Petition(*row) for row in self._store.database.rows(query, (sender, limit))]
+
     def forget(self, requests: Iterable[str]) -> None:
         """Forget the petitions of these requests, inside the caller's transaction."""
         rows = [(request,) for request in requests]

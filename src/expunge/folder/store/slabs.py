@@ -39,7 +39,7 @@ _PIECE = 1 << 16  # bytes: rows within so many are erased by one write
 _SUMS = Column("checksums", "<u8", (2,))
 _SEALS = Column("seals", "<u8", (4,))  # of encrypted records: the cell of the key, the tag, a checksum of these
 _SPAN = 16  # bytes of a heap row's (start, length)
-_FEW_CELLS = 1 << 6  # so many are erased one column after another
+_FEW_CELLS = 1 << 12  # so many are erased one column after another
 _ROWS_AT_ONCE, _FEW_ROWS = 1 << 14, 1 << 4
 #: The names of the files in an epoch's folder.
 RECORD_FILE = re.compile(r"(features|feature-[0-9]+|labels|ids|subjects|weights|seals|checksums)\.(slab|heap)|spool")

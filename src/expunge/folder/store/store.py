@@ -2,7 +2,7 @@
 
     state.db (+ -wal, -shm)   everything small: settings, requests, shards and seeds, budgets, ledger
     records/EPOCH/            the records as columns (`slabs`); their features may be elsewhere (`lake`)
-    models/                   one file for each model, or one with all (`packs`)
+    models/                   one file for each model, one for those of an update, or one with all (`packs`)
     waiting/                  what pending requests ask for (`waiting`)
     design/                   the certified tables of the consensus gate
     keys/                     the signing key, and the key that ids are hashed with
@@ -23,7 +23,7 @@ import re
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ from expunge.folder.store.lake import (
     verify_parts,
 )
 from expunge.folder.store.leases import REPLICAS, Point
-from expunge.folder.store.packs import is_pack
+from expunge.folder.store.packs import is_pack, is_shelf, overwrite_shelved, shelved
 from expunge.folder.store.slabs import RECORD_FILE, RecordFolder
 from expunge.folder.store.steps import report_step
 from expunge.folder.store.tally import MOMENT
@@ -72,7 +72,7 @@ _MODEL = re.compile(r"[0-9]{5,}-[0-9a-f]{16}\.[a-z]+")
 _EPOCH = re.compile(r"[0-9]{6,}")
 _BLOCKS = 64  # a budget is reserved in about so many pieces
 _LARGEST_BLOCK = 10_000
-_FEW = 8  # files and rows that are erased one after another: to start threads would take longer
+_FEW_FILES, _FEW_ROWS = 8, 1 << 10  # that are erased one after another: to start threads would take longer
 _LOG_ROOM, _LOG_ROOM_A_SHARD = 1 << 21, 1 << 9  # bytes: the log of a round, whatever it holds
 
 
@@ -81,6 +81,15 @@ def _slots(raw: bytes, count: int) -> NDArray[np.int64]:
     if len(raw) != 8 * count:
         raise FormatError("the list of deleted records in state.db is damaged")
     return np.frombuffer(raw, dtype="<i8").astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Models that are no longer in force: whole files, and the models of some shards on shelves that hold others."""
+
+    files: Sequence[Place]
+    shelves: Sequence[tuple[Place, Collection[int]]] = ()
+    cells: Sequence[int] = ()  # of the keys that they are encrypted with, and of requests that were applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,7 @@ class Store:
         self.database = database
         self.waiting = Waiting(place / "waiting")
         self.keys: KeyFile | None = None
+        self._is_packed: bool | None = None
         self.lake: Lake | None = None
         self._form: tuple[Any, Form] | None = None  # as it is kept, and as it was read from that
         self._position: tuple[int, Position] | None = None  # after how many transactions it was read
@@ -421,9 +431,13 @@ class Store:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the models in force are in one file."""
-        row = self.database.row("SELECT file FROM shards LIMIT 1")
-        return row is not None and is_pack(row[0])
+        """Whether the models in force are in one file. That stays so as long as there is a folder."""
+        if self._is_packed is None:
+            row = self.database.row("SELECT file FROM shards LIMIT 1")
+            if row is None:
+                return False
+            self._is_packed = is_pack(row[0])
+        return self._is_packed
 
     def verify_records(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[str]:
         """Read all records in pieces, and yield one line for each thing that is not as it was written.
@@ -445,13 +459,14 @@ class Store:
         return self.place / "records" / f"{epoch:06d}"
 
     def sweep(self) -> None:
-        """Remove every file that the database does not name: replaced models, and leftovers of failed updates.
+        """Remove what the database does not name: replaced models, and leftovers of failed updates.
 
         Nothing may be staged at the same time. Requests may be accepted.
         """
         num_slots, strays, records = self.position.num_slots, self._strays(), self.records
         self.destroy_keys()
-        self.remove(strays)
+        self.remove(strays.files)
+        self.overwrite_models(strays.shelves)
         if self.lake is not None:
             remove_gone(self.database, self.lake)
             sweep_parts(self.database, self.lake)
@@ -460,10 +475,14 @@ class Store:
 
     def sweep_waiting(self) -> None:
         """Overwrite, and remove, what the files of requests hold that is not pending. Requests may be accepted."""
+        if self.waiting.is_empty:
+            return
         with self.database.alone():  # what is being accepted is appended and named in one transaction
             report_step("sweep.listed")
-            gone = self.waiting.overwrite_all_but(Span(*row) for row in self.database.rows(_WAITING))
-        for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
+            kept = [Span(*row) for row in self.database.rows(_WAITING)]
+            gone = self.waiting.overwrite_all_but(kept)
+            for_each(remove_place, gone)  # they are zeros: it does no harm if a name comes back after a loss of power
+            self.waiting.is_empty = not kept
         report_step("waiting.swept")
 
     def drop_request(self, cell: int | None) -> None:
@@ -472,17 +491,26 @@ class Store:
             self.keys.destroy(np.array([cell], dtype=np.int64))
         self.sweep_waiting()
 
-    def _strays(self) -> list[Place]:
+    def _strays(self) -> Replaced:
         current = self.epoch_place(self.position.epoch)
         old = [place for place in (self.place / "records").iterdir() if place != current and _is_epoch(place)]
         models = self._unknown("models", _MODEL, "SELECT file FROM shards")
-        return [*models, *old]
+        known = dict(self.database.rows("SELECT shard, file FROM shards"))
+        shelves = [self.place / "models" / name for name in sorted({*filter(is_shelf, known.values())})]
+        gone = [(place, {shard for shard in shelved(place) if known.get(shard) != place.name}) for place in shelves]
+        return Replaced([*models, *old], [(place, shards) for place, shards in gone if shards])
 
-    def remove(self, strays: list[Place]) -> None:
+    def overwrite_models(self, shelves: Iterable[tuple[Place, Collection[int]]]) -> None:
+        """Overwrite models on shelves that hold others too."""
+        for place, shards in shelves:
+            overwrite_shelved(place, shards)
+            report_step("remove.file")
+
+    def remove(self, strays: Iterable[Place]) -> None:
         """Remove these files and epochs for good."""
         remove_places(strays)
 
-    def erase(self, replaced: Sequence[Place] | None = None, *, empties_log: bool = True) -> None:
+    def erase(self, replaced: Replaced | None = None, *, empties_log: bool = True) -> None:
         """Overwrite deleted records, remove replaced files and applied requests, and empty the log.
 
         These do not depend on one another, and each may be repeated. They are done at the same time where that is
@@ -491,25 +519,30 @@ class Store:
         Parameters
         ----------
         replaced
-            The files that were replaced, if that is known. Otherwise all files are listed, to find those that the
+            The models that were replaced, if that is known. Otherwise all files are listed, to find those that the
             database does not name, and rows of an update that failed are cut off.
         empties_log
             Whether the log may hold what has to be erased. It does not after an update that only deletes or adds
             records under the exact promise: rows of `state.db` say nothing once the files that they name are erased.
         """
         num_slots, records = self.position.num_slots, self.records
-        strays = self._strays() if replaced is None else list(replaced)
+        strays = self._strays() if replaced is None else replaced
         slots = self._slots_to_erase()
-        self.destroy_keys()  # first of all: from here on nothing of them can be read
+        if replaced is None:
+            self.destroy_keys()  # first of all: from here on nothing of them can be read
+        elif self.keys is not None:
+            self.keys.destroy(np.unique([*replaced.cells, *records.cells(slots)]))
+            report_step("erase.keys")
 
         def overwrite() -> None:
             records.erase(slots)
-            if replaced is None:
+            if replaced is None or records.form.has_heaps:
                 records.cut(num_slots)  # afterwards, so that rows are erased before they are cut off
             report_step("erase.slots")
 
         def sweep() -> None:
-            self.remove(strays)
+            self.remove(strays.files)
+            self.overwrite_models(strays.shelves)
             if self.lake is not None:
                 remove_gone(self.database, self.lake)
             self.sweep_waiting()
@@ -520,7 +553,8 @@ class Store:
             report_step("erase.checkpoint")
 
         parts = [overwrite, sweep, *([empty_log] if empties_log else [])]
-        for_each(lambda act: act(), parts, fewest=1 + (len(parts) if len(strays) + len(slots) <= _FEW else 0))
+        is_little = len(strays.files) <= _FEW_FILES and len(slots) <= _FEW_ROWS
+        for_each(lambda act: act(), parts, fewest=len(parts) + is_little)
 
     def overwrite(self) -> None:
         """Write zeros over each deleted record that is not known to be overwritten. This may be repeated."""

@@ -48,10 +48,12 @@ class Waiting:
         self._current: Place | None = None  # requests are appended to it
         self._appending = -1
         self._reading: tuple[str, int] = ("", -1)
+        self.is_empty = False  # whether it is known that there is no file
 
     def append(self, contents: Sequence[bytes]) -> list[Span]:
         """Write requests, and wait for the disk once for all. They count once the database names them."""
         with self._lock:
+            self.is_empty = False
             if self._current is None:
                 place = self._place / f"{secrets.token_hex(16)}.requests"
                 self._appending = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)

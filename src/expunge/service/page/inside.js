@@ -34,7 +34,7 @@ export function mount(place, context) {
 function draw(place, found) {
   // Open details stay open.
   const opened = new Set([...place.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
-  fill(place, saved(found).root, trainings(found).root, sizes(found).root, accuracy(found).root, found.alpha && alpha(found).root);
+  fill(place, saved(found).root, trainings(found).root, sizes(found).root, accuracy(found).root, found.replicas.length > 0 && replicas(found).root, found.alpha && alpha(found).root);
   for (const each of place.querySelectorAll("details > summary")) if (opened.has(each.textContent)) each.parentNode.open = true;
 }
 
@@ -73,6 +73,17 @@ function trainings(found) {
     chart(`Seconds of the last ${plural(seen.length, "retraining")}, from round ${seen[0].round} to ${last.round}`, 150, (width, height) => bars(seconds, { unit: spell, name: (at) => seen[at].round }, width, height)).root,
     h("p", { class: "note" }, "By round, on the clock."),
     numbers("All numbers", ["Round", "When", "Models", "Time"], [...found.rounds].reverse().map((each) => [count(each.round) + (each.everything ? " (all)" : ""), time(each.at), count(each.models), spell(each.seconds)])),
+  );
+  return made;
+}
+
+function replicas(found) {
+  const made = card("Replicas");
+  const late = found.replicas.filter((each) => each.round !== found.round).length;
+  fill(
+    made.body,
+    h("p", { class: "headline" }, h("span", { class: "big" }, count(found.replicas.length)), h("span", { class: "unit" }, found.replicas.length === 1 ? "answers too" : "answer too"), h("span", { class: "note" }, late ? `${count(late)} not yet at round ${count(found.round)}` : `all at round ${count(found.round)}`)),
+    numbers("All replicas", ["Process", "Round", "Lease"], found.replicas.map((each) => [String(each.process ?? "–"), each.round === null ? "–" : count(each.round), spell(each.lease)])),
   );
   return made;
 }
