@@ -405,6 +405,26 @@ def test_a_second_writer_takes_over_and_the_first_one_changes_nothing(folder: Pa
     first._store._lock.release()  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("act", ["delete", "add", "rekey"])
+def test_a_copy_of_the_folder_from_before_removes_nothing(act: str, folder: Path) -> None:
+    table = folder.with_name("table")
+    create(folder, records_at=table).close()
+    copy = Path(shutil.copytree(folder, folder.with_name("copy")))
+    with expunge.open(folder) as deployment:
+        acts: dict[str, Callable[[], Any]] = {
+            "delete": lambda: deployment.delete(["p7"]),
+            "add": lambda: deployment.add(rows_of([300]), ["no"], ["n"]),
+            "rekey": deployment.rekey,
+        }
+        acts[act]()
+    there = {file: file.read_bytes() for file in table.rglob("*") if file.is_file()}
+    with pytest.raises(FormatError, match="is a copy from before or was set back; nothing was changed"):
+        expunge.open(copy)
+    assert {file: file.read_bytes() for file in table.rglob("*") if file.is_file()} == there
+    expunge.open(folder).close()
+    assert check(folder).damage == ()
+
+
 def test_a_view_and_status_say_where_records_are(folder: Path, bucket: Any) -> None:
     with create(folder, records_at=bucket.url) as deployment:
         assert deployment.records_at == bucket.url

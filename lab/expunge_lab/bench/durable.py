@@ -56,7 +56,7 @@ ONE_ROW = Target.ours_at_most(0.010)
 def run(*, quick: bool, progress: Progress) -> list[Line]:
     """The suite."""
     size = QUICK if quick else FULL
-    with progress("durable", size.steps) as advance, _temporary() as folder:
+    with progress("durable", size.steps) as advance, temporary_folder() as folder:
         return [
             *measure(size, folder, advance=advance),
             *measure_table(size, folder, advance=advance),
@@ -65,7 +65,8 @@ def run(*, quick: bool, progress: Progress) -> list[Line]:
 
 
 @contextmanager
-def _temporary() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="expunge-bench-"))
     try:
         yield folder

@@ -18,6 +18,7 @@ from expunge_lab.bench import (
     fit,
     growth,
     guarantee,
+    lake,
     mechanisms,
     plan,
     predict,
@@ -72,6 +73,12 @@ SUITES: dict[str, Suite] = {
         "A deployment in a folder, every step on the disk, against the same work in memory. The folder lies where "
         "temporary files do; `TMPDIR` names another disk.",
         durable.run,
+    ),
+    "lake": Suite(
+        "Records outside the folder, as Parquet partitioned by shard, in another folder (`docs/lake.md`): making the "
+        "table from Parquet files, up to where training begins, in processor time; the memory of all of it; and the "
+        "bytes that a deletion reads and writes, the overwriting of the old file and the state included.",
+        lake.run,
     ),
     "predict": Suite(
         "Plain majority of linear models, against asking one model after another and counting.", predict.run

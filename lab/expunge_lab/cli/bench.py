@@ -19,7 +19,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[SUITE]...",
-            help="delete, fit, day, plan, durable, predict, shards, exact, engines, service, program, growth, "
+            help="delete, fit, day, plan, durable, lake, predict, shards, exact, engines, service, program, growth, "
             "sampling, mechanisms, guarantee, consensus, deep.  [default: all of them]",
         ),
     ] = None,

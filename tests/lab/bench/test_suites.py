@@ -56,6 +56,7 @@ TARGETS = {
     "day": {AT_LEAST(5), None},
     "plan": {SECONDS(120), AT_MOST(1.5)},
     "durable": {AT_LEAST(0.8), AT_MOST(1.3), SECONDS(2), SECONDS(0.01), None},
+    "lake": {AT_MOST(2), AT_MOST(3), SECONDS(1.5 * 2**30)},
     "program": {SECONDS(0.4), None},
     "shards": {AT_MOST(3), AT_LEAST(5), None},
     "exact": {AT_LEAST(5), AT_LEAST(0.8), AT_MOST(1.5), AT_MOST(3), None},

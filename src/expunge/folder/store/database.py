@@ -57,8 +57,10 @@ _SCHEMA = (
     "CREATE TABLE dead (round INTEGER PRIMARY KEY, slots BLOB NOT NULL, count INTEGER NOT NULL, "
     "erased INTEGER NOT NULL)",
     "CREATE INDEX dead_to_erase ON dead (round) WHERE erased = 0",
-    # Where the records' features lie, if not in the folder; and what shows that they are this folder's.
-    "CREATE TABLE lake (only INTEGER PRIMARY KEY CHECK (only = 1), url TEXT NOT NULL, secret BLOB NOT NULL)",
+    # Where the records' features lie, if not in the folder; what shows that they are this folder's; and how often their
+    # objects were changed.
+    "CREATE TABLE lake (only INTEGER PRIMARY KEY CHECK (only = 1), url TEXT NOT NULL, secret BLOB NOT NULL, "
+    "number INTEGER NOT NULL)",
     # The objects that they lie in there: runs of slots, 16 bytes each, and a digest. One that is gone is named until it
     # is removed.
     "CREATE TABLE parts (name TEXT PRIMARY KEY, shard INTEGER NOT NULL, runs BLOB NOT NULL, digest BLOB NOT NULL, "

@@ -403,8 +403,7 @@ def activate(store: Store, staged: StagedEnsemble, *, generation: int, round: in
     """Put a staged ensemble in force, inside the caller's transaction."""
     database, state = store.database, staged.state
     if staged.parts is not None and store.lake is not None:
-        store.lake.require_taken()
-        switch_parts(database, staged.parts)
+        switch_parts(database, store.lake, staged.parts)
     database.execute(
         "INSERT OR REPLACE INTO position VALUES (1, ?, ?, ?, ?, ?, ?)",
         (generation, round, staged.epoch, state.records.num_slots, str(staged.total), models_trained),

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,24 +108,45 @@ class Lake:
         """Begin a table where nothing is yet. What is removed there must be gone."""
         lake = cls(open_objects(url), secret)
         if lake.objects.names():
-            raise InputError(f"{url} is not empty: records go where nothing else is")
+            raise InputError(
+                f"{url} is not empty: records go where nothing else is. Remove what a killed `create` left there"
+            )
         lake.objects.require_forgetful()
-        lake._mark = lake._new_mark()
+        lake._mark = lake._new_mark(0)
         if not lake.objects.swap(_MARK, None, lake._mark):
             raise InputError(f"{url} is not empty: another deployment has just begun there")
         return lake
 
-    def take(self) -> None:
-        """Become the one process that writes here. A process that was it before notices at its next switch."""
-        before = self._read_mark()
-        self._mark = self._new_mark()
-        if not self.objects.swap(_MARK, before, self._mark):
-            raise StoreError(f"{self.objects.url}: another process began to write there at the same moment")
+    def take(self, number: int) -> None:
+        """Become the one process that writes here. A process that was it before notices at its next switch.
 
-    def require_taken(self) -> None:
-        """Raise an error if another process writes here by now."""
-        if self._read_mark() != self._mark:
+        `number` is how often the folder has switched parts. One that is behind is a copy from before: it would remove
+        what has come since.
+        """
+        before = self.objects.read(_MARK)
+        found = self._read_mark(before)
+        if found["number"] != number and not (found["is_switching"] and found["number"] == number + 1):
+            raise FormatError(
+                f"{self.objects.url} is of another moment than the folder, which is a copy from before or was set "
+                "back; nothing was changed"
+            )
+        self._swap(before, number, is_switching=False)
+
+    def begin_switch(self, number: int) -> None:
+        """Say that parts are about to be switched for this time; an error if another process writes here by now."""
+        self._swap(self._mark, number, is_switching=True)
+
+    def end_switch(self, number: int) -> None:
+        """Say that the folder has switched parts so often."""
+        if self._mark and self._read_mark(self._mark)["is_switching"]:
+            self._swap(self._mark, number, is_switching=False)
+
+    def _swap(self, before: bytes, number: int, *, is_switching: bool) -> None:
+        after = self._new_mark(number, is_switching=is_switching)
+        if not self.objects.swap(_MARK, before, after):
+            self._read_mark(self.objects.read(_MARK))
             raise StoreError(f"{self.objects.url}: another process writes there by now; nothing was changed")
+        self._mark = after
 
     def succeed(self, other: Lake) -> None:
         """Write on where another object for this table was to: what reads through this one knows it already."""
@@ -135,18 +156,19 @@ class Lake:
         """Remove everything: the deployment was not completed."""
         self.objects.remove([*self.objects.names(_TABLE), _MARK])
 
-    def _new_mark(self) -> bytes:
-        return json.dumps({"owner": self._owner, "writer": secrets.token_hex(16)}).encode()
+    def _new_mark(self, number: int, *, is_switching: bool = False) -> bytes:
+        told = {"owner": self._owner, "writer": secrets.token_hex(16), "number": number, "is_switching": is_switching}
+        return json.dumps(told).encode()
 
-    def _read_mark(self) -> bytes:
-        found = self.objects.read(_MARK)
+    def _read_mark(self, content: bytes) -> dict[str, Any]:
         try:
-            owner = json.loads(found)["owner"]
-        except (ValueError, KeyError, TypeError):
-            owner = None
-        if owner != self._owner:
+            found = json.loads(content)
+            is_own = found["owner"] == self._owner and {"number", "is_switching"} <= found.keys()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            is_own = False
+        if not is_own:
             raise FormatError(f"{self.objects.url} holds the records of another deployment; nothing was changed")
-        return found
+        return dict(found)
 
     def write(self, form: Form, shard: int, slots: NDArray[np.int64], columns: Columns) -> Part:
         """Write a part for these ascending slots. It counts once the folder names it."""
@@ -360,8 +382,14 @@ def begin_lake(database: Database, url: str) -> Lake:
     """Begin a table for a new folder."""
     secret = secrets.token_bytes(32)
     lake = Lake.new(url, secret)
-    database.execute("INSERT INTO lake VALUES (1, ?, ?)", (lake.objects.url, secret))
+    database.execute("INSERT INTO lake VALUES (1, ?, ?, 0)", (lake.objects.url, secret))
     return lake
+
+
+def read_number(database: Database) -> int:
+    """How often the folder has switched parts."""
+    row = database.row("SELECT number FROM lake")
+    return 0 if row is None else int(row[0])
 
 
 def read_parts(database: Database) -> tuple[Part, ...]:
@@ -373,8 +401,11 @@ def read_parts(database: Database) -> tuple[Part, ...]:
     )
 
 
-def switch_parts(database: Database, change: PartChange) -> None:
+def switch_parts(database: Database, lake: Lake, change: PartChange) -> None:
     """Put parts in force, inside the caller's transaction. Those that are gone are named until they are removed."""
+    number = read_number(database) + 1
+    lake.begin_switch(number)
+    database.execute("UPDATE lake SET number = ?", (number,))
     database.execute_many("UPDATE parts SET gone = 1 WHERE name = ?", [(name,) for name in change.gone])
     rows = [(part.name, part.shard, part.runs.astype("<i8").tobytes(), part.digest, 0) for part in change.made]
     database.execute_many("INSERT INTO parts VALUES (?, ?, ?, ?, ?)", rows)
@@ -383,6 +414,7 @@ def switch_parts(database: Database, change: PartChange) -> None:
 def remove_gone(database: Database, lake: Lake) -> None:
     """Remove the parts that are no longer in force."""
     lake.remember(is_updating=False)
+    lake.end_switch(read_number(database))
     gone = [name for (name,) in database.rows("SELECT name FROM parts WHERE gone = 1")]
     if gone:
         lake.objects.remove(name for name in gone if _PART.fullmatch(name))

@@ -50,6 +50,7 @@ from expunge.folder.store.lake import (
     LakeRows,
     begin_lake,
     read_lake,
+    read_number,
     read_parts,
     remove_gone,
     sweep_parts,
@@ -173,7 +174,7 @@ class Store:
                 store._check_writable()
                 store.lake = read_lake(store.database)
                 if store.lake is not None:
-                    store.lake.take()
+                    store.lake.take(read_number(store.database))
                 store._recover()
                 if store.is_packed:
                     store.database.reserve_log(_LOG_ROOM + _LOG_ROOM_A_SHARD * store.fact("settings")["n_shards"])
