@@ -364,6 +364,19 @@ def test_damage_is_found_and_named(folder: Path) -> None:
     assert check(folder).damage
 
 
+def test_a_folder_of_records_that_is_not_mounted_is_named_and_not_made(folder: Path) -> None:
+    table, away = folder.with_name("table"), folder.with_name("away")
+    create(folder, records_at=table).close()
+    table.rename(away)
+    with pytest.raises(FormatError, match="table with the records is not there: mount its disk"):
+        expunge.open(folder)
+    assert sum("is not there" in line for line in check(folder).damage) == 1
+    assert not table.exists()
+    away.rename(table)
+    assert check(folder).damage == ()
+    expunge.open(folder).close()
+
+
 def test_a_part_from_before_a_deletion_is_noticed(folder: Path) -> None:
     table = folder.with_name("table")
     with create(folder, records_at=table) as deployment:

@@ -390,11 +390,12 @@ def test_the_program_makes_lists_and_ends_integrations(made, tmp_path, program):
     told = program("integrations", "create", folder, "--name", "crm", "--callback", "https://crm.example.com/")
     assert [each.split("_")[0] for each in told.stdout.splitlines()] == ["key expunge", "secret whsec"]
     (listed,) = json.loads(program("integrations", "list", folder, "--json").stdout)["integrations"]
-    assert (listed["name"], listed["state"], listed["petitions"]) == ("crm", "active", 0)
+    assert (listed["name"], listed["state"], listed["requests"]) == ("crm", "active", 0)
     assert "secret" not in listed
     with expunge.open(folder) as deployment:
         made_of = deployment.receive("crm", "evt-1", ["h1"], asked=b"", form="webhook").request
     (found,) = json.loads(program("integrations", "requests", folder, "--name", "crm", "--json").stdout)["requests"]
+    assert "there is no integration 'crn'" in program("integrations", "requests", folder, "--name", "crn", code=2).stderr
     assert (found["id"], found["request"], found["state"], found["deletions"]) == ("evt-1", made_of, "pending", 3)
 
 

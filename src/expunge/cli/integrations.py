@@ -10,6 +10,7 @@ import typer
 from expunge.cli.app import app
 from expunge.cli.folders import settle
 from expunge.cli.output import AsJson, Folder, complain, console, show_json, show_table
+from expunge.core.checks import quoted
 from expunge.core.errors import InputError, MissingExtraError
 
 _commands = typer.Typer(no_args_is_help=True)
@@ -91,7 +92,7 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     settle(folder)
     with open_view(folder) as view:
         counts = view.petition_counts
-    names = ("petitions", "waiting", "given_up")
+    names = ("requests", "waiting", "given_up")
     rows: list[dict[str, Any]] = [
         {**each.to_dict(), **dict(zip(names, counts.get(each.name, (0, 0, 0)), strict=True))}
         for each in IntegrationFile(folder).read()
@@ -122,8 +123,12 @@ def requests(
     """
     from expunge.folder.inspection import open_view
 
+    IntegrationFile, _ = _classes()
     settle(folder)
     with open_view(folder) as view:
+        known = {*view.petition_counts, *(each.name for each in IntegrationFile(folder).read())}
+        if name is not None and name not in known:
+            raise InputError(f"there is no integration {quoted(name)}; `expunge integrations list` shows them")
         rows = [
             {
                 "integration": petition.sender,

@@ -213,7 +213,10 @@ class IntegrationFile:
         told = tuple(callbacks)
         for each in told:
             if read_url(each) is None:
-                raise InputError(f"a callback begins with https:// (or http:// on this machine), got {quoted(each)}")
+                raise InputError(
+                    "a callback is https://HOST/PATH (http:// on this machine alone), with no user and no #, "
+                    f"got {quoted(each)}"
+                )
         kept = None if issuer is None else _kept(issuer)
         self._require_free(name, self.read())
         key, made = self._keys.create_for_integration(name, rate=rate)

@@ -113,6 +113,7 @@ class FolderObjects:
     def put(self, name: str, content: bytes) -> None:
         """Write a new file, and wait for the disk."""
         with self._explained():
+            self._make()
             self._place(name, make=True).write_new(content)
 
     def flush(self) -> None:
@@ -148,6 +149,9 @@ class FolderObjects:
 
     def swap(self, name: str, before: bytes | None, after: bytes) -> bool:
         """Write a file if it holds `before` now, while no other process does."""
+        with self._explained():
+            if before is None:
+                self._make()
         with self._explained(), self._locked():
             place = self._place(name, make=True)
             if (place.read_bytes() if place.exists() else None) != before:
@@ -162,11 +166,15 @@ class FolderObjects:
     def require_forgetful(self) -> None:
         """Nothing: files are overwritten before they are removed. What file systems keep is in docs/durability.md."""
 
+    def _make(self) -> None:
+        if self._held is None and not self._path.exists():
+            self._path.mkdir(mode=0o700, parents=True)
+
     @property
     def _top(self) -> Place:
         if self._held is None:
             if not self._path.exists():
-                self._path.mkdir(mode=0o700, parents=True)
+                raise FormatError(f"the folder {self.url} with the records is not there: mount its disk, or put it back")
             self._held = Place.hold(self._path)
         return self._held
 
