@@ -12,6 +12,8 @@ PORT ?= 8437
 FUZZERS ?= tests/fuzz tests/folder/test_flips.py tests/folder/test_failing_disk.py
 # Workers that each start a thread per core for small matrices only wait for one another.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+# One more than there are cores: tests of servers and browsers wait most of the time.
+WORKERS := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 
 .DEFAULT_GOAL := help
 .PHONY: swagger help setup demo serve-demo test test-long fuzz check format lock axe bench clean
@@ -47,13 +49,13 @@ demo: $(VENV)/base.stamp  ## train, predict, delete, add, and watch plain SISA f
 	$(BIN)/expunge demo $(DEMO_FLAGS)
 
 test: $(VENV)/all.stamp $(VENV)/browser.stamp  ## the whole test suite but for the tests that take long
-	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 test-long: $(VENV)/all.stamp $(VENV)/browser.stamp  ## the tests that take long, and no others
-	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m long
+	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m long
 
 fuzz: $(VENV)/all.stamp  ## try folders, models, certificates, files and disks at random, SECONDS=600 of each kind
-	EXPUNGE_FUZZ_SECONDS=$(SECONDS) $(ONE_THREAD) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -s -m "long or not long" $(FUZZERS)
+	EXPUNGE_FUZZ_SECONDS=$(SECONDS) $(ONE_THREAD) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -s -m "long or not long" $(FUZZERS)
 
 check: $(VENV)/all.stamp  ## format, lint, types, import contract
 	$(BIN)/ruff format --check .

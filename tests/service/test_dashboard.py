@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from expunge.core.records import Records
+from expunge.service import planning
 from expunge.service.access import ROLES
 from expunge.service.dashboard import page_files, page_policy
+from expunge.service.exchange import Request
+from expunge.service.problems import Problem
 from expunge.service.traffic import SECONDS, Traffic
 
 PATIENCE = 120
@@ -118,6 +125,61 @@ def test_a_measurement_can_be_stopped_and_one_that_ends_says_what_to_choose(serv
     assert service.ask("GET", "/v1/measurements", role="auditor").status == 403
 
 
+def test_a_consensus_is_rehearsed_and_told_for_any_traffic(service):
+    before = service.ask("GET", "/v1/measurements").json["measured"]
+    wide = {"alpha": 20, "beta": 0.4, "gamma": 0.4, "max_predictions": 1000, "max_generations": 2}
+    asked = {"promise": "consensus", "shards": 40, "copies": 8, "seconds": 2, **wide}
+    assert service.ask("POST", "/v1/measurements", asked, role="auditor").status == 403
+    begun = service.ask("POST", "/v1/measurements", asked)
+    assert (begun.status, begun.json["options"]) == (202, asked)
+    told = until_measured(service, begun.json["id"])
+    found = told["rehearsed"]
+    assert told["measured"] == before
+    assert {name: found[name] for name in wide} == wide
+    assert (found["shards"], found["copies"], found["promised"]) == (40, 8, True)
+    assert 0.5 < found["agreement"] <= 1
+    assert 1 <= found["predictions"] <= 1000
+    assert found["generation_days"] == pytest.approx(found["predictions"] / 1000)
+    assert len(found["words"]) >= 2
+    traffic = "deletions_per_day=20&batches_per_day=48&predictions_per_day=2000"
+    twice = service.ask("GET", f"/v1/measurements?{traffic}").json["rehearsed"]
+    assert twice["generation_days"] == pytest.approx(found["generation_days"] / 2)
+    assert twice["one_day"] == pytest.approx(2 * found["one_day"])
+    assert twice["day"] == pytest.approx(2 * found["day"])
+    refused = service.ask("GET", "/v1/measurements?deletions_per_day=1e-300")
+    assert (refused.status, refused.json["errors"][0]["field"]) == (400, "deletions_per_day")
+
+
+def test_a_rehearsal_without_a_gate_says_that_nothing_can_be_promised(service):
+    asked = {"promise": "consensus", "shards": 25, "seconds": 1}
+    begun = service.ask("POST", "/v1/measurements", asked).json
+    found = until_measured(service, begun["id"])["rehearsed"]
+    assert found["words"][0].startswith("Retrain one model")
+    assert found["words"][1].startswith("Nothing can be promised with 25 shards: num_shards=25 is too few")
+    assert [found[name] for name in ("promised", "needed", "sure", "predictions", "day")] == [False, *[None] * 4]
+
+
+def test_consensus_is_not_rehearsed_where_numbers_are_predicted():
+    records = Records.build(np.ones((4, 1)), np.arange(4.0), is_regression=True)
+    service = SimpleNamespace(jobs=None, deployment=SimpleNamespace(records=records))
+    measure = next(each for each in planning.routes(service) if each.method == "POST")
+    request = Request("POST", measure.path, "", {}, "1")
+    request.body = b'{"promise": "consensus"}'
+    with pytest.raises(Problem, match="this deployment predicts numbers") as refused:
+        asyncio.run(measure.handle(request))
+    assert (refused.value.status, refused.value.errors[0]["field"]) == (400, "promise")
+
+
+def until_measured(service, identity):
+    for _ in range(PATIENCE * 10):
+        found = service.ask("GET", "/v1/measurements").json
+        if found["job"]["state"] != "running":
+            assert (found["job"]["id"], found["job"]["state"]) == (identity, "done"), found["job"]
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not end")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
@@ -127,6 +189,10 @@ def test_a_measurement_can_be_stopped_and_one_that_ends_says_what_to_choose(serv
         ("/v1/audits", {"trials": 1}, "trials"),
         ("/v1/audits", {"scenario": "sorcery"}, "scenario"),
         ("/v1/measurements", {"seconds": "long"}, "seconds"),
+        ("/v1/measurements", {"promise": "noise"}, "promise"),
+        ("/v1/measurements", {"shards": 40}, "shards"),
+        ("/v1/measurements", {"promise": "consensus", "shards": 1}, "shards"),
+        ("/v1/measurements", {"promise": "consensus", "beta": 0}, "beta"),
         ("/v1/measurements", [], None),
     ],
 )

@@ -168,8 +168,8 @@ def soak(folder, serve, seconds, interval):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
-def test_half_a_minute_with_a_kill_every_eight_seconds(churn, serve):
-    soak(churn, serve, 24, 8)
+def test_a_few_seconds_with_a_kill_every_five(churn, serve):
+    soak(churn, serve, 15, 5)
 
 
 @pytest.mark.long

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PROMISES = ("exact", "consensus", "router", "student")
 _EXACT_LEARNERS = ("ridge-exact", "naive-bayes-exact")  # that answer quickly, too
-_SHARE_FOR_ONE = 0.2  # of the time, to measure one model where a promise needs many shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +343,7 @@ def _plan_consensus(
     wishes: Wishes, records: Records, learner: Any, labelled: Labelled, kinds: dict[str, str], *, as_json: bool
 ) -> None:
     from expunge.serving.promises import Consensus, Router
-    from expunge.serving.rehearsal import rehearse
+    from expunge.serving.rehearsal import SHARE_FOR_ONE, rehearse
     from expunge.training.comparison import compare
 
     limits: Any = {
@@ -357,7 +356,7 @@ def _plan_consensus(
     num_shards, chance = _sizes(wishes, records)
     one = _measured(
         wishes,
-        _SHARE_FOR_ONE,
+        SHARE_FOR_ONE,
         "measuring one model, in seconds",
         lambda seconds, advance: compare(records, learner, num_shards=[1], seconds=seconds, advance=advance),
     )
@@ -369,7 +368,7 @@ def _plan_consensus(
             num_shards=num_shards,
             inclusion_probability=chance,
             tries_student=wishes.promise == "student",
-            seconds=60 * wishes.minutes * (1 - _SHARE_FOR_ONE),
+            seconds=60 * wishes.minutes * (1 - SHARE_FOR_ONE),
             advance=advance,
         )
     words = _judge(found, one, wishes)
@@ -406,46 +405,16 @@ _NAMES = {"consensus": "consensus", "router": "a router", "student": "a student"
 
 def _judge(found: Rehearsal, one: Comparison, wishes: Wishes) -> list[str]:
     """What to do, in one sentence, and then why."""
-    refits = one.refit * wishes.updates_per_day
-    instead = f"Retrain one model (k = 1): it takes {spell_time(one.refit)}, and {spell_time(refits)} a day."
-    name = _NAMES[wishes.promise]
-    if found.design is None:
-        return [instead, f"Nothing can be promised with {found.num_shards:,} shards: {found.reason}."]
-    told = [_told_generation(found, wishes), *_told_router(found), *_told_student(found)]
-    if found.refused:
-        return [instead, f"There can be no {name.removeprefix('a ')} here: {found.refused}.", *told]
-    work = found.day(
+    words = found.verdict(
+        one,
         predictions_per_day=wishes.predictions_per_day,
         deletions_per_day=wishes.deletions_per_day,
         batches_per_day=wishes.batches_per_day,
+        tolerance=wishes.tolerance,
+        name=_NAMES[wishes.promise],
+        how=f" (--shards {found.num_shards} --probability {found.inclusion_probability:.3g})",
     )
-    loss = found.answering.loss_against(one.candidates[0].scores)
-    if loss > wishes.tolerance:
-        why = f"The answers of {name} would be worse: in accuracy or in what is found of each class, on average, by "
-        return [instead, f"{why}{100 * loss:.1f} points.", *told]
-    if work >= refits:
-        return [instead, f"Shards behind {name} would cost {spell_time(work)} of processor time a day.", *told]
-    options = f"--shards {found.num_shards} --probability {found.inclusion_probability:.3g}"
-    first = f"Use {found.num_shards:,} shards ({options}): {spell_time(work)} of processor time a day, against "
-    return [f"{first}{spell_time(refits)} for retraining one model.", *told]
-
-
-def _told_generation(found: Rehearsal, wishes: Wishes) -> str:
-    from expunge.theory.planning.words import duration
-
-    assert found.design is not None
-    count = len(found.vote_shares)
-    lasts = found.predictions
-    about = f"{lasts:,.0f} predictions" if lasts >= 1.5 else "one prediction"
-    if lasts >= found.design.target.max_queries - 0.5:
-        return f"A generation lasts until its {lasts:,.0f} predictions are used up: no held-out record ended one."
-    days = duration(lasts / wishes.predictions_per_day)
-    return (
-        f"Asked directly, a generation lasts about {about}, {days} at {wishes.predictions_per_day:,.10g} a day: of "
-        f"{count:,} held-out records {1 - found.sure:.1%} have fewer than {found.design.sure_release_share:.1%} of the "
-        f"shards behind one answer. Then an update retrains everything: {spell_time(found.training)} instead of "
-        f"{spell_time(found.deletion)}."
-    )
+    return [*words, *_told_router(found), *_told_student(found)]
 
 
 def _told_router(found: Rehearsal) -> list[str]:

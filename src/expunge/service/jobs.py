@@ -122,10 +122,6 @@ class Jobs:
         """All of a kind, oldest first."""
         return [each for each in self._jobs.values() if each.work == work]
 
-    def last(self, work: str) -> Job | None:
-        """The last of a kind that is done."""
-        return next((each for each in reversed(self.of(work)) if each.state == "done"), None)
-
     def when_done(self, job: Job, action: Callable[[], Awaitable[None]]) -> None:
         """Do something more with the result, once it is there. If that fails, the job says so beside its result."""
         self._then[job.id] = action

@@ -166,6 +166,7 @@ _PROBLEM: Final = {
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
 _MAYBE: Final = {"type": ["string", "null"]}
+_MAYBE_OBJECT: Final = {"type": ["object", "null"]}
 _UPDATE: Final = {
     "type": "object",
     "required": ["request", "state", "kind", "deletions", "additions", "corrections", "accepted_at"],
@@ -253,6 +254,7 @@ def _details(service: Service) -> dict[tuple[str, str], dict[str, Any]]:
     count = {"type": "integer", "minimum": 1, "maximum": 1000}
     whole = {"type": "integer", "minimum": 0}
     number = {"type": "number", "exclusiveMinimum": 0}
+    daily = {"type": "number", "minimum": planning.LEAST_A_DAY}
 
     def page_or_facts(description: str) -> dict[str, Any]:
         pages = {JSON: {"schema": {"type": "object"}}, "text/html": {"schema": {"type": "string"}}}
@@ -381,7 +383,12 @@ def _details(service: Service) -> dict[tuple[str, str], dict[str, Any]]:
         ("POST", "/v1/audits"): {"requestBody": _asks(audits.Audit), "responses": begun},
         ("GET", "/v1/audits/{id}"): {"responses": {"200": page_or_facts("The audit; its page when it is done")}},
         ("POST", "/v1/measurements"): {"requestBody": _asks(planning.Measure), "responses": begun},
-        ("GET", "/v1/measurements"): {"parameters": [_option(name, number) for name in planning.TRAFFIC]},
+        ("GET", "/v1/measurements"): {
+            "parameters": [_option(name, daily) for name in planning.TRAFFIC],
+            "responses": {
+                "200": _json(_object(dict.fromkeys(("job", "measured", "rehearsed"), _MAYBE_OBJECT))),
+            },
+        },
         ("GET", "/v1/plan"): {
             "parameters": [_option("shards", whole), *(_option(name, number) for name in planning.USUAL)]
         },

@@ -17,9 +17,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from expunge.folder import Contents
 
 Advance = Callable[[int], None]
 _FAILED: Final = "it failed inside; the service's log says more"
@@ -88,25 +91,37 @@ def audit(
     return {"report": report.to_dict(), "page": to_html(report)}
 
 
-def measure(folder: str, trust: Sequence[str], told: _Told, *, seconds: float) -> dict[str, Any]:
-    """Compare numbers of shards on the deployment's records, with throw-away models that public coins give."""
+def measure(folder: str, trust: Sequence[str], told: _Told, *, promise: str, **options: Any) -> dict[str, Any]:
+    """Compare numbers of shards on the deployment's records, or rehearse a consensus on them.
+
+    The models are thrown away, and public coins give them.
+    """
     from expunge.folder import contents
+
+    with contents(folder, trust=trust) as found:
+        if promise == "exact":
+            return _compare(found, told, **options)
+        from expunge.service import rehearsals
+
+        return rehearsals.run(found.records, found.learner, progress=told.progress, **options)
+
+
+def _compare(found: Contents, told: _Told, *, seconds: float) -> dict[str, Any]:
     from expunge.training.comparison import CANDIDATES, compare
 
     told.tell(total=int(seconds), what="measuring, in seconds")
-    with contents(folder, trust=trust) as found:
-        own, is_exact = found.settings.n_shards, found.settings.promise.is_exact
-        units = len(found.records) // _FEWEST_A_SHARD
-        wanted = sorted({1, own, *(each for each in CANDIDATES if each <= units)})
-        made = compare(
-            found.records,
-            found.learner,
-            num_shards=wanted,
-            by_votes=not is_exact,
-            seconds=seconds,
-            advance=told.advance,
-        )
-        return asdict(made)
+    own, is_exact = found.settings.n_shards, found.settings.promise.is_exact
+    units = len(found.records) // _FEWEST_A_SHARD
+    wanted = sorted({1, own, *(each for each in CANDIDATES if each <= units)})
+    made = compare(
+        found.records,
+        found.learner,
+        num_shards=wanted,
+        by_votes=not is_exact,
+        seconds=seconds,
+        advance=told.advance,
+    )
+    return asdict(made)
 
 
 _FEWEST_A_SHARD: Final = 20

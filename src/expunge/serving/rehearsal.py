@@ -21,6 +21,7 @@ from expunge.core.checks import require_number
 from expunge.core.errors import GuaranteeError, InputError, RecordError
 from expunge.core.features import Features, take
 from expunge.core.records import DeleteMany, Records
+from expunge.core.words import spell_time
 from expunge.privacy.mechanisms.consensus import plurality
 from expunge.serving.promises import Consensus, Router, Student
 from expunge.serving.publishing import DEFAULT_MAX_PREDICTIONS, DEFAULT_TARGET
@@ -28,6 +29,8 @@ from expunge.serving.publishing.router import choose_threshold
 from expunge.serving.publishing.student import Outcome, class_repeats, select_points
 from expunge.theory import ConsensusDesign, design_consensus
 from expunge.theory.planning.question import CleanLaw, is_sure
+from expunge.theory.planning.words import duration
+from expunge.training.comparison import Comparison
 from expunge.training.ensemble import EnsembleState, ignore_progress, retrain
 from expunge.training.folds import FOLDS, Folds
 from expunge.training.learners import Learner, SlicedLearner
@@ -38,6 +41,10 @@ from expunge.training.scores import Codes, Scores, score_classes
 
 _FEWEST_MODELS = 20  # fewer throw-away shards say little about agreement
 _AT_ONCE = 8  # models that are trained between two looks at the clock
+TOLERANCE = 0.01
+"""What may be lost against one model, in accuracy, AUC or mean recall, before shards are advised against."""
+SHARE_FOR_ONE = 0.2
+"""The part of the time in which one model is measured, to compare with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +182,73 @@ class Rehearsal:
         if self.router is not None or self.student is not None:
             work += updates * chance * Router.num_throw_away * self.training / self.num_shards
         return work + updates * (0.0 if self.student is None else self.student.seconds)
+
+    def verdict(
+        self,
+        one: Comparison,
+        *,
+        predictions_per_day: float,
+        deletions_per_day: float,
+        batches_per_day: float,
+        tolerance: float = TOLERANCE,
+        name: str = "consensus",
+        how: str = "",
+    ) -> list[str]:
+        """What to do, in one sentence, and then why.
+
+        Parameters
+        ----------
+        one
+            One model on the same records.
+        predictions_per_day, deletions_per_day, batches_per_day
+            The traffic, as for `day`.
+        tolerance
+            What may be lost against one model, in accuracy, AUC or mean recall.
+        name
+            What answers, in words.
+        how
+            How to ask for these shards.
+
+        Returns
+        -------
+        list[str]
+            The sentences.
+        """
+        updates = min(deletions_per_day, batches_per_day)
+        refits = one.refit * updates
+        instead = f"Retrain one model (k = 1): it takes {spell_time(one.refit)}, and {spell_time(refits)} a day."
+        if self.design is None:
+            return [instead, f"Nothing can be promised with {self.num_shards:,} shards: {self.reason}."]
+        lasts = self._lasting(predictions_per_day)
+        if self.refused:
+            return [instead, f"There can be no {name.removeprefix('a ')} here: {self.refused}.", lasts]
+        work = self.day(
+            predictions_per_day=predictions_per_day,
+            deletions_per_day=deletions_per_day,
+            batches_per_day=batches_per_day,
+        )
+        loss = self.answering.loss_against(one.candidates[0].scores)
+        if loss > tolerance:
+            where = "in accuracy or in what is found of each class, on average"
+            return [instead, f"The answers of {name} would be worse: {where}, by {100 * loss:.1f} points.", lasts]
+        if work >= refits:
+            return [instead, f"Shards behind {name} would cost {spell_time(work)} of processor time a day.", lasts]
+        first = f"Use {self.num_shards:,} shards{how}: {spell_time(work)} of processor time a day, against "
+        return [f"{first}{spell_time(refits)} for retraining one model.", lasts]
+
+    def _lasting(self, predictions_per_day: float) -> str:
+        """How long a generation lasts."""
+        design, count, lasts = cast("ConsensusDesign", self.design), len(self.vote_shares), self.predictions
+        about = f"{lasts:,.0f} predictions" if lasts >= 1.5 else "one prediction"
+        if lasts >= design.target.max_queries - 0.5:
+            return f"A generation lasts until its {lasts:,.0f} predictions are used up: no held-out record ended one."
+        days = duration(lasts / predictions_per_day)
+        return (
+            f"Asked directly, a generation lasts about {about}, {days} at {predictions_per_day:,.10g} a day: of "
+            f"{count:,} held-out records {1 - self.sure:.1%} have fewer than {design.sure_release_share:.1%} of the "
+            f"shards behind one answer. Then an update retrains everything: {spell_time(self.training)} instead of "
+            f"{spell_time(self.deletion)}."
+        )
 
     def _law(self, asked: float) -> CleanLaw:
         """How likely a generation stays clean, if the part of the rows on which most shards agree is asked."""

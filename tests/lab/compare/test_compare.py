@@ -16,7 +16,7 @@ from expunge.core.errors import InputError
 from expunge_lab.cli.compare import compare
 from expunge_lab.compare import DATASETS, measure_dataset, read_kept, tables, to_page, write_kept
 from expunge_lab.compare.measure import Latency
-from expunge_lab.compare.methods import Refitted, methods_for
+from expunge_lab.compare.methods import SLICES, Refitted, methods_for
 from expunge_lab.compare.page import PROMISES, picture_name
 from expunge_lab.compare.tables import cover, divide
 from expunge_lab.datasets import Images
@@ -133,9 +133,10 @@ def test_a_network_of_few_pictures_is_compared(monkeypatch):
     monkeypatch.setitem(
         DATASETS, "purchase", DATASETS["purchase"].__class__("P", "p", lambda _: divide(X, y, 300), ("network",), (8,))
     )
+    monkeypatch.setitem(SLICES, "network", 4)  # each is compiled
     data = measure_dataset("purchase", quick=True, progress=_silent, only="20 shards")
     names = [each["name"] for each in data["methods"]]
-    assert names == ["20 shards of 50 slices"]
+    assert names == ["20 shards of 4 slices"]
     assert data["methods"][0]["batches"]["8"] > 0
     assert data["methods"][0]["num_shards"] == 20
 

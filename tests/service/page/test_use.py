@@ -190,6 +190,45 @@ def test_what_if_measures_and_computes(tab, busy, axe):
     assert opened.too_wide() <= 0
 
 
+def test_what_if_rehearses_a_consensus(tab, busy, axe):
+    opened = tab(service=busy, role="operator", width="phone")
+    page = opened.page
+    opened.go("what-if")
+    page.click("text=exact and (α,β,γ)")
+    page.wait_for_selector("text=Consensus was not rehearsed yet")
+    assert opened.violations(axe) == []
+    sent = []
+
+    def quickly(route):
+        sent.append(json.loads(route.request.post_data))
+        route.continue_(post_data=json.dumps({**sent[-1], "seconds": 1}))
+
+    page.route("**/v1/measurements", quickly)
+    page.click("text=Rehearse now")
+    page.wait_for_selector(".rehearsal")
+    assert sent == [{"seconds": 30, "promise": "consensus", "shards": 10, "copies": 1, "alpha": 5}]
+    assert "Nothing can be promised with 10 shards" in page.inner_text("main")
+    assert page.locator(".rehearsal tbody tr").last.locator("td").first.inner_text() == "–"
+    page.click("text=/Try .* shards/")
+    page.wait_for_selector("text=That was not rehearsed")
+    page.click("text=Rehearse this")
+    page.wait_for_selector("text=A generation lasts >> visible=true")
+    page.wait_for_selector("text=That was not rehearsed", state="detached")
+    assert re.search(r"\d", page.locator(".rehearsal tbody tr").last.locator("td").first.inner_text())
+    page.wait_for_selector(".progress", state="detached")
+    assert opened.violations(axe) == []
+    assert opened.too_wide() <= 0
+    why = {"plan": None, "why": "the (α,β,γ) promises count votes for classes"}
+    page.route("**/v1/plan?**", lambda route: route.fulfill(json=why))
+    page.locator("#slider-shards-k-").press("Home")
+    page.wait_for_selector("text=there is no consensus to rehearse")
+    assert not page.locator(".rehearsal").is_visible()
+    auditor = tab(service=busy, role="auditor")
+    auditor.go("what-if")
+    auditor.page.click("text=exact and (α,β,γ)")
+    auditor.page.wait_for_selector("text=How well shards agree is rehearsed on people's records")
+
+
 def test_under_noise_what_depends_on_the_key_is_the_operators(tab, serve, axe, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))

@@ -1,5 +1,5 @@
-// What if: other numbers of shards, other promises, other traffic. Measured on the deployment's records where the
-// operator asked for it, and computed from public numbers otherwise.
+// What if: other numbers of shards, other promises, other traffic. Measured and rehearsed on the deployment's records
+// where the operator asked for it, and computed from public numbers otherwise.
 
 import { ask } from "./api.js";
 import { chart, decades, numbers, pareto } from "./charts.js";
@@ -16,7 +16,7 @@ export function mount(place, context) {
   const start = context.state;
   const chosen = { promise: "exact", shards: start.shards, copies: 1, deletions: 10, batches: 24, predictions: 1000, alpha: 5 };
   const shown = h("div", { class: "stack answer" });
-  const views = { exact: measured(shown, chosen, context), target: planned(shown, chosen) };
+  const views = { exact: measured(shown, chosen, context), target: planned(shown, chosen, context) };
   let view = null;
 
   const sliders = {
@@ -86,12 +86,9 @@ function slider(title, value, fixed, words, changed) {
   return { root: h("div", { class: "slider" }, h("label", { for: id }, title), said, input), set };
 }
 
-// The exact promise: accuracy against work, measured on the deployment's records with throw-away models.
-function measured(place, chosen, context) {
-  const mayMeasure = context.role === "operator";
+// What was measured on the deployment's records, and how far the work is: asked for again until it is done.
+function measurements(place, chosen, draw) {
   let timer = null;
-  let move = null;
-  let last = null;
   let isOpen = false;
   let turn = 0;
 
@@ -100,44 +97,71 @@ function measured(place, chosen, context) {
     turn += 1;
     const mine = turn;
     try {
-      const path = `/v1/measurements?deletions_per_day=${chosen.deletions}&batches_per_day=${chosen.batches}`;
-      last = await ask(path);
+      const found = await ask(`/v1/measurements?deletions_per_day=${chosen.deletions}&batches_per_day=${chosen.batches}&predictions_per_day=${chosen.predictions}`);
       if (!isOpen || mine !== turn) return;
-      draw();
-      if (last.job?.state === "running") timer = setTimeout(look, POLL_MILLISECONDS);
+      draw(found);
+      if (found.job?.state === "running") timer = setTimeout(look, POLL_MILLISECONDS);
     } catch (error) {
       if (isOpen && mine === turn) fill(place, failure(error, look));
     }
   }
-  async function begin(seconds) {
-    try {
-      await ask("/v1/measurements", { method: "POST", data: { seconds } });
-      say("The measurement has begun");
+  return {
+    look,
+    async begin(data) {
+      try {
+        await ask("/v1/measurements", { method: "POST", data });
+        say("The measurement has begun");
+        look();
+      } catch (error) {
+        fill(place, failure(error, look));
+      }
+    },
+    async end(job) {
+      try {
+        await ask(`/v1/measurements/${job.id}`, { method: "DELETE" });
+        look();
+      } catch (error) {
+        fill(place, failure(error, look));
+      }
+    },
+    open() {
+      isOpen = true;
+      fill(place, loading(5));
       look();
-    } catch (error) {
-      fill(place, failure(error, look));
-    }
-  }
-  const stop = async () => {
-    await ask(`/v1/measurements/${last.job.id}`, { method: "DELETE" });
-    look();
+    },
+    stop() {
+      isOpen = false;
+      turn += 1;
+      clearTimeout(timer);
+    },
   };
+}
+
+// The state of the work for one promise: running (for either), or failed.
+const standing = (job, promise, end, again) =>
+  job?.state === "running" ? progress(job, () => end(job)) : job?.state === "failed" && job.options.promise === promise ? failure({ message: `${promise === "exact" ? "The measurement" : "The rehearsal"} failed: ${job.error}.` }, again) : null;
+
+const buttons = (title, begin) =>
+  h("div", { class: "row" }, h("button", { type: "button", class: "primary", onclick: () => begin(30) }, `${title} (30 s)`), h("button", { type: "button", class: "plain", onclick: () => begin(120) }, "More exactly (2 min)"));
+
+// The exact promise: accuracy against work, measured on the deployment's records with throw-away models.
+function measured(place, chosen, context) {
+  const mayMeasure = context.role === "operator";
+  let move = null;
+  let last = null;
+  const { look, begin: start, end, open, stop } = measurements(place, chosen, (found) => ((last = found), draw()));
+  const begin = (seconds) => start({ seconds });
 
   function draw() {
     const { job, measured: found } = last;
-    const isRunning = job?.state === "running";
-    const parts = [];
-    if (isRunning) parts.push(progress(job, stop));
-    else if (job?.state === "failed") parts.push(failure({ message: `The measurement failed: ${job.error}.` }, () => begin(30)));
+    const parts = [standing(job, "exact", end, () => begin(30))];
     if (found) parts.push(result(found));
-    else if (!isRunning)
+    else if (job?.state !== "running")
       parts.push(
-        card("Not measured yet", {}, empty("Nothing was measured yet", "Throw-away models are trained on this deployment's records, with 1, 2, 5, … shards: how good are the answers, and what does a deletion cost? It runs beside the service and gives way to it.", again("Measure now"))).root,
+        card("Not measured yet", {}, empty("Nothing was measured yet", "Throw-away models are trained on this deployment's records, with 1, 2, 5, … shards: how good are the answers, and what does a deletion cost? It runs beside the service and gives way to it.", buttons("Measure now", begin))).root,
       );
     fill(place, parts);
   }
-  const again = (title) =>
-    h("div", { class: "row" }, h("button", { type: "button", class: "primary", onclick: () => begin(30) }, `${title} (30 s)`), h("button", { type: "button", class: "plain", onclick: () => begin(120) }, "More exactly (2 min)"));
 
   function result(found) {
     const points = found.candidates;
@@ -155,7 +179,7 @@ function measured(place, chosen, context) {
       facts(near, own, found),
       found.skipped.map((each) => h("p", { class: "note" }, `Not measured: ${each}.`)),
       numbers("All numbers", ["Shards", found.measure, "95% interval", "A deletion", "A day", "Training all"], points.map((each) => [count(each.shards), short(each.value), `${short(each.low)} to ${short(each.high)}`, spell(each.deletion), spell(each.day), spell(each.training)])),
-      mayMeasure && again("Measure again"),
+      last.job.state !== "running" && buttons("Measure again", begin),
     );
     return root;
   }
@@ -179,20 +203,11 @@ function measured(place, chosen, context) {
   return {
     open(mover) {
       move = mover;
-      isOpen = true;
-      if (!mayMeasure) {
-        fill(place, card("Measured on the records", {}, empty("For the operator", "Accuracy against work is measured on people's records, so it is shown to the operator alone. With the promise “exact and (α,β,γ)” you see what is computed from public numbers.")).root);
-        return;
-      }
-      fill(place, loading(5));
-      look();
+      if (mayMeasure) open();
+      else fill(place, card("Measured on the records", {}, empty("For the operator", "Accuracy against work is measured on people's records, so it is shown to the operator alone. With the promise “exact and (α,β,γ)” you see what is computed from public numbers.")).root);
     },
     update: () => mayMeasure && look(),
-    stop() {
-      isOpen = false;
-      turn += 1;
-      clearTimeout(timer);
-    },
+    stop,
   };
 }
 
@@ -207,8 +222,81 @@ export function progress(job, stop) {
   );
 }
 
-// With (α,β,γ): what the theorems allow for these numbers. It is arithmetic, and says what it supposes.
-function planned(place, chosen) {
+// Consensus, rehearsed: how well throw-away shards agree about records that they did not learn from.
+function rehearsed(place, chosen, context) {
+  const mayMeasure = context.role === "operator";
+  const { look, begin: start, end, open, stop } = measurements(place, chosen, draw);
+  const wished = () => ({ shards: chosen.shards, copies: Math.min(chosen.copies, chosen.shards), alpha: chosen.alpha });
+  const begin = (seconds) => start({ seconds, promise: "consensus", ...wished() });
+
+  function draw({ job, rehearsed: found }) {
+    const parts = [standing(job, "consensus", end, () => begin(30))];
+    if (found) parts.push(result(found, job));
+    else if (job?.state !== "running")
+      parts.push(
+        card("Consensus on the records", {}, empty("Consensus was not rehearsed yet", "Throw-away shards are trained on this deployment's records, by the sliders, and vote on records that they did not learn from: do they agree often enough, how long would a generation last, and what would it cost? It runs beside the service and gives way to it.", chosen.shards > 1 ? buttons("Rehearse now", begin) : h("p", { class: "note" }, "One shard cannot vote: choose more."))).root,
+      );
+    fill(place, parts);
+  }
+
+  function result(found, job) {
+    const isOld = found.round !== context.state.round;
+    const now = wished();
+    const isOther = found.shards !== now.shards || Math.abs(found.copies / now.copies - 1) > 0.01 || found.alpha !== now.alpha;
+    const [verdict, ...why] = found.words;
+    const settings = (each) => `${plural(each.shards, "shard")}, each record in about ${short(each.copies)} of them, and α = ${short(each.alpha)}`;
+    const score = ([value, low, high]) => `${percent(value)} (${percent(low)} to ${percent(high)})`;
+    const rows = [
+      ["Accuracy, with 95% interval", score(found.accuracy), score(found.one_accuracy)],
+      ["A deletion while the generation is clean", spell(found.deletion), spell(found.one_refit)],
+      ["Training everything", spell(found.training), spell(found.one_refit)],
+      ["Work a day", spell(found.day), spell(found.one_day)],
+    ];
+    const facts = [
+      ["Shards agree", percent(found.agreement), "of the votes behind an answer, on average"],
+      ["Wanted", percent(found.needed), "of the votes, so that an answer is surely free"],
+      ["Surely free", percent(found.sure), "of the held-out records"],
+      ["A generation", count(found.predictions === null ? null : Math.round(found.predictions)), found.predictions === null ? "nothing is promised" : `predictions, ${spell(found.generation_days * 86400)} at this traffic`],
+    ];
+    const { root, body } = card("Consensus, rehearsed on the records", { note: `${settings(found)}, asked about ${plural(found.tested, "held-out record")} in round ${count(found.round)}${isOld ? `; the deployment is in round ${count(context.state.round)} now` : ""}.` });
+    fill(
+      body,
+      h("p", { class: "verdict" }, verdict),
+      why.map((each) => h("p", null, each)),
+      h("dl", { class: "facts-line" }, facts.map(([title, number, unit]) => h("div", null, h("dt", null, title), h("dd", null, number, h("span", { class: "note" }, unit))))),
+      h(
+        "div",
+        { class: "scroll", tabindex: "0", role: "region", "aria-label": "Consensus against one model" },
+        h(
+          "table",
+          { class: "rehearsal" },
+          h("thead", null, h("tr", null, ["", "By consensus", "One model"].map((each) => (each ? h("th", { scope: "col" }, each) : h("td"))))),
+          h("tbody", null, rows.map(([name, ...values]) => h("tr", null, h("th", { scope: "row" }, name), values.map((each) => h("td", null, each))))),
+        ),
+      ),
+      h("p", { class: "note" }, "Times are processor time. The shards were thrown away, and drawn with public coins: this says nothing about the deployment's key.", found.models < found.shards && ` For lack of time ${count(found.models)} of ${count(found.shards)} shards voted.`),
+      isOther && h("p", { class: "remark" }, icon("wait"), h("span", null, `The sliders stand at ${settings(now)}. That was not rehearsed.`)),
+      now.shards > 1 && job.state !== "running" && buttons(isOther ? "Rehearse this" : "Rehearse again", begin),
+    );
+    return root;
+  }
+
+  return {
+    open() {
+      if (mayMeasure) open();
+      else fill(place, card("Consensus on the records", {}, empty("For the operator", "How well shards agree is rehearsed on people's records, so it is shown to the operator alone.")).root);
+    },
+    update: () => mayMeasure && look(),
+    stop,
+  };
+}
+
+// With (α,β,γ): what the theorems allow for these numbers. It is arithmetic, and says what it supposes. Below it, what a
+// rehearsal of consensus found.
+function planned(whole, chosen, context) {
+  const place = h("div", { class: "stack" });
+  const below = h("div", { class: "stack" });
+  const rehearsal = rehearsed(below, chosen, context);
   let turn = 0;
   let isOpen = false;
   let move = null;
@@ -226,11 +314,13 @@ function planned(place, chosen) {
     try {
       const { plan, why } = await ask(`/v1/plan?${asked}`);
       if (!isOpen || mine !== turn) return;
-      fill(place, plan ? answer(plan) : card("No such promise here", {}, empty("Not for numbers", `${why[0].toUpperCase()}${why.slice(1)}.`)).root);
+      below.hidden = !plan;
+      fill(place, plan ? answer(plan) : card("No such promise here", {}, empty("Not for numbers", `${why[0].toUpperCase()}${why.slice(1)}. This deployment predicts numbers, so there is no consensus to rehearse.`)).root);
     } catch (error) {
       if (isOpen && mine === turn) fill(place, failure(error, look));
     }
   }
+  const update = () => (look(), rehearsal.update());
   function answer(plan) {
     const { root, body } = card("What could be promised", { note: `Computed from public numbers by the theorems; nothing was measured. Each shard would learn from about ${count(Math.round(plan.records_per_shard))} records.` });
     const offers = plan.offers.filter((each) => each.predictions !== 0);
@@ -253,7 +343,7 @@ function planned(place, chosen) {
         ),
       ),
       none.length ? h("details", { class: "numbers" }, h("summary", null, "What cannot be promised"), h("ul", null, none.map((each) => h("li", null, h("strong", null, each.name), each.reason ? `: ${each.reason}.` : ": no prediction is certified at this noise.")))) : null,
-      h("p", null, h("strong", null, "Recommended for these numbers: "), plan.recommended, " ", plan.recommended_shards !== plan.shards && h("button", { type: "button", class: "link", onclick: () => (move({ shards: plan.recommended_shards, copies: plan.recommended_copies }), look()) }, `Try ${plural(plan.recommended_shards, "shard")}`)),
+      h("p", null, h("strong", null, "Recommended for these numbers: "), plan.recommended, " ", plan.recommended_shards !== plan.shards && h("button", { type: "button", class: "link", onclick: () => (move({ shards: plan.recommended_shards, copies: plan.recommended_copies }), update()) }, `Try ${plural(plan.recommended_shards, "shard")}`)),
       h("details", { class: "numbers" }, h("summary", null, "What this means"), h("ul", null, plan.meaning.map((each) => h("li", null, each)), h("li", null, "Predictions: the most in a generation, from one full training to the next. Last: how long they last at this traffic. All agree, 80% agree: the chance of the right answer when so many of the shards agree on it."))),
     );
     return root;
@@ -274,13 +364,16 @@ function planned(place, chosen) {
     open(mover) {
       move = mover;
       isOpen = true;
+      fill(whole, place, below);
       fill(place, loading(5));
       look();
+      rehearsal.open();
     },
-    update: look,
+    update,
     stop() {
       isOpen = false;
       turn += 1;
+      rehearsal.stop();
     },
   };
 }
