@@ -395,7 +395,9 @@ def test_the_program_makes_lists_and_ends_integrations(made, tmp_path, program):
     with expunge.open(folder) as deployment:
         made_of = deployment.receive("crm", "evt-1", ["h1"], asked=b"", form="webhook").request
     (found,) = json.loads(program("integrations", "requests", folder, "--name", "crm", "--json").stdout)["requests"]
-    assert "there is no integration 'crn'" in program("integrations", "requests", folder, "--name", "crn", code=2).stderr
+    assert (
+        "there is no integration 'crn'" in program("integrations", "requests", folder, "--name", "crn", code=2).stderr
+    )
     assert (found["id"], found["request"], found["state"], found["deletions"]) == ("evt-1", made_of, "pending", 3)
 
 

@@ -174,7 +174,9 @@ class FolderObjects:
     def _top(self) -> Place:
         if self._held is None:
             if not self._path.exists():
-                raise FormatError(f"the folder {self.url} with the records is not there: mount its disk, or put it back")
+                raise FormatError(
+                    f"the folder {self.url} with the records is not there: mount its disk, or put it back"
+                )
             self._held = Place.hold(self._path)
         return self._held
 
