@@ -297,6 +297,7 @@ def test_a_stream_needs_a_place_and_a_number_of_shards(folder: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "gs": ({"records_at": "gs://bucket/x"}, "of gs:// expunge cannot tell"),
     "no bucket": ({"records_at": "s3://"}, "not of the form s3://bucket/prefix"),
+    "short bucket": ({"records_at": "s3://b/x"}, "the bucket's name in 3 to 63 small letters"),
     "odd bucket": ({"records_at": "s3://Bucket/../x"}, "not of the form s3://bucket/prefix"),
     "machine": ({"records_at": "file://elsewhere/x"}, "names another machine"),
     "promise": ({"records_at": "table", "promise": "unguarded"}, "are for the exact promise, not for unguarded"),
