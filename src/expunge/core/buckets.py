@@ -43,7 +43,8 @@ def open_bucket(url: str) -> Any:
     """
     if not _BUCKET.fullmatch(url) or "//" in url[5:]:
         raise InputError(
-            f"{url!r} is not of the form s3://bucket/prefix, with the bucket's name in 3 to 63 small letters, digits, dots and hyphens"
+            f"{url!r} is not of the form s3://bucket/prefix, with the bucket's name in 3 to 63 small letters, "
+            "digits, dots and hyphens"
         )
     try:
         import obstore  # noqa: F401
