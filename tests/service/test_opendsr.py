@@ -87,6 +87,7 @@ def test_the_same_id_gives_the_same_answer_and_counts_once(shop):
     assert shop.ask("GET", "/v1/status").json["records"] == before - 3
     other = ask(shop, "a-2", "h3")
     assert (other.status, other.json["type"]) == (422, "urn:expunge:problem:idempotency")
+    assert "the id a-2 was used for another request" in other.json["detail"]
 
 
 def test_a_person_without_records_is_told_the_same(shop):

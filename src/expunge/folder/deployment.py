@@ -547,7 +547,7 @@ class DurableDeployment:
             made = before or self.submit(map(DeletePerson, dict.fromkeys(people)), key=key)
             known = self.petitions.keep(sender, id, asked, request=made.request, now=now, form=form, urls=urls)
         if not self.petitions.asks(known, asked):
-            raise RequestError("the idempotency key was used for another request")
+            raise RequestError(f"the id {id} was used for another request: it is the idempotency key of this one too")
         return known
 
     def people(self) -> set[RecordId]:
