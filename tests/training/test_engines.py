@@ -62,6 +62,7 @@ def test_engines_by_name():
         (0, "processes", "n_jobs must not be 0"),
         (None, "ray?num_gpu=1", "num_cpus, num_gpus, max_retries"),
         (None, "ray?num_cpus=many", "num_cpus, num_gpus, max_retries"),
+        (None, "ray?num_cpus=1&num_cpus=2", "each once and with a number"),
         (None, "ray?num_cpus=-1", "num_cpus must be a number from 0 on"),
         (None, "ray?num_cpus=nan", "num_cpus must be a number from 0 on"),
         (None, "ray?num_cpus=0", "must not both be 0"),

@@ -274,8 +274,12 @@ def _ray_options(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         for name, value in parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)):
+            if name in found:
+                raise ValueError(name)
             found[name] = _RAY_OPTIONS[name](value)
     except (KeyError, ValueError):
         known = ", ".join(_RAY_OPTIONS)
-        raise ParameterError(f"the options of an engine are {known}, each with a number, got {quoted(text)}") from None
+        raise ParameterError(
+            f"the options of an engine are {known}, each once and with a number, got {quoted(text)}"
+        ) from None
     return found
