@@ -199,6 +199,8 @@ MISTAKES = {
     "a key for a role that there is not": ("keys create churn --role boss", r"boss"),
     "a key until a time that is none": ("keys create churn --role predict --expires never", r"expires.*never"),
     "keys of nothing": ("keys list nowhere", r"nowhere"),
+    "an integration of nothing": ("integrations create nowhere --name crm", r"nowhere"),
+    "an integration that there is not": ("integrations revoke churn --name crm", r"crm"),
     "a service of nothing": ("serve nowhere", r"nowhere"),
     "a port that there is not": ("serve churn --port 99999", r"--port.*65535"),
     "TLS without its key": ("serve churn --tls-cert certificate.json", r"--tls-key"),

@@ -22,7 +22,7 @@ from expunge import Consensus, Noise
 from expunge.core.errors import FormatError
 from expunge.folder import opening
 from expunge.folder.checkup import check
-from expunge.folder.store import steps
+from expunge.folder.store import ensembles, steps
 from expunge.serving.deployment import Deployment
 
 RNG = np.random.default_rng(0)
@@ -128,6 +128,7 @@ def test_the_file_of_keys_does_not_tell_it_either(home: Path, monkeypatch: pytes
 
 def test_with_a_file_a_model_they_would_tell(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "hides_counts", lambda promise: False)
+    monkeypatch.setattr(ensembles, "_FEW", 1_000)  # no models of a round in one file
     touched, seen = rounds(home, made(home / "first", PROMISES[0]), monkeypatch)
     most = [max(files for files, _ in each) - each[0][0] for each in seen]
     assert [each - min(most) for each in most] == [each - min(touched) for each in touched]

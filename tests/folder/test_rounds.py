@@ -15,9 +15,8 @@ import pytest
 import expunge
 from expunge import Add, Delete
 from expunge.core.errors import ExpungeError, StoreError
-from expunge.core.place import Place
 from expunge.folder import DurableDeployment
-from expunge.folder.store import Store, ensembles, files, slabs, steps
+from expunge.folder.store import Store, ensembles, files, packs, slabs, steps
 from expunge.folder.store.database import Database
 from expunge.folder.store.slabs import RecordFolder
 from expunge.training.learners import LookupTableLearner
@@ -79,7 +78,7 @@ class FailsAtTheThird:
 
 ON_ITS_WAY = {
     "training": (LookupTableLearner, "fit"),
-    "a model's file": (Place, "write_new"),
+    "a model's file": (packs.Shelf, "add"),
     "a model's bytes": (ensembles, "encode_model"),
     "the records": (slabs, "_append"),
     "a folder's list": (ensembles, "flush_files"),
@@ -116,7 +115,7 @@ WHILE_ERASING = {
     "removing": (Store, "remove"),
     "removing one": (files, "remove_place"),
     "emptying the log": (Database, "checkpoint"),
-    "flushing": (os, "fsync"),
+    "flushing": (os, "fdatasync"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import expunge.core.files
 import expunge.core.place
 from expunge.core.place import Place
-from expunge.folder.store import Store
+from expunge.folder.store import Store, slabs
 from expunge.folder.store.requests import RequestBook
 from expunge.folder.store.slabs import RecordFolder
 from expunge.folder.store.store import DurableJournal
@@ -83,7 +83,13 @@ def flush_no_folders() -> None:
 
 def write_once() -> None:
     """What a call did not write is not written."""
-    expunge.core.place.write_all = lambda descriptor, content: os.write(descriptor, memoryview(content).cast("B"))  # type: ignore[attr-defined]
+
+    def write(descriptor: int, content: Any, offset: int | None = None) -> None:
+        view = memoryview(content).cast("B")
+        _ = os.write(descriptor, view) if offset is None else os.pwrite(descriptor, view, offset)
+
+    for module in expunge.core.files, expunge.core.place, slabs:
+        module.write_all = write  # type: ignore[attr-defined]
 
 
 SABOTAGE: dict[str, Callable[[], None]] = {

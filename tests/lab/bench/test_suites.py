@@ -44,6 +44,7 @@ class Bars:
 
 AT_LEAST, AT_MOST, SECONDS = Target.ratio_at_least, Target.ratio_at_most, Target.ours_at_most
 TARGETS = {
+    "engines": {AT_MOST(1.15)},
     "delete": {AT_LEAST(50), AT_LEAST(10)},
     "fit": {AT_MOST(1.1)},
     "predict": {AT_LEAST(50), AT_LEAST(4), None},

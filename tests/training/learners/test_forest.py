@@ -69,7 +69,7 @@ def test_without_numba_one_line_says_what_is_missing(monkeypatch):
     words = r"needs numba, which is not installed: pip install 'expunge\[forest\]'"
     with pytest.raises(MissingExtraError, match=words):
         named_learner("forest-exact")
-    with pytest.raises(TrainingError, match=words):
+    with pytest.raises(MissingExtraError, match=words):
         expunge.UnlearningClassifier(SMALL, n_shards=1).fit(*rows())
 
 
