@@ -122,7 +122,7 @@ def test_other_requesters_of_the_lookup_attack(requester):
     assert report.rejected == (requester != "random")
 
 
-@pytest.mark.parametrize("scenario", ["lookup", "membership"])
+@pytest.mark.parametrize("scenario", ["lookup", pytest.param("membership", marks=pytest.mark.long)])
 def test_over_twenty_seeds_the_broken_unlearner_is_caught_and_the_correct_one_is_not(scenario):
     """Each audit rejects a perfect scheme with probability at most 1.25e-8; 2 × 20 of them: 5e-7."""
     attack, level = SCENARIOS[scenario], 1.25e-8

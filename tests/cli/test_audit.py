@@ -101,6 +101,7 @@ def test_resuming_gives_the_same_numbers(tmp_path):
     assert json.loads(resumed.stdout) == json.loads(whole.stdout)
 
 
+@pytest.mark.long
 def test_schemes_and_requesters_of_the_users_own(tmp_path):
     (tmp_path / "own_audit.py").write_text(OWN)
     common = ("lookup", "--size", "20", "--trials", "40", "--seed", "1", "--json")

@@ -383,7 +383,10 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(name, marks=[pytest.mark.long] * (name in ("apply", "recompute"))) for name in COMMANDS],
+)
 def test_commands_refuse_links_and_pipes_in_a_line(home: Path, victim: Path, tmp_path: Path, command: str) -> None:
     def link(home: Path) -> str:
         shutil.rmtree(home / "models")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-COUNT = 12  # of each command and format
+COUNT = 8  # of each command and format
 SIZE = 12
 CELLS = (
     "", " ", "NA", "nan", "inf", "-1", "1e400", "9" * 30, "0x10", "1,5", "abc", "é\u0301", "\u202eabc", "\x00",

@@ -25,7 +25,7 @@ from expunge.folder.store.database import Database
 from expunge.serving.promises import Noise
 from expunge.training.learners import NearestTableLearner
 
-COUNT = 120
+COUNT = 80
 X = np.random.default_rng(0).normal(size=(10, 3))
 ODD: tuple[Any, ...] = (
     None, 0, 1, -1, 7, 2**31, 2**63 - 1, -(2**63), 0.5, 1e308, "", "x", "../../outside/letter", "/etc/passwd", "..",

@@ -450,6 +450,7 @@ Consensus(max_prediction=3)
 """
 
 
+@pytest.mark.long
 def test_a_users_program_is_checked_with_the_packages_types(tmp_path):
     (tmp_path / "user.py").write_text(USER)
     (tmp_path / "wrong.py").write_text(WRONG)

@@ -222,7 +222,9 @@ def run_update(folder: Path, ids: str, engine: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, pytest.param(None, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, None))]
+)
 def test_a_process_that_ends_in_the_middle_of_an_update_loses_nothing(nodes, executor, tmp_path, how):
     """The third one goes on to the end; it is connected through Ray's client server."""
     ids = [*range(0, 400, 2)]

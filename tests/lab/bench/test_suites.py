@@ -65,7 +65,10 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("name", SUITES)
+LONG = {"engines", "plan"}  # what they measure is tested elsewhere
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in SUITES])
 def test_every_suite_yields_positive_finite_figures_and_finishes_its_progress_bar(name: str) -> None:
     """In one test, because the suites take seconds."""
     bars = Bars()
