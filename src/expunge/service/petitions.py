@@ -1,4 +1,4 @@
-"""Petitions: erasure requests that integrations send, whatever form they come in.
+"""Petitions: erasure requests that integrations send, in any form.
 
 An integration learns of a petition that it was received, and that it is completed or cancelled, and nothing else: no
 number of records, no error that tells whether there were any, and no time but ticks of the deployment's clock. A person
